@@ -1,0 +1,215 @@
+"""Constraints: what a field must satisfy, written as residuals R(u) that vanish on the manifold (Eq. manifold).
+
+    Pin          u = g on part of the grid                              rows: one per pinned point
+    Balance      e(u_T) - e(u_0) = theta(u) int_0^T s(u_t) dt           rows: one per frame T >= 1, trapezoid rule in time
+    Affine       A u = b, given as a matrix or as a linear map          rows: those of A
+    Constraint   f(u) = c for any differentiable f                      rows: those of f
+
+`a & b` stacks residuals; corrections are never chained. What a constraint declares by its type is what lets a manifold choose a
+cheap projection: a pin leaves the unknowns, the stored quantity `e` and the rate `s` read one frame each, the coefficient `theta` is one
+number per field, a `FrameIntegral` is linear.
+
+`.on(fields)` binds a constraint to a batch of fields, one condition per sample: pinned values, and any value asked for as `"field"`,
+are those of `fields`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+from torch import Tensor
+
+from .errors import SapcError
+from .grid import FrameIntegral
+
+if TYPE_CHECKING:
+    from .projection import Manifold
+
+SPACE_NAMES = ("x", "y", "z")
+
+
+class Stackable:
+    """Anything that `&` can stack and `.on(fields)` can bind."""
+
+    @property
+    def parts(self) -> tuple[Stackable, ...]:
+        """The constraints stacked in this one, in order."""
+        return (self,)
+
+    def __and__(self, other: Stackable) -> Stack:
+        if not isinstance(other, Stackable):
+            return NotImplemented
+        return Stack((*self.parts, *other.parts))
+
+    def on(self, fields: Tensor, **options: Any) -> Manifold:
+        """The manifold of every sample of `fields`, pinned to that sample's own values."""
+        from .projection import Manifold  # the one door back: binding a constraint makes a manifold
+
+        return Manifold(self.parts, fields, **options)
+
+
+@dataclass(frozen=True, eq=False)
+class Stack(Stackable):
+    """Several constraints at once."""
+
+    members: tuple[Stackable, ...]
+
+    @property
+    def parts(self) -> tuple[Stackable, ...]:
+        """The constraints stacked in this one, in order."""
+        return self.members
+
+
+@dataclass(frozen=True, eq=False)
+class Pin(Stackable):
+    """Values prescribed on part of the grid: an initial condition, a boundary, sensors.
+
+    `where` is a boolean mask of the grid's shape or a function from that shape to such a mask;
+    `Pin.frame` and `Pin.at` write the usual ones.
+    """
+
+    where: Tensor | Callable[[tuple[int, ...]], Tensor]
+    label: str = "pin"
+
+    @classmethod
+    def frame(cls, index: int = 0) -> Pin:
+        """One whole frame, the initial one by default."""
+        return cls.at(t=index)
+
+    @classmethod
+    def at(cls, **indices: int | slice) -> Pin:
+        """All points with the given indices, `Pin.at(x=0)` or `Pin.at(x=-1, t=slice(0, 5))`; axes are x, y, z in order and t last."""
+        if not indices:
+            raise SapcError("Pin.at needs at least one axis, as in Pin.at(x=0)")
+
+        def where(shape: tuple[int, ...]) -> Tensor:
+            mask = torch.zeros(shape, dtype=torch.bool)
+            names = (*SPACE_NAMES[: len(shape) - 1], "t")
+            if unknown := set(indices) - set(names):
+                raise SapcError(f"Pin.at has no axis {sorted(unknown)[0]!r} on a grid of {len(shape)} axes; it has {', '.join(names)}")
+            try:
+                mask[tuple(indices.get(name, slice(None)) for name in names)] = True
+            except IndexError as error:
+                raise SapcError(f"Pin.at({indices}) is outside a grid of shape {shape}") from error
+            return mask
+
+        return cls(where, ", ".join(f"{k}[{v}]" for k, v in indices.items()))
+
+    def mask(self, shape: tuple[int, ...]) -> Tensor:
+        """The pinned points of a grid of this shape, on the CPU."""
+        mask = self.where(shape) if callable(self.where) else self.where.cpu()
+        if mask.dtype != torch.bool or tuple(mask.shape) != tuple(shape):
+            raise SapcError(f"a pin's mask must be boolean of shape {tuple(shape)}, got {mask.dtype} of shape {tuple(mask.shape)}")
+        return mask
+
+
+@dataclass(frozen=True, eq=False)
+class Balance(Stackable):
+    """A balance law: the change of a stored quantity is the time integral of a rate.
+
+    `stored` and `rate` map fields `(batch, *space, time)` to one number per frame `(batch, time)` and read that frame only;
+    `coefficient` maps a field to one number `(batch,)`. `times` are the frame times, equally spaced on [0, 1] unless given.
+    """
+
+    stored: Callable[[Tensor], Tensor]
+    rate: Callable[[Tensor], Tensor] | None = None
+    coefficient: Callable[[Tensor], Tensor] | None = None
+    times: Tensor | None = None
+
+    def __post_init__(self) -> None:
+        if self.rate is None and self.coefficient is not None:
+            raise SapcError("a Balance with a coefficient needs the rate that the coefficient multiplies")
+        if self.times is not None and (self.times.ndim != 1 or not bool((self.times.diff() > 0).all())):
+            raise SapcError("a Balance's times must be one increasing sequence, one entry per frame")
+
+    @property
+    def is_linear(self) -> bool:
+        """Whether the law is declared linear: a frame integral that does not change."""
+        return isinstance(self.stored, FrameIntegral) and self.rate is None
+
+    def steps(self, frames: int, like: Tensor) -> Tensor:
+        """The time between consecutive frames, `(frames - 1,)`."""
+        if self.times is None:
+            return torch.full((frames - 1,), 1 / (frames - 1), dtype=like.dtype, device=like.device)
+        if len(self.times) != frames:
+            raise SapcError(f"a Balance for {len(self.times)} frames was given fields of {frames} frames")
+        return self.times.to(like).diff()
+
+    def increments(self, u: Tensor) -> Tensor:
+        """The law between consecutive frames, `(batch, frames - 1)`; its running sum is the residual."""
+        e = _per_frame(self.stored, u, "stored")
+        d = e.diff(dim=1)
+        if self.rate is None:
+            return d
+        s = _per_frame(self.rate, u, "rate")
+        supplied = self.steps(u.shape[-1], u) * (s[:, 1:] + s[:, :-1]) / 2
+        if self.coefficient is None:
+            return d - supplied
+        return d - _per_field(self.coefficient, u)[:, None] * supplied
+
+    def residual(self, u: Tensor) -> Tensor:
+        """`e(u_T) - e(u_0) - theta int_0^T s dt` for every frame T >= 1."""
+        return self.increments(u).cumsum(1)
+
+
+@dataclass(frozen=True, eq=False)
+class Constraint(Stackable):
+    """Any other condition `function(u) = value`, with `function` from fields to `(batch, rows)`.
+
+    `value` is a number, a tensor that broadcasts to the rows, or `"field"`: what `function` takes on the conditioning field.
+    """
+
+    function: Callable[[Tensor], Tensor]
+    value: float | Tensor | Literal["field"] = 0.0
+
+    def measure(self, u: Tensor) -> Tensor:
+        """`function(u)` as `(batch, rows)`."""
+        rows = self.function(u)
+        if rows.ndim != 2 or rows.shape[0] != u.shape[0]:
+            raise SapcError(f"a constraint must return (batch, rows) = ({u.shape[0]}, ...), got shape {tuple(rows.shape)}")
+        return rows
+
+
+@dataclass(frozen=True, eq=False)
+class Affine(Constraint):
+    """A linear condition `A u = value`, `function` being the matrix `(rows, points)` or the linear map itself.
+
+    The Gram matrix A A^T is factorised once and kept (see `projection.GramSolver`).
+    """
+
+    function: Tensor | Callable[[Tensor], Tensor]  # type: ignore[assignment]
+
+    def measure(self, u: Tensor) -> Tensor:
+        """`A u` as `(batch, rows)`."""
+        if not isinstance(self.function, Tensor):
+            return super().measure(u)
+        a = self.function.to(u)
+        if a.ndim != 2 or a.shape[1] != u[0].numel():
+            raise SapcError(f"the matrix of an Affine constraint must be (rows, {u[0].numel()}), got {tuple(a.shape)}")
+        return u.flatten(1) @ a.T
+
+    def matrix(self, shape: tuple[int, ...]) -> Tensor:
+        """A in float64; a linear map is applied to the unit vectors."""
+        if isinstance(self.function, Tensor):
+            return self.function.double()
+        points = int(torch.Size(shape).numel())
+        return self.measure(torch.eye(points, dtype=torch.float64).reshape(points, *shape)).T
+
+
+def _per_frame(function: Callable[[Tensor], Tensor], u: Tensor, what: str) -> Tensor:
+    out = function(u)
+    if out.shape != (u.shape[0], u.shape[-1]):
+        raise SapcError(
+            f"a Balance's {what} must return one number per frame, ({u.shape[0]}, {u.shape[-1]}), got shape {tuple(out.shape)}"
+        )
+    return out
+
+
+def _per_field(function: Callable[[Tensor], Tensor], u: Tensor) -> Tensor:
+    out = function(u)
+    if out.shape != (u.shape[0],):
+        raise SapcError(f"a Balance's coefficient must return one number per field, ({u.shape[0]},), got shape {tuple(out.shape)}")
+    return out

@@ -1,0 +1,191 @@
+"""Grids: where a field lives, and how it is integrated and differentiated there.
+
+A field is a tensor `(batch, *space, time)`: physical time is always the last axis. Each axis keeps its own convention,
+
+    periodic   x_i = a + i (b - a) / n          the endpoint b is the point a again, so it is left out
+    closed     x_i = a + i (b - a) / (n - 1)    both ends are points
+    cells      x_i = a + (i + 1/2) (b - a) / n  centres of n equal cells, the ends are faces
+
+and from it follow the spacing, the quadrature weights (rectangle rule on periodic points and cells, trapezoid on closed ones,
+each exact to second order or better) and the finite differences (second order inside; at the ends of an axis that is not periodic
+the one-sided difference of first order, as numpy's and torch's `gradient` with `edge_order=1`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Literal
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from .errors import SapcError
+
+Kind = Literal["periodic", "closed", "cells"]
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One axis of a grid: `n` points on `[start, stop]`, laid out by `kind`."""
+
+    name: str
+    n: int
+    start: float = 0.0
+    stop: float = 1.0
+    kind: Kind = "closed"
+
+    def __post_init__(self) -> None:
+        if self.kind not in ("periodic", "closed", "cells"):
+            raise SapcError(f"axis {self.name!r}: unknown kind {self.kind!r}; choose periodic, closed or cells")
+        if not isinstance(self.n, int) or self.n < 3:
+            raise SapcError(f"axis {self.name!r} has {self.n} points; finite differences need at least 3")
+        if not self.stop > self.start:
+            raise SapcError(f"axis {self.name!r} runs from {self.start} to {self.stop}; the end must be the larger one")
+
+    @property
+    def length(self) -> float:
+        """The length of the interval."""
+        return self.stop - self.start
+
+    @property
+    def spacing(self) -> float:
+        """The distance between neighbouring points."""
+        return self.length / (self.n - 1 if self.kind == "closed" else self.n)
+
+    @cached_property
+    def points(self) -> Float[Tensor, " n"]:
+        """The coordinates, float64."""
+        offset = 0.5 if self.kind == "cells" else 0.0
+        return self.start + (torch.arange(self.n, dtype=torch.float64) + offset) * self.spacing
+
+    @cached_property
+    def weights(self) -> Float[Tensor, " n"]:
+        """Quadrature weights, float64: `(weights * f(points)).sum()` approximates the integral of f."""
+        w = torch.full((self.n,), self.spacing, dtype=torch.float64)
+        if self.kind == "closed":
+            w[0] = w[-1] = self.spacing / 2
+        return w
+
+    def derivative(self, u: Tensor, dim: int) -> Tensor:
+        """First derivative of `u` along its dimension `dim` by central differences."""
+        if u.shape[dim] != self.n:
+            raise SapcError(f"axis {self.name!r} has {self.n} points, but dimension {dim} of the field has {u.shape[dim]}")
+        if self.kind == "periodic":
+            return (u.roll(-1, dim) - u.roll(1, dim)) / (2 * self.spacing)
+        inner = (u.narrow(dim, 2, self.n - 2) - u.narrow(dim, 0, self.n - 2)) / (2 * self.spacing)
+        first = (u.narrow(dim, 1, 1) - u.narrow(dim, 0, 1)) / self.spacing
+        last = (u.narrow(dim, self.n - 1, 1) - u.narrow(dim, self.n - 2, 1)) / self.spacing
+        return torch.cat((first, inner, last), dim)
+
+
+@dataclass(frozen=True, eq=False)
+class FrameIntegral:
+    """The linear functional `u -> sum_x w(x) u(x, t)`: one number per frame, with its weights in the open.
+
+    That it is linear is declared by its type, which lets a manifold project in closed form.
+    """
+
+    weights: Float[Tensor, "*space"]
+
+    def __call__(self, u: Float[Tensor, "batch *grid"]) -> Float[Tensor, "batch time"]:
+        """Apply it to a batch of fields, in the fields' own precision."""
+        if u.shape[1:-1] != self.weights.shape:
+            raise SapcError(
+                f"a frame integral over a spatial grid {tuple(self.weights.shape)} was given fields of shape {tuple(u.shape)}; "
+                "expected (batch, *space, time)"
+            )
+        w = self.weights.to(device=u.device, dtype=u.dtype)
+        return torch.einsum("bst,s->bt", u.flatten(1, -2), w.flatten())
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A product of axes, physical time last."""
+
+    axes: tuple[Axis, ...]
+
+    def __post_init__(self) -> None:
+        if len(self.axes) < 2:
+            raise SapcError(f"a grid needs at least one spatial axis and time, got {len(self.axes)} axes")
+        if len({a.name for a in self.axes}) < len(self.axes):
+            raise SapcError(f"axis names must differ, got {[a.name for a in self.axes]}")
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Points per axis."""
+        return tuple(a.n for a in self.axes)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Axis names in order."""
+        return tuple(a.name for a in self.axes)
+
+    @property
+    def space(self) -> tuple[Axis, ...]:
+        """The spatial axes."""
+        return self.axes[:-1]
+
+    @property
+    def time(self) -> Axis:
+        """The physical time axis."""
+        return self.axes[-1]
+
+    def __getitem__(self, name: str) -> Axis:
+        return self.axes[self._index(name)]
+
+    def _index(self, name: str) -> int:
+        if name not in self.names:
+            raise SapcError(f"the grid has no axis {name!r}; it has {', '.join(self.names)}")
+        return self.names.index(name)
+
+    def resize(self, *shape: int) -> Grid:
+        """The same domain with other numbers of points."""
+        if len(shape) != len(self.axes):
+            raise SapcError(f"this grid has {len(self.axes)} axes ({', '.join(self.names)}), got {len(shape)} sizes {shape}")
+        return Grid(tuple(replace(a, n=n) for a, n in zip(self.axes, shape, strict=True)))
+
+    @cached_property
+    def weights(self) -> Float[Tensor, "*space"]:
+        """Spatial quadrature weights, float64."""
+        w = torch.ones((), dtype=torch.float64)
+        for axis in self.space:
+            w = w[..., None] * axis.weights
+        return w
+
+    def integral(self) -> FrameIntegral:
+        """The integral over space as a linear functional of each frame."""
+        return FrameIntegral(self.weights)
+
+    def total(self) -> FrameIntegral:
+        """The plain sum over the spatial points of each frame, without the cell volume."""
+        return FrameIntegral(torch.ones_like(self.weights))
+
+    def derivative(self, u: Float[Tensor, "batch *grid"], name: str) -> Float[Tensor, "batch *grid"]:
+        """First derivative of a batch of fields along the named axis."""
+        self.check(u)
+        i = self._index(name)
+        return self.axes[i].derivative(u, i + 1)
+
+    def mesh(self) -> tuple[Tensor, ...]:
+        """Coordinates of every point, one float64 tensor of the grid's shape per axis."""
+        return torch.meshgrid(*(a.points for a in self.axes), indexing="ij")
+
+    def check(self, u: Tensor, what: str = "field") -> None:
+        """Refuse a tensor that is not a batch of fields on this grid."""
+        if tuple(u.shape[1:]) != self.shape or u.ndim != len(self.shape) + 1:
+            raise SapcError(f"the {what} has shape {tuple(u.shape)}; this grid needs (batch, {', '.join(map(str, self.shape))})")
+
+    def to_dict(self) -> dict[str, Any]:
+        """A JSON-ready description; `from_dict` reads it back."""
+        return {"axes": [{"name": a.name, "n": a.n, "start": a.start, "stop": a.stop, "kind": a.kind} for a in self.axes]}
+
+    @classmethod
+    def from_dict(cls, description: Mapping[str, Any]) -> Grid:
+        """The grid that `to_dict` described."""
+        try:
+            return cls(tuple(Axis(**axis) for axis in description["axes"]))
+        except (KeyError, TypeError) as error:
+            raise SapcError(f"not a grid description: {error}") from error
