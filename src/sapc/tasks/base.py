@@ -1,0 +1,260 @@
+"""Tasks: a PDE system with its grid, the laws its solutions keep, its random parameters and its solver.
+
+    draw(split, size, seed) -> parameters -> solve(parameters) -> fields
+    dataset(split, size, seed)   both, cached where solving takes time
+
+A dataset is a pure function of (task, options, split, size, seed, grid). Fields are solved in float64, block by
+block, and stored in float32. A task that integrates in time always solves full blocks (the last one is filled up
+with copies), because the rounding of a batched transform or product depends on its batch: so a smaller dataset is
+a prefix of a larger one to the last bit, on one device. Between devices it is the same to rounding.
+"""
+
+from __future__ import annotations
+
+import inspect
+import operator
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, ClassVar, SupportsIndex
+
+import torch
+from torch import Tensor
+
+from .. import __version__
+from ..constraints import Stackable
+from ..errors import SapcError
+from ..grid import Grid
+from .cache import CacheChoice, cached
+from .dataset import Dataset
+from .streams import SPLITS, Streams
+
+Progress = Callable[[int, int], None]
+"""Called with (samples done, samples in all)."""
+
+Parameters = Mapping[str, Tensor]
+
+
+class Task(ABC):
+    """One PDE system; a subclass is final and says all of it in one file."""
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    equation: ClassVar[str]
+    pinned: ClassVar[str]
+    law: ClassVar[str]
+    parameters: ClassVar[Mapping[str, str]]
+    paper_grid: ClassVar[Grid]
+    train_size: ClassVar[int] = 6400
+    plain: ClassVar[Any] = None
+    """The published Gauss-Newton settings, where the law is not affine."""
+    solver: ClassVar[str] = "closed form"
+    solver_version: ClassVar[int] = 1
+    """Part of the cache key: a solver that changes its numbers takes the next one."""
+    integrates: ClassVar[bool] = False
+    block: ClassVar[Mapping[str, int]] = {"cpu": 256, "cuda": 4096}
+    """Samples solved at once, by kind of device."""
+
+    def __init__(self, grid: Grid | Sequence[int] | None = None) -> None:
+        self.grid = self._check_grid(grid)
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The options that were chosen, as `get_task` takes them."""
+        return {}
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """The published size of every split."""
+        return {split: self.train_size if split == "train" else 1225 for split in SPLITS}
+
+    @property
+    @abstractmethod
+    def constraint(self) -> Stackable:
+        """What every solution satisfies: the pinned condition and the balance law."""
+
+    @abstractmethod
+    def _draw(self, streams: Streams, size: int) -> dict[str, Tensor]:
+        """The parameters of the first `size` samples, float64."""
+
+    @abstractmethod
+    def _solve(self, parameters: Parameters) -> Tensor:
+        """The float64 fields of one block of parameters, on their device."""
+
+    def draw(self, split: str, size: int | None = None, seed: int = 0) -> dict[str, Tensor]:
+        """The parameters of a split's first `size` samples, `{name: (size, ...)}` in float64."""
+        size = self._check_size(split, size)
+        return self._draw(Streams(self.name, split, _integer(seed, "seed", 0)), size)
+
+    def solve(
+        self,
+        parameters: Parameters,
+        device: str | torch.device = "cpu",
+        progress: Progress | None = None,
+        dtype: torch.dtype = torch.float64,
+    ) -> Tensor:
+        """The solution for every row of `parameters`, computed on `device` in float64, on the CPU as `dtype`."""
+        n = self._check_parameters(parameters)
+        device = _check_device(device)
+        block = self.block.get(device.type, self.block["cpu"])
+        fields = torch.empty(n, *self.grid.shape, dtype=dtype)
+        for start in range(0, n, block):
+            stop = min(start + block, n)
+            rows = torch.arange(start, start + block if self.integrates else stop).clamp(max=n - 1)
+            u = self._solve({name: p[rows].to(device, torch.float64) for name, p in parameters.items()})[
+                : stop - start
+            ]
+            self._check_solution(u, parameters, start)
+            fields[start:stop] = u.to(dtype).cpu()
+            if progress is not None:
+                progress(stop, n)
+        return fields
+
+    def dataset(
+        self,
+        split: str,
+        size: int | None = None,
+        seed: int = 0,
+        device: str | torch.device = "cpu",
+        cache: CacheChoice = None,
+        progress: Progress | None = None,
+    ) -> Dataset:
+        """The first `size` solutions of a split (all of the published size unless given).
+
+        `cache` is a folder, False for none, or None for what `SAPC_CACHE` says; closed forms never use it.
+        """
+        size, seed = self._check_size(split, size), _integer(seed, "seed", 0)
+        identity: dict[str, Any] = {"task": self.name, "options": self.options, "split": split, "seed": seed}
+
+        def make() -> Dataset:
+            parameters = self.draw(split, size, seed)
+            fields = self.solve(parameters, device, progress, torch.float32)
+            provenance = {
+                "package": f"sapc {__version__}",
+                "torch": torch.__version__,
+                "device": str(device),
+                "solver": f"{self.solver}, version {self.solver_version}",
+                "created": datetime.now(UTC).isoformat(timespec="seconds"),
+            }
+            return Dataset(
+                grid=self.grid, fields=fields, parameters=parameters, provenance=provenance, **identity
+            )
+
+        if not self.integrates:
+            return make()
+        key = {**identity, "size": size, "grid": self.grid.to_dict(), "solver": self.solver_version}
+        return cached(cache, key, make)
+
+    def manifold(self, fields: Tensor, **options: Any) -> Any:
+        """The manifold of every sample of `fields`, pinned to that sample's own values."""
+        self.grid.check(fields)
+        if not bool(torch.isfinite(fields).all()):
+            bad = int((~torch.isfinite(fields)).sum())
+            raise SapcError(
+                f"{bad} of {fields.numel()} field values are NaN or infinite; a manifold needs finite fields"
+            )
+        return self.constraint.on(fields, **options)
+
+    def __repr__(self) -> str:
+        options = "".join(f", {name}={value!r}" for name, value in self.options.items())
+        return f"get_task({self.name!r}, grid={self.grid.shape}{options})"
+
+    # -- bad input: what was wrong, what was expected, what to do --
+
+    def _check_grid(self, grid: Grid | Sequence[int] | None) -> Grid:
+        paper = self.paper_grid
+        if grid is None:
+            return paper
+        if not isinstance(grid, Grid):
+            try:
+                return paper.resize(*(operator.index(n) for n in grid))
+            except TypeError as error:
+                raise SapcError(
+                    f"a grid is given as a Grid or as {len(paper.axes)} whole numbers, got {grid!r}"
+                ) from error
+        same_space = [(a.name, a.kind, a.start, a.stop) for a in grid.space] == [
+            (a.name, a.kind, a.start, a.stop) for a in paper.space
+        ]
+        time = grid.time
+        if not same_space or (time.name, time.kind, time.start) != (
+            paper.time.name,
+            paper.time.kind,
+            paper.time.start,
+        ):
+            raise SapcError(
+                f"{self.name} is posed on axes {_axes(paper)}, got {_axes(grid)}; "
+                "change the numbers of points or the final time only, as in task.paper_grid.resize(...)"
+            )
+        return grid
+
+    def _check_size(self, split: str, size: int | None) -> int:
+        if split not in SPLITS:
+            raise SapcError(f"unknown split {split!r}; choose one of {', '.join(SPLITS)}")
+        return self.sizes[split] if size is None else _integer(size, "size", 1)
+
+    def _check_parameters(self, parameters: Parameters) -> int:
+        if set(parameters) != set(self.parameters):
+            raise SapcError(
+                f"{self.name} is solved for the parameters {', '.join(self.parameters)}; "
+                f"got {', '.join(parameters) or 'none'}"
+            )
+        lengths = {name: p.shape[0] if p.ndim else 0 for name, p in parameters.items()}
+        n = min(lengths.values())
+        if n < 1 or len(set(lengths.values())) > 1:
+            raise SapcError(
+                f"every parameter of {self.name} needs the same number of rows, at least one; got {lengths}"
+            )
+        bad = [name for name, p in parameters.items() if not bool(torch.isfinite(p).all())]
+        if bad:
+            raise SapcError(
+                f"the parameter {bad[0]!r} of {self.name} holds NaN or infinite values; give finite ones"
+            )
+        return n
+
+    def _check_solution(self, u: Tensor, parameters: Parameters, start: int) -> None:
+        finite = torch.isfinite(u.flatten(1)).all(1)
+        if bool(finite.all()):
+            return
+        row = start + int((~finite).nonzero()[0])
+        values = ", ".join(
+            f"{name} = {float(p[row]):.6g}" for name, p in parameters.items() if p[row].ndim == 0
+        )
+        raise SapcError(
+            f"the {self.name} solver found no finite solution for sample {row} ({values}); "
+            f"give parameters of the task's own range: {'; '.join(f'{k} {v}' for k, v in self.parameters.items())}"
+        )
+
+
+def make_task(kind: type[Task], grid: Grid | Sequence[int] | None, options: Mapping[str, Any]) -> Task:
+    """A task with its options, which are the further arguments of its constructor."""
+    known = list(inspect.signature(kind.__init__).parameters)[2:]
+    if unknown := sorted(set(options) - set(known)):
+        accepts = f"takes {', '.join(known)}" if known else "has no options"
+        raise SapcError(f"unknown option {unknown[0]!r}: the task {kind.name!r} {accepts}")
+    return kind(grid, **options)
+
+
+def _integer(value: SupportsIndex, what: str, least: int) -> int:
+    try:
+        number = operator.index(value)
+    except TypeError:
+        number = least - 1
+    if number < least or isinstance(value, bool):
+        raise SapcError(f"the {what} must be a whole number of at least {least}, got {value!r}")
+    return number
+
+
+def _check_device(device: str | torch.device) -> torch.device:
+    try:
+        found = torch.device(device)
+        torch.empty(0, device=found)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0]
+        raise SapcError(
+            f"the device {str(device)!r} cannot be used ({reason}); use 'cpu', or 'cuda' where there is one"
+        ) from error
+    return found
+
+
+def _axes(grid: Grid) -> str:
+    return ", ".join(f"{a.name} ({a.kind}, [{a.start:g}, {a.stop:g}])" for a in grid.axes)

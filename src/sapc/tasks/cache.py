@@ -1,0 +1,67 @@
+"""The cache of solved datasets: what was once integrated is read back.
+
+The folder is `$SAPC_CACHE`, else `$XDG_CACHE_HOME/sapc`, else `~/.cache/sapc`; `SAPC_CACHE=off` turns it off. A
+file's name is a digest of everything that defines the data, so an entry never goes stale, and files are written
+atomically with a checksum. The cache can only save time: a damaged entry is made anew and a folder that cannot be
+written is left alone, each with a warning.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import warnings
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from ..errors import SapcError, SapcWarning
+from .dataset import Dataset, load_dataset
+
+CacheChoice = str | os.PathLike[str] | Literal[False] | None
+
+
+def cache_folder(choice: CacheChoice = None) -> Path | None:
+    """The folder to use, or None for no cache: `choice` if given (False: none), else the environment's."""
+    if choice is False:
+        return None
+    if choice is not None:
+        return Path(choice)
+    named = os.environ.get("SAPC_CACHE", "")
+    if named.lower() == "off":
+        return None
+    if named:
+        return Path(named).expanduser()
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "sapc"
+
+
+def entry_name(description: Mapping[str, Any]) -> str:
+    """The file name of the data that `description` defines."""
+    digest = hashlib.sha256(json.dumps(description, sort_keys=True).encode()).hexdigest()
+    return f"{description['task']}-{description['split']}-{digest[:24]}.h5"
+
+
+def cached(choice: CacheChoice, description: Mapping[str, Any], make: Callable[[], Dataset]) -> Dataset:
+    """The dataset that `description` defines: read back if the cache has it, else made and kept."""
+    folder = cache_folder(choice)
+    if folder is None:
+        return make()
+    path = folder / entry_name(description)
+    if path.exists():
+        try:
+            return load_dataset(path)
+        except SapcError as error:
+            warnings.warn(
+                SapcWarning(f"a cached dataset is damaged and is made again: {error}"), stacklevel=3
+            )
+    data = make()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        data.save(path)
+    except (OSError, SapcError) as error:
+        warnings.warn(
+            SapcWarning(f"the dataset is not cached: {error}; set SAPC_CACHE to another folder or to off"),
+            stacklevel=3,
+        )
+    return data

@@ -1,0 +1,187 @@
+"""Datasets: solutions with the parameters that made them, and their files.
+
+A file is HDF5 and explains itself: the fields, one array per parameter, the grid, where the data came from, and a
+SHA-256 checksum over all of it. Writing is atomic: a file under its final name is complete, whatever interrupted
+the writer.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from ..errors import SapcError
+from ..grid import Grid
+
+FORMAT = "sapc-dataset-1"
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """Solutions of one task: `fields` float32 `(n, *grid)`, `parameters` float64 with the same first axis."""
+
+    task: str
+    split: str
+    seed: int
+    grid: Grid
+    fields: Float[Tensor, "batch *grid"]
+    parameters: Mapping[str, Tensor]
+    options: Mapping[str, Any] = field(default_factory=dict)
+    provenance: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.grid.check(self.fields, "dataset's field")
+        for name, value in self.parameters.items():
+            if value.ndim == 0 or len(value) != len(self):
+                raise SapcError(
+                    f"parameter {name!r} has shape {tuple(value.shape)}; "
+                    f"a dataset of {len(self)} fields needs one row per field"
+                )
+
+    def __len__(self) -> int:
+        return self.fields.shape[0]
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write the dataset to an HDF5 file, atomically, and return its path."""
+        import h5py
+
+        header = json.dumps(self._header(), sort_keys=True)
+        with replacing(path) as partial, h5py.File(partial, "w") as file:
+            file.attrs["format"] = FORMAT
+            file.attrs["header"] = header
+            file.attrs["sha256"] = _checksum(header, self.fields, self.parameters)
+            file.attrs["grid"] = json.dumps(self.grid.to_dict())
+            file["fields"] = _array(self.fields)
+            for name, value in self.parameters.items():
+                file[f"parameters/{name}"] = _array(value)
+        return Path(path)
+
+    def _header(self) -> dict[str, Any]:
+        return {
+            "task": self.task,
+            "options": dict(self.options),
+            "split": self.split,
+            "seed": self.seed,
+            "grid": self.grid.to_dict(),
+            "parameters": list(self.parameters),
+            "provenance": dict(self.provenance),
+        }
+
+
+def load_dataset(path: str | os.PathLike[str]) -> Dataset:
+    """Read a dataset back, bit for bit, after checking that the file is whole."""
+    import h5py
+
+    path = Path(path)
+    if not path.is_file():
+        raise SapcError(
+            f"there is no dataset file {path}; write one with Dataset.save or `sapc data TASK --out PATH`"
+        )
+    try:
+        with h5py.File(path, "r") as file:
+            if file.attrs.get("format") != FORMAT:
+                raise SapcError(
+                    f"{path} is an HDF5 file, but not a dataset of this package ({FORMAT}); check the path"
+                )
+            header, checksum = str(file.attrs["header"]), str(file.attrs["sha256"])
+            about = json.loads(header)
+            fields = torch.from_numpy(file["fields"][()])
+            parameters = {
+                name: torch.from_numpy(file[f"parameters/{name}"][()]) for name in about["parameters"]
+            }
+    except SapcError:
+        raise
+    except Exception as error:  # h5py reports damage by whatever its C library met first
+        raise SapcError(
+            f"{path} is not a readable dataset file ({_first_line(error)}); "
+            "it is damaged or of another kind: write it again"
+        ) from error
+    if _checksum(header, fields, parameters) != checksum:
+        raise SapcError(
+            f"the contents of {path} do not match its checksum; the file is damaged: write it again"
+        )
+    return Dataset(
+        about["task"],
+        about["split"],
+        about["seed"],
+        Grid.from_dict(about["grid"]),
+        fields,
+        parameters,
+        {key: _tuples(value) for key, value in about["options"].items()},
+        about["provenance"],
+    )
+
+
+@contextmanager
+def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """A temporary file beside `path`: it takes its place when the block ends well, else it disappears."""
+    path = Path(path)
+    partial = None
+    try:
+        if path.is_dir():
+            raise IsADirectoryError(f"{path} is a folder")
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".partial")
+        os.close(handle)
+        partial = Path(name)
+        yield partial
+        _flush(partial)
+        os.chmod(partial, 0o666 & ~_umask())
+        os.replace(partial, path)
+        partial = None
+        _flush(path.parent)
+    except (OSError, RuntimeError) as error:  # h5py turns a full disk into either
+        raise SapcError(
+            f"cannot write {path} ({_first_line(error)}); "
+            "choose a folder that exists, is writable and has room"
+        ) from error
+    finally:
+        if partial is not None:
+            partial.unlink(missing_ok=True)
+
+
+def _flush(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def _array(tensor: Tensor) -> np.ndarray[Any, np.dtype[Any]]:
+    return np.ascontiguousarray(tensor.detach().cpu().numpy())
+
+
+def _checksum(header: str, fields: Tensor, parameters: Mapping[str, Tensor]) -> str:
+    digest = hashlib.sha256(header.encode())
+    for name, tensor in (("fields", fields), *sorted(parameters.items())):
+        array = _array(tensor)
+        digest.update(f"{name} {array.dtype.str} {array.shape}".encode())
+        digest.update(array.reshape(-1).view(np.uint8).data)
+    return digest.hexdigest()
+
+
+def _tuples(value: Any) -> Any:
+    """JSON knows lists only; options are immutable."""
+    return tuple(_tuples(v) for v in value) if isinstance(value, list) else value
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error) or type(error).__name__).splitlines()[0]

@@ -1,0 +1,53 @@
+"""Heat on a ring:  u_t = a u_xx,  u(x, 0) = sin(x + phi),  x in [0, 2 pi) periodic,  t in [0, 1].
+
+The solution is u = exp(-a t) sin(x + phi), evaluated in float64. The pinned condition is the initial profile (phi);
+the free parameter is the diffusivity a. Mass is conserved: the plain sum over the points of each frame, which is how
+the published constraint error is scored.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from math import pi
+from typing import ClassVar, final
+
+from torch import Tensor
+
+from ..constraints import Balance, Pin, Stackable
+from ..grid import Axis, Grid
+from .base import Parameters, Task
+from .streams import Streams
+
+PHASES = (pi / 4, pi / 2, 3 * pi / 4, pi)
+
+
+@final
+class Heat(Task):
+    """The heat equation on a ring."""
+
+    name = "heat"
+    title = "Heat equation"
+    equation = "∂u/∂t = a ∂²u/∂x²"
+    pinned = "initial condition u(x, 0) = sin(x + φ)"
+    law = "mass: Σₓ u is constant"
+    parameters: ClassVar = {"diffusivity": "a ~ U[1, 5]", "phase": "φ ~ U[0, π]; tests pin π/4, π/2, 3π/4, π"}
+    paper_grid = Grid((Axis("x", 100, 0.0, 2 * pi, "periodic"), Axis("t", 100)))
+
+    @cached_property
+    def constraint(self) -> Stackable:
+        """The initial frame, and mass."""
+        return Pin.frame(0) & Balance(self.grid.total())
+
+    def _draw(self, streams: Streams, size: int) -> dict[str, Tensor]:
+        phase = (
+            streams.uniform("phase", 0, pi, size)
+            if streams.test_set is None
+            else streams.pinned(PHASES, size)
+        )
+        return {"diffusivity": streams.uniform("diffusivity", 1, 5, size), "phase": phase}
+
+    def _solve(self, parameters: Parameters) -> Tensor:
+        a, phi = parameters["diffusivity"], parameters["phase"]
+        x, t = self.grid["x"].points.to(a), self.grid["t"].points.to(a)
+        decay = (-a[:, None] * t).exp()
+        return decay[:, None, :] * (x + phi[:, None]).sin()[:, :, None]
