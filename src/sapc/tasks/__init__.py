@@ -8,14 +8,19 @@ from typing import Any
 from ..errors import SapcError
 from ..grid import Grid
 from .base import Task, make_task
+from .burgers import Burgers
 from .dataset import Dataset, load_dataset
 from .heat import Heat
+from .navier_stokes import NavierStokes
+from .reaction_diffusion import ReactionDiffusion
 from .stokes import StokesBC, StokesIC
 from .streams import SPLITS
 
 __all__ = ["SPLITS", "Dataset", "Task", "get_task", "load_dataset", "task_names"]
 
-_KINDS: dict[str, type[Task]] = {kind.name: kind for kind in (Heat, StokesIC, StokesBC)}
+_KINDS: dict[str, type[Task]] = {
+    kind.name: kind for kind in (Heat, ReactionDiffusion, StokesIC, StokesBC, Burgers, NavierStokes)
+}
 
 
 def task_names() -> tuple[str, ...]:

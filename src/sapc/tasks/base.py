@@ -3,10 +3,11 @@
     draw(split, size, seed) -> parameters -> solve(parameters) -> fields
     dataset(split, size, seed)   both, cached where solving takes time
 
-A dataset is a pure function of (task, options, split, size, seed, grid). Fields are solved in float64, block by
-block, and stored in float32. A task that integrates in time always solves full blocks (the last one is filled up
-with copies), because the rounding of a batched transform or product depends on its batch: so a smaller dataset is
-a prefix of a larger one to the last bit, on one device. Between devices it is the same to rounding.
+A dataset is a pure function of (task, options, split, size, seed, grid). Fields are solved in float64, block
+by block, and stored in float32. A task that integrates in time always solves full blocks (the last one is
+filled up with copies), because the rounding of a batched transform or product depends on its batch: so a
+smaller dataset is a prefix of a larger one to the last bit, on one device. Between devices it is the same to
+rounding.
 """
 
 from __future__ import annotations
@@ -93,7 +94,7 @@ class Task(ABC):
         progress: Progress | None = None,
         dtype: torch.dtype = torch.float64,
     ) -> Tensor:
-        """The solution for every row of `parameters`, computed on `device` in float64, on the CPU as `dtype`."""
+        """The solution for every row of `parameters`: solved on `device` in float64, returned on the CPU."""
         n = self._check_parameters(parameters)
         device = _check_device(device)
         block = self.block.get(device.type, self.block["cpu"])
@@ -105,7 +106,7 @@ class Task(ABC):
                 : stop - start
             ]
             self._check_solution(u, parameters, start)
-            fields[start:stop] = u.to(dtype).cpu()
+            fields[start:stop] = u.to(dtype).contiguous().cpu()
             if progress is not None:
                 progress(stop, n)
         return fields
@@ -219,9 +220,10 @@ class Task(ABC):
         values = ", ".join(
             f"{name} = {float(p[row]):.6g}" for name, p in parameters.items() if p[row].ndim == 0
         )
+        ranges = "; ".join(f"{name} {text}" for name, text in self.parameters.items())
         raise SapcError(
             f"the {self.name} solver found no finite solution for sample {row} ({values}); "
-            f"give parameters of the task's own range: {'; '.join(f'{k} {v}' for k, v in self.parameters.items())}"
+            f"give parameters in the task's own ranges ({ranges})"
         )
 
 
@@ -247,8 +249,8 @@ def _integer(value: SupportsIndex, what: str, least: int) -> int:
 def _check_device(device: str | torch.device) -> torch.device:
     try:
         found = torch.device(device)
-        torch.empty(0, device=found)
-    except (RuntimeError, AssertionError) as error:
+        torch.empty(0, dtype=torch.float64, device=found)
+    except (RuntimeError, AssertionError, TypeError) as error:
         reason = str(error).splitlines()[0]
         raise SapcError(
             f"the device {str(device)!r} cannot be used ({reason}); use 'cpu', or 'cuda' where there is one"

@@ -1,9 +1,9 @@
 """The cache of solved datasets: what was once integrated is read back.
 
-The folder is `$SAPC_CACHE`, else `$XDG_CACHE_HOME/sapc`, else `~/.cache/sapc`; `SAPC_CACHE=off` turns it off. A
-file's name is a digest of everything that defines the data, so an entry never goes stale, and files are written
-atomically with a checksum. The cache can only save time: a damaged entry is made anew and a folder that cannot be
-written is left alone, each with a warning.
+The folder is `$SAPC_CACHE`, else `$XDG_CACHE_HOME/sapc`, else `~/.cache/sapc`; `SAPC_CACHE=off` turns it
+off. A file's name is a digest of everything that defines the data, so an entry never goes stale, and files
+are written atomically with a checksum. The cache can only save time: a damaged entry is made anew and a
+folder that cannot be written is left alone, each with a warning.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Datasets: solutions with the parameters that made them, and their files.
 
-A file is HDF5 and explains itself: the fields, one array per parameter, the grid, where the data came from, and a
-SHA-256 checksum over all of it. Writing is atomic: a file under its final name is complete, whatever interrupted
-the writer.
+A file is HDF5 and explains itself: the fields, one array per parameter, the grid, where the data came from,
+and a SHA-256 checksum over all of it. Writing is atomic: a file under its final name is complete, whatever
+interrupted the writer.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Dataset:
     split: str
     seed: int
     grid: Grid
-    fields: Float[Tensor, "batch *grid"]
+    fields: Float[Tensor, " batch *grid"]
     parameters: Mapping[str, Tensor]
     options: Mapping[str, Any] = field(default_factory=dict)
     provenance: Mapping[str, str] = field(default_factory=dict)

@@ -1,17 +1,18 @@
 """Stokes' second problem, a fluid over an oscillating plate:  u_t = nu u_xx,  x in [0, 1],  t in [0, 1].
 
-The solution is u = A exp(-k x) cos(k x - w t) with A = 2 and viscosity nu = w / (2 k^2), evaluated in float64. The
-decay rate k alone sets the initial profile and the frequency w alone the motion of the plate at x = 0, so there are
-two tasks: one pins the initial frame (k), one the boundary x = 0 at all times (w). The other parameter is free.
+The solution is u = A exp(-k x) cos(k x - w t) with A = 2 and viscosity nu = w / (2 k^2), evaluated in
+float64. The decay rate k alone sets the initial profile and the frequency w alone the motion of the plate at
+x = 0, so there are two tasks: one pins the initial frame (k), one the boundary x = 0 at all times (w). The
+other parameter is free.
 
 Multiplying by u and integrating over x gives the energy balance
 
     e(u_T) - e(u_0) = nu int_0^T s(u_t) dt,    e = int u^2 dx,    s = 2 ([u u_x]_0^1 - int u_x^2 dx)
 
-whose viscosity is read off the field by least squares, nu^ = <u_t, u_xx> / <u_xx, u_xx>, over all grid points.
-Derivatives are central differences with one-sided ends, u_xx is that first difference taken twice, and integrals are
-trapezoid sums. On exact solutions the discrete law therefore keeps a residual of about 0.1, which is a property of
-the published scoring and not of the data.
+whose viscosity is read off the field by least squares, nu^ = <u_t, u_xx> / <u_xx, u_xx>, over all grid
+points. Derivatives are central differences with one-sided ends, u_xx is that first difference taken twice,
+and integrals are trapezoid sums. On exact solutions the discrete law therefore keeps a residual of about
+0.1, which is a property of the published scoring and not of the data.
 """
 
 from __future__ import annotations

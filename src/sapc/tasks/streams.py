@@ -1,8 +1,8 @@
 """Random streams: a parameter is a pure function of (task, split, parameter, seed, index).
 
-Every named parameter of every split has its own counter-based stream, and its values are drawn in the order of their
-index, the same count for each. So a smaller draw is a prefix of a larger one, no split shares numbers with another,
-and drawing one parameter never moves another.
+Every named parameter of every split has its own counter-based stream, and its values are drawn in the order
+of their index, the same count for each. So a smaller draw is a prefix of a larger one, no split shares
+numbers with another, and drawing one parameter never moves another.
 
 A sample is a pair (i, j): condition i, which a task pins, with free parameters j.
 
@@ -10,8 +10,8 @@ A sample is a pair (i, j): condition i, which a task pins, with free parameters 
     product       (0, 0), (0, 1), (1, 1), (1, 0), (0, 2), ...   the first m^2 samples are all pairs of m and m
     test sets     (0, 0), (0, 1), (0, 2), ...                   one condition
 
-The condition of a test set does not depend on the seed: two seeds are two independent draws of one conditional
-distribution.
+The condition of a test set does not depend on the seed: two seeds are two independent draws of one
+conditional distribution.
 """
 
 from __future__ import annotations

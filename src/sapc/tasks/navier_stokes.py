@@ -1,0 +1,176 @@
+"""Forced flow in a periodic square:  w_t + u . grad w = nu lap w + f,  div u = 0,  t in [0, 49].
+
+Here w is the vorticity, nu = 1e-3 and f = 0.1 sqrt(2) sin(2 pi (x + y) + phi). The pinned condition is the
+initial vorticity; the free parameter is the phase phi of the force. Total vorticity is conserved.
+
+Initial vorticity: the Gaussian random field with covariance C = 2 s^2 (-lap + tau^2)^(-alpha), alpha = 5/2,
+tau = 7, s = tau^(3/2), and no mean,
+
+    w0 = Re sum_k sqrt(2) s (4 pi^2 |k|^2 + tau^2)^(-alpha/2) z_k e^(2 pi i k.x),   z_k = N(0,1) + i N(0,1)
+
+with a standard deviation of about 0.256. Its modes are drawn for |k_x|, |k_y| < 64 whatever the grid, which
+takes those it can represent.
+
+Solver: Fourier pseudo-spectral with 2/3 dealiasing, ETDRK4 in time. With the stream function psi = -lap^-1
+w, velocity (u, v) = (psi_y, -psi_x), and because div u = 0 the advection needs four transforms only,
+
+    u . grad w = (d_xx - d_yy)(u v) + d_xy (v^2 - u^2)
+
+The internal grid is the least multiple of the output grid with at least 64 points per axis. Measured on 200
+initial vorticities over all 50 frames against 128 x 128 points with steps of 1/100: the error of 64 x 64
+points is 4e-8 at most, and with steps of 1/32, order 4, 1e-7 in all, while |w| reaches 2; that is below the
+rounding of float32.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from math import pi, sqrt
+from typing import ClassVar, final
+
+import torch
+from jaxtyping import Complex, Float
+from torch import Tensor
+from torch.fft import irfft2, rfft2
+
+from ..constraints import Balance, Pin, Stackable
+from ..errors import SapcError
+from ..grid import Axis, Grid
+from .base import Parameters, Task
+from .etdrk4 import frames
+from .streams import Streams
+
+VISCOSITY = 1e-3
+FORCE = 0.1 * sqrt(2)
+ALPHA, TAU = 2.5, 7.0
+BAND = 63
+INTERNAL_POINTS = 64
+LONGEST_STEP = 1 / 32
+
+Vorticity = Float[Tensor, "n x y"]
+Spectrum = Complex[Tensor, "n k l"]
+
+
+@final
+class NavierStokes(Task):
+    """Two-dimensional forced flow."""
+
+    name = "navier_stokes"
+    title = "Navier-Stokes equations"
+    equation = "∂w/∂t + u·∇w = ν Δw + f,  ∇·u = 0,  ν = 0.001,  f = 0.1√2 sin(2π(x + y) + φ)"
+    pinned = "initial vorticity w(x, y, 0)"
+    law = "vorticity: ∫w dx dy is constant"
+    parameters: ClassVar = {
+        "initial": "w₀ ~ Gaussian random field (α = 2.5, τ = 7); one per test set",
+        "phase": "φ ~ U[0, π/2]",
+    }
+    paper_grid = Grid(
+        (Axis("x", 64, kind="periodic"), Axis("y", 64, kind="periodic"), Axis("t", 50, 0.0, 49.0))
+    )
+    train_size = 10_000
+    integrates = True
+    solver = f"Fourier pseudo-spectral, ETDRK4, steps of at most {LONGEST_STEP:g}"
+    block: ClassVar = {"cpu": 4, "cuda": 1000}
+
+    @cached_property
+    def constraint(self) -> Stackable:
+        """The initial frame, and total vorticity."""
+        return Pin.frame(0) & Balance(self.grid.integral())
+
+    def _draw(self, streams: Streams, size: int) -> dict[str, Tensor]:
+        i, j = streams.product(size)
+        w0 = gaussian_field(streams.condition, int(i.max()) + 1, self.grid.space)
+        return {"initial": w0[i], "phase": streams.uniform("phase", 0, pi / 2, int(j.max()) + 1)[j]}
+
+    def _solve(self, parameters: Parameters) -> Tensor:
+        w0, phase = parameters["initial"], parameters["phase"]
+        if tuple(w0.shape[1:]) != self.grid.shape[:-1]:
+            raise SapcError(
+                f"initial vorticities have shape {tuple(w0.shape)}; expected (n, *{self.grid.shape[:-1]})"
+            )
+        return flow(w0, phase, self.grid.time)
+
+
+def gaussian_field(streams: Streams, n: int, space: tuple[Axis, ...]) -> Vorticity:
+    """`n` initial vorticities on a periodic grid."""
+    k = torch.arange(-BAND, BAND + 1, dtype=torch.float64)
+    scale = sqrt(2) * TAU ** (ALPHA - 1) * (4 * pi**2 * (k[:, None] ** 2 + k**2) + TAU**2) ** (-ALPHA / 2)
+    scale[BAND, BAND] = 0
+    width = len(k)
+    z = scale * torch.view_as_complex(streams.normals("initial", n, 2 * width**2).reshape(n, width, width, 2))
+    modes = (z + z.flip(1, 2).conj()) / 2  # those of the real part
+    nx, ny = (axis.n for axis in space)
+    kx = torch.arange(-min(BAND, (nx - 1) // 2), min(BAND, (nx - 1) // 2) + 1)
+    ky = torch.arange(min(BAND, (ny - 1) // 2) + 1)
+    spectrum = torch.zeros(n, nx, ny // 2 + 1, dtype=torch.complex128)
+    spectrum[:, (kx % nx)[:, None], ky] = modes[:, (kx + BAND)[:, None], ky + BAND]
+    w0: Tensor = irfft2(spectrum, s=(nx, ny), norm="forward")
+    return w0
+
+
+def flow(
+    w0: Vorticity,
+    phase: Float[Tensor, " n"],
+    time: Axis,
+    nu: float = VISCOSITY,
+    force: float = FORCE,
+    points: int = INTERNAL_POINTS,
+    longest: float = LONGEST_STEP,
+) -> Float[Tensor, "n x y t"]:
+    """The vorticity at all times of the axis, solved with at least `points` points per axis."""
+    nx, ny = w0.shape[1:]
+    rx, ry = -(-points // nx), -(-points // ny)
+    shape = (rx * nx, ry * ny)
+    kx, ky = (2 * pi * k for k in wave_numbers(shape, w0.device))
+    x, y = (torch.arange(m, device=w0.device) / m for m in shape)
+    f = force * torch.sin(2 * pi * (x.double()[:, None] + y) + phase[:, None, None])
+    f = rfft2(f, norm="forward") * dealiased(shape, w0.device)
+    w0_hat = refine(rfft2(w0, norm="forward"), (nx, ny), shape) * dealiased(shape, w0.device)
+    out = w0.new_empty(time.n, *w0.shape)
+    out[0] = w0
+    L = -nu * (kx**2 + ky**2)
+    for i, w_hat in enumerate(frames(w0_hat, L, Advection(f, shape), time.spacing, time.n - 1, longest), 1):
+        out[i] = irfft2(w_hat, s=shape, norm="forward")[:, ::rx, ::ry]
+    return out.movedim(0, -1)
+
+
+class Advection:
+    """`N(w) = f - u . grad w` in Fourier space."""
+
+    def __init__(self, f: Spectrum, shape: tuple[int, int]) -> None:
+        kx, ky = (2 * pi * k for k in wave_numbers(shape, f.device))
+        square = kx**2 + ky**2
+        square[0, 0] = 1
+        self.f, self.shape = f, shape
+        self.velocity = torch.stack((1j * ky / square, -1j * kx / square))[:, None]
+        keep = dealiased(shape, f.device)
+        self.products = torch.stack((keep * (kx**2 - ky**2), keep * kx * ky))
+
+    def __call__(self, w: Spectrum) -> Spectrum:
+        """One evaluation: two transforms there and two back."""
+        u, v = irfft2(self.velocity * w, s=self.shape, norm="forward")
+        uv = rfft2(u * v, norm="forward")
+        vv_uu = rfft2((v - u) * (v + u), norm="forward")
+        return torch.addcmul(torch.addcmul(self.f, self.products[0], uv), self.products[1], vv_uu)
+
+
+def wave_numbers(shape: tuple[int, int], device: torch.device) -> tuple[Tensor, Tensor]:
+    """The wave numbers of a half spectrum, `(nx, 1)` and `(ny // 2 + 1,)`."""
+    kx = torch.fft.fftfreq(shape[0], 1 / shape[0], dtype=torch.float64, device=device)[:, None]
+    return kx, torch.arange(shape[1] // 2 + 1, dtype=torch.float64, device=device)
+
+
+def dealiased(shape: tuple[int, int], device: torch.device) -> Tensor:
+    """1 for the lower two thirds of the wave numbers of a half spectrum, else 0."""
+    kx, ky = wave_numbers(shape, device)
+    return ((kx.abs() < shape[0] / 3) & (ky < shape[1] / 3)).double()
+
+
+def refine(w: Spectrum, shape: tuple[int, int], finer: tuple[int, int]) -> Spectrum:
+    """The same function's half spectrum on a finer grid, less the Nyquist modes, whose phase is unknown."""
+    (nx, ny), (mx, my) = shape, finer
+    kx = torch.arange(-((nx - 1) // 2), (nx - 1) // 2 + 1, device=w.device)
+    ky = torch.arange((ny - 1) // 2 + 1, device=w.device)
+    out = w.new_zeros(w.shape[0], mx, my // 2 + 1)
+    out[:, (kx % mx)[:, None], ky] = w[:, (kx % nx)[:, None], ky]
+    return out
