@@ -237,11 +237,17 @@ def heat(phi):
 
 
 def test_sampling_floor_of_heat():
-    distances = dict(DISTANCES)
-    floors = [metrics.sampling_floor(heat(k * math.pi / 4), 1225, 1225, distances, repeats=2) for k in (1, 3)]
-    expected = {"mmse": 7.6e-6, "smse": 2.4e-6, "w2": 3.9e-3}
-    for name, value in expected.items():
-        assert value / 2 < np.mean([f[name] for f in floors]) < 2 * value
+    """One pair of draws scatters: the mean's floor is nearly a chi-square of one degree, 1.25e-5 on average."""
+    floor = metrics.sampling_floor(heat(math.pi / 4), 1225, 1225, dict(DISTANCES), repeats=2)
+    for name, expected in {"mmse": 7.6e-6, "smse": 2.4e-6, "w2": 3.9e-3}.items():
+        assert expected / 2 < floor[name] < 2 * expected
+
+
+def test_sampling_floor_of_the_mean_is_known():
+    """The mean of n draws has variance s^2 / n, so the floor is s^2 (1 / n + 1 / m) on average."""
+    draw = lambda seed, size: 2 * normal(size, 50, seed=seed)
+    floor = metrics.sampling_floor(draw, 20, 30, {"mmse": metrics.mmse}, repeats=100)
+    assert floor["mmse"] == pytest.approx(4 * (1 / 20 + 1 / 30), rel=0.1)
 
 
 def test_sampling_floor_averages_independent_pairs():

@@ -39,7 +39,7 @@ from torch import Tensor
 from .errors import SapcError
 
 BUDGET = 256 * 2**20  # bytes of temporaries
-COPIES = 8  # float64 copies of a chunk alive at the same time, counted in `w2`, the hungriest
+COPIES = 12  # float64 copies of a chunk alive at the same time, as measured in `w2`, the hungriest
 
 Metric = Callable[[Tensor, Tensor], float]
 
