@@ -1,0 +1,299 @@
+"""The equations left after the pins: rows `r(u)`, their linearisation, and solves with J J^T.
+
+A `Problem` is what Gauss-Newton works on. Pinned points have left the unknowns: their values are set before, and the gradients are
+masked to the free points. Two problems share one interface, so one algorithm and one test suite serve both.
+
+**Banded**: one balance law. The rows are its increments between consecutive frames,
+
+    r_T = e_T - e_{T-1} - theta c_T (s_T + s_{T-1}),   c_T = (t_T - t_{T-1}) / 2,   T = 1..n_t-1,
+
+whose running sum is the residual. With E_t, S_t the gradients of e and s at frame t and g the gradient of theta,
+
+    J^T l  =  E_t (l_t - l_{t+1}) - S_t theta (c_t l_t + c_{t+1} l_{t+1}) - g (q . l),      q_T = c_T (s_T + s_{T-1}),
+
+    J J^T  =  M - h q^T - q h^T + |g|^2 q q^T,   M tridiagonal,   h = J_0 g,
+
+where J_0 is J without the coefficient's term. All gradients come from one backward pass each, because a frame's number reads that frame
+only; a solve costs one tridiagonal solve with three right-hand sides and a 2 x 2 system (Woodbury). Damping mu I of the residual's own
+rows becomes mu D D^T here, D the first difference, which is tridiagonal too.
+
+**Dense**: any residual, its Jacobian by automatic differentiation, a batched Cholesky solve. The oracle of every faster path.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ..constraints import Balance
+from .tridiagonal import solve_tridiagonal
+
+
+def dot(a: Tensor, b: Tensor) -> Tensor:
+    """Inner product per sample."""
+    return (a * b).flatten(1).sum(1)
+
+
+def norm(a: Tensor) -> Tensor:
+    """l2 norm per sample."""
+    return dot(a, a).sqrt()
+
+
+def spread(a: Tensor, like: Tensor) -> Tensor:
+    """A number per sample, shaped to multiply fields."""
+    return a.reshape(-1, *(1,) * (like.ndim - 1))
+
+
+class Linearisation(ABC):
+    """`r(u + v) = rows + J v + O(v^2)` at one point, for every sample."""
+
+    rows: Tensor
+
+    @abstractmethod
+    def apply(self, v: Tensor) -> Tensor:
+        """`J v`."""
+
+    @abstractmethod
+    def transpose(self, l: Tensor) -> Tensor:
+        """`J^T l`, zero at pinned points."""
+
+    @abstractmethod
+    def solve(self, rhs: Tensor) -> Tensor:
+        """`(J J^T + damping)^-1 rhs`."""
+
+    @abstractmethod
+    def rounding(self, u: Tensor) -> Tensor:
+        """How far rounding alone can move the residual of each sample: about eps |J| |u|."""
+
+    def normal_step(self, rhs: Tensor) -> Tensor:
+        """`J^+ rhs`: the smallest change of the field that changes the rows by `rhs`."""
+        return self.transpose(self.solve(rhs))
+
+    def tangent(self, v: Tensor) -> Tensor:
+        """The part of `v` along the manifold: `v - J^+ J v`."""
+        return v - self.normal_step(self.apply(v))
+
+
+class Problem(ABC):
+    """Rows that must vanish at the free points of a batch of fields."""
+
+    free: Tensor  # 1 at unknown points, 0 at pinned ones, (*grid), float64
+
+    @abstractmethod
+    def rows(self, u: Tensor) -> Tensor:
+        """The rows `r(u)`, `(batch, m)`."""
+
+    @abstractmethod
+    def residual(self, rows: Tensor) -> Tensor:
+        """The user's residual from the rows."""
+
+    @abstractmethod
+    def linearise(self, u: Tensor, mu: float = 0.0, graph: bool = False) -> Linearisation:
+        """Rows and Jacobian at `u`; with `graph`, differentiable once more."""
+
+    @abstractmethod
+    def select(self, index: Tensor) -> Problem:
+        """The same problem for some of the samples."""
+
+
+@dataclass
+class Banded(Problem):
+    """One balance law, every operation O(grid)."""
+
+    balance: Balance
+    free: Tensor
+
+    def rows(self, u: Tensor) -> Tensor:
+        """The increments of the law."""
+        return self.balance.increments(u)
+
+    def residual(self, rows: Tensor) -> Tensor:
+        """The running sum of the increments."""
+        return rows.cumsum(1)
+
+    def select(self, index: Tensor) -> Banded:
+        """The same law; its target is zero for every sample."""
+        return self
+
+    def linearise(self, u: Tensor, mu: float = 0.0, graph: bool = False) -> BandedLinearisation:
+        """Gradients of e, s and theta by one backward pass each."""
+        law = self.balance
+        with torch.enable_grad():
+            if not (graph and u.requires_grad):
+                u = u.detach().requires_grad_()
+            numbers = [f and f(u) for f in (law.stored, law.rate, law.coefficient)]
+            slopes = [None if a is None else _gradient(a, u, graph) * self.free for a in numbers]
+        if not graph:
+            numbers = [a if a is None else a.detach() for a in numbers]
+        return BandedLinearisation(numbers, slopes, law.steps(u.shape[-1], u) / 2, mu)
+
+
+def _gradient(a: Tensor, u: Tensor, graph: bool) -> Tensor:
+    if not a.requires_grad:
+        return torch.zeros_like(u)
+    (slope,) = torch.autograd.grad(a.sum(), u, create_graph=graph, allow_unused=True)
+    return torch.zeros_like(u) if slope is None else slope
+
+
+class BandedLinearisation(Linearisation):
+    """See the module docstring; letters as there."""
+
+    def __init__(
+        self, numbers: list[Tensor | None], slopes: list[Tensor | None], c: Tensor, mu: float
+    ) -> None:
+        e, s, theta = numbers
+        self.E, self.S, self.g = slopes
+        assert e is not None and self.E is not None  # a law always stores something
+        self.rows = e.diff(dim=1)
+        self.c = c.expand_as(self.rows)
+        if s is not None:
+            self.q = self.c * (s[:, 1:] + s[:, :-1])
+            if theta is not None:
+                self.c = theta[:, None] * self.c
+                self.rows = self.rows - theta[:, None] * self.q
+            else:
+                self.rows = self.rows - self.q
+        self._gram(mu)
+
+    def _frames(self, a: Tensor, b: Tensor) -> Tensor:
+        """Inner product per frame."""
+        return (a * b).flatten(1, -2).sum(1)
+
+    def _gram(self, mu: float) -> None:
+        assert self.E is not None
+        c, ee = self.c, self._frames(self.E, self.E)
+        diagonal, off = ee[:, 1:] + ee[:, :-1], -ee[:, 1:-1]
+        if self.S is not None:
+            es, ss = self._frames(self.E, self.S), self._frames(self.S, self.S)
+            diagonal = diagonal + 2 * c * (es[:, :-1] - es[:, 1:]) + c * c * (ss[:, 1:] + ss[:, :-1])
+            off = off + (c[:, :-1] - c[:, 1:]) * es[:, 1:-1] + c[:, :-1] * c[:, 1:] * ss[:, 1:-1]
+        if mu > 0:
+            first = torch.ones_like(diagonal[:, :1])
+            diagonal, off = diagonal + mu * torch.cat((first, 2 * torch.ones_like(off)), 1), off - mu
+        # A row without any gradient cannot be met by moving; unit pivot, so that it stays finite and is reported.
+        self.diagonal, self.off = torch.where(diagonal > 0, diagonal, 1.0), off
+        if self.g is not None:
+            self.h, self.gg = self._apply_0(self.g), dot(self.g, self.g)
+
+    def _apply_0(self, v: Tensor) -> Tensor:
+        assert self.E is not None
+        out = self._frames(self.E, v).diff(dim=1)
+        if self.S is None:
+            return out
+        sv = self._frames(self.S, v)
+        return out - self.c * (sv[:, 1:] + sv[:, :-1])
+
+    def apply(self, v: Tensor) -> Tensor:
+        """`J v`."""
+        out = self._apply_0(v)
+        return out if self.g is None else out - self.q * dot(self.g, v)[:, None]
+
+    def rounding(self, u: Tensor) -> Tensor:
+        """Frame terms at their largest, rate terms added up over time."""
+        assert self.E is not None
+        size = self._frames(self.E.abs(), u.abs()).amax(1)
+        if self.S is not None:
+            size = size + (self.c.abs() * self._frames(self.S.abs(), u.abs())[:, 1:]).sum(1)
+        return torch.finfo(u.dtype).eps * size
+
+    def transpose(self, l: Tensor) -> Tensor:
+        """`J^T l`: three fields, each times a number per frame."""
+        assert self.E is not None
+        zero = torch.zeros_like(l[:, :1])
+
+        def per_frame(a: Tensor) -> Tensor:
+            return a.reshape(len(a), *(1,) * (self.E.ndim - 2), -1)  # type: ignore[union-attr]
+
+        out = self.E * per_frame(torch.cat((zero, l), 1) - torch.cat((l, zero), 1))
+        if self.S is not None:
+            cl = self.c * l
+            out = out - self.S * per_frame(torch.cat((zero, cl), 1) + torch.cat((cl, zero), 1))
+        if self.g is not None:
+            out = out - self.g * spread(dot(self.q, l), self.g)
+        return out
+
+    def solve(self, rhs: Tensor) -> Tensor:
+        """Woodbury: `J J^T = M + [h q] K [h q]^T` with `K^-1 = [[-|g|^2, -1], [-1, 0]]`."""
+        if self.g is None:
+            return solve_tridiagonal(self.diagonal, self.off, rhs[..., None])[..., 0]
+        h, q = self.h, self.q
+        y, mh, mq = solve_tridiagonal(self.diagonal, self.off, torch.stack((rhs, h, q), -1)).unbind(-1)
+        k11, k12, k22 = dot(h, mh) - self.gg, dot(h, mq) - 1, dot(q, mq)
+        b1, b2 = dot(h, y), dot(q, y)
+        determinant = k11 * k22 - k12 * k12
+        determinant = torch.where(determinant != 0, determinant, 1.0)
+        z1, z2 = (k22 * b1 - k12 * b2) / determinant, (k11 * b2 - k12 * b1) / determinant
+        return y - mh * z1[:, None] - mq * z2[:, None]
+
+
+@dataclass
+class Dense(Problem):
+    """Any residual `function(u) - target`; memory and time grow with rows x points."""
+
+    function: Callable[[Tensor], Tensor]
+    target: Tensor  # (batch or 1, rows)
+    free: Tensor
+
+    def rows(self, u: Tensor) -> Tensor:
+        """The residual itself."""
+        return self.function(u) - self.target
+
+    def residual(self, rows: Tensor) -> Tensor:
+        """Rows are the residual."""
+        return rows
+
+    def select(self, index: Tensor) -> Dense:
+        """Targets of the chosen samples."""
+        return self if len(self.target) == 1 else Dense(self.function, self.target[index], self.free)
+
+    def linearise(self, u: Tensor, mu: float = 0.0, graph: bool = False) -> DenseLinearisation:
+        """The full Jacobian, one backward pass per row, vectorised over rows."""
+        with torch.enable_grad():
+            if not (graph and u.requires_grad):
+                u = u.detach().requires_grad_()
+            rows = self.rows(u)
+            m = rows.shape[1]
+            one_hot = torch.eye(m, dtype=u.dtype, device=u.device)[:, None].expand(m, len(u), m)
+            if not rows.requires_grad:
+                slopes = u.new_zeros(m, *u.shape)
+            else:
+                (slopes,) = torch.autograd.grad(rows, u, one_hot, create_graph=graph, is_grads_batched=True)
+        jacobian = (slopes * self.free).flatten(2).transpose(0, 1)
+        return DenseLinearisation(rows if graph else rows.detach(), jacobian, u.shape, mu)
+
+
+class DenseLinearisation(Linearisation):
+    """A Jacobian `(batch, rows, points)` and a Cholesky factor of its Gram matrix."""
+
+    def __init__(self, rows: Tensor, jacobian: Tensor, shape: torch.Size, mu: float) -> None:
+        self.rows, self.jacobian, self.shape = rows, jacobian, shape
+        gram = jacobian @ jacobian.mT
+        # Rows without gradient get a unit pivot, as in the banded case; rounding-size jitter only where Cholesky needs it.
+        diagonal = gram.diagonal(dim1=1, dim2=2)
+        gram = gram + torch.diag_embed(torch.where(diagonal > 0, mu, 1.0))
+        self.factor, info = torch.linalg.cholesky_ex(gram)
+        if not gram.requires_grad:
+            jitter = torch.diag_embed((1e-13 * diagonal.mean(1, keepdim=True)).expand_as(diagonal))
+            retried = torch.linalg.cholesky_ex(gram + jitter)[0]
+            self.factor = torch.where((info > 0)[:, None, None], retried, self.factor)
+
+    def apply(self, v: Tensor) -> Tensor:
+        """`J v`."""
+        return (self.jacobian @ v.flatten(1)[..., None])[..., 0]
+
+    def rounding(self, u: Tensor) -> Tensor:
+        """`eps |J| |u|`, the largest row."""
+        size = (self.jacobian.abs() @ u.abs().flatten(1)[..., None])[..., 0].amax(1)
+        return torch.finfo(u.dtype).eps * size
+
+    def transpose(self, l: Tensor) -> Tensor:
+        """`J^T l`."""
+        return (self.jacobian.mT @ l[..., None])[..., 0].reshape(self.shape)
+
+    def solve(self, rhs: Tensor) -> Tensor:
+        """Two triangular solves."""
+        return torch.cholesky_solve(rhs[..., None], self.factor)[..., 0]
