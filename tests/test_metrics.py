@@ -209,6 +209,9 @@ class Sliceable(Zero):
     def __getitem__(self, part):
         return Sliceable(self.target[part], self.seen)
 
+    def __len__(self):
+        return len(self.target)
+
 
 @pytest.mark.parametrize("kind", [Zero, Sliceable])
 def test_constraint_errors_of_a_manifold(kind, monkeypatch):
@@ -218,6 +221,14 @@ def test_constraint_errors_of_a_manifold(kind, monkeypatch):
     assert metrics.ce_local(H, u) == pytest.approx(float((u[:, 0] - target).norm(dim=1).mean()))
     assert metrics.ce_global(H, u) == pytest.approx(float(u.double().sum(2).norm(dim=1).mean()))
     assert H.seen == ([10] if kind is Zero else [4, 4, 2])
+
+
+def test_one_condition_serves_all_samples(monkeypatch):
+    u, target = normal(10, 4, 3), normal(1, 3, seed=1)
+    monkeypatch.setattr(metrics, "BUDGET", 1)
+    assert metrics.ce_local(Sliceable(target), u) == pytest.approx(
+        float((u[:, 0] - target).norm(dim=1).mean())
+    )
 
 
 # the sampling floor
@@ -237,7 +248,7 @@ def heat(phi):
 
 
 def test_sampling_floor_of_heat():
-    """One pair of draws scatters: the mean's floor is nearly a chi-square of one degree, 1.25e-5 on average."""
+    """A pair of draws scatters: the mean's floor is almost a chi-square of one degree, on average 1.25e-5."""
     floor = metrics.sampling_floor(heat(math.pi / 4), 1225, 1225, dict(DISTANCES), repeats=2)
     for name, expected in {"mmse": 7.6e-6, "smse": 2.4e-6, "w2": 3.9e-3}.items():
         assert expected / 2 < floor[name] < 2 * expected
@@ -293,6 +304,7 @@ def test_other_grids_and_broken_fields_are_refused(name_metric):
         (lambda x: metrics.ce(1.0, 1.0, 0.0, 1.0), "must be positive; got 0.0 and 1.0"),
         (lambda x: metrics.ce_local(Zero(x[:, 0]), x * math.nan), "5 of the 5 samples in the generated"),
         (lambda x: metrics.ce_local(Zero(x[:, 0]), x[:0]), "at least 1 sample, got 0"),
+        (lambda x: metrics.ce_local(Sliceable(x[:3, 0]), x), "5 fields for 3 conditions"),
         (lambda x: metrics.sampling_floor(lambda seed, size: x, 5, 0), "n=5, m=0, repeats=1"),
     ],
 )

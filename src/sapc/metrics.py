@@ -201,17 +201,23 @@ def _pair_sum(x: Tensor) -> Tensor:
 
 def _constraint_error(H: Residuals, fields: Tensor, rows: Callable[[Residuals, Tensor], Tensor]) -> float:
     """Mean norm of the rows; in chunks of samples when the manifold can be sliced like the fields."""
-    if len(fields) < 1:
+    n = len(fields)
+    if n < 1:
         raise SapcError("a constraint error needs at least 1 sample, got 0")
     _finite(fields, "generated")
-    whole: Any = H
-    step = max(1, BUDGET // (8 * COPIES * fields[0].numel())) if hasattr(H, "__getitem__") else len(fields)
+    manifold: Any = H
+    conditions = len(manifold) if hasattr(H, "__len__") else n
+    if conditions not in (1, n):
+        raise SapcError(
+            f"{n} fields for {conditions} conditions; give one condition per field, or one for all"
+        )
+    step = max(1, BUDGET // (8 * COPIES * fields[0].numel())) if hasattr(H, "__getitem__") else n
     total = []
-    for a in range(0, len(fields), step):
+    for a in range(0, n, step):
         part = slice(a, a + step)
-        R = rows(H if step >= len(fields) else whole[part], fields[part].double())
+        R = rows(H if conditions == 1 or step >= n else manifold[part], fields[part].double())
         total.append(constraint_error(R) * len(R))
-    return math.fsum(total) / len(fields)
+    return math.fsum(total) / n
 
 
 def _check(
