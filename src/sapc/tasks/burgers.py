@@ -11,7 +11,9 @@ Solver: Fourier pseudo-spectral with 2/3 dealiasing, ETDRK4 in time. A front bet
 tanh(x / 2 nu), whose modes fall as exp(-2 pi^2 nu k): with nu = 0.01 and 400 points (133 modes) to 4e-12. So
 the internal grid is the least multiple of the output grid with 200 points per unit of the range. Measured on
 48 profiles, half of them at nu = 0.01, against 800 points and a quarter of the step: 2e-8 at most, order 4
-in time, below the rounding of float32.
+in time, below the rounding of float32. Fields are point values: the internal sum is conserved to rounding of
+float64, and the sum over the output grid as far as that grid resolves the front, which 100 points do to the
+rounding of float32.
 """
 
 from __future__ import annotations

@@ -40,11 +40,11 @@ class Heat(Task):
 
     def _draw(self, streams: Streams, size: int) -> dict[str, Tensor]:
         phase = (
-            streams.uniform("phase", 0, pi, size)
+            streams.uniform("phase", 0.0, pi, size)
             if streams.test_set is None
             else streams.pinned(PHASES, size)
         )
-        return {"diffusivity": streams.uniform("diffusivity", 1, 5, size), "phase": phase}
+        return {"diffusivity": streams.uniform("diffusivity", 1.0, 5.0, size), "phase": phase}
 
     def _solve(self, parameters: Parameters) -> Tensor:
         a, phi = parameters["diffusivity"], parameters["phase"]

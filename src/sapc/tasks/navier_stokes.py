@@ -80,7 +80,7 @@ class NavierStokes(Task):
     def _draw(self, streams: Streams, size: int) -> dict[str, Tensor]:
         i, j = streams.product(size)
         w0 = gaussian_field(streams.condition, int(i.max()) + 1, self.grid.space)
-        return {"initial": w0[i], "phase": streams.uniform("phase", 0, pi / 2, int(j.max()) + 1)[j]}
+        return {"initial": w0[i], "phase": streams.uniform("phase", 0.0, pi / 2, int(j.max()) + 1)[j]}
 
     def _solve(self, parameters: Parameters) -> Tensor:
         w0, phase = parameters["initial"], parameters["phase"]
@@ -104,8 +104,8 @@ def gaussian_field(streams: Streams, n: int, space: tuple[Axis, ...]) -> Vortici
     ky = torch.arange(min(BAND, (ny - 1) // 2) + 1)
     spectrum = torch.zeros(n, nx, ny // 2 + 1, dtype=torch.complex128)
     spectrum[:, (kx % nx)[:, None], ky] = modes[:, (kx + BAND)[:, None], ky + BAND]
-    w0: Tensor = irfft2(spectrum, s=(nx, ny), norm="forward")
-    return w0
+    # One by one: the rounding of a batched transform depends on its batch, and a draw must not.
+    return torch.stack([irfft2(one, s=(nx, ny), norm="forward") for one in spectrum])
 
 
 def flow(
@@ -122,8 +122,8 @@ def flow(
     rx, ry = -(-points // nx), -(-points // ny)
     shape = (rx * nx, ry * ny)
     kx, ky = (2 * pi * k for k in wave_numbers(shape, w0.device))
-    x, y = (torch.arange(m, device=w0.device) / m for m in shape)
-    f = force * torch.sin(2 * pi * (x.double()[:, None] + y) + phase[:, None, None])
+    x, y = (torch.arange(m, dtype=torch.float64, device=w0.device) / m for m in shape)
+    f = force * torch.sin(2 * pi * (x[:, None] + y) + phase[:, None, None])
     f = rfft2(f, norm="forward") * dealiased(shape, w0.device)
     w0_hat = refine(rfft2(w0, norm="forward"), (nx, ny), shape) * dealiased(shape, w0.device)
     out = w0.new_empty(time.n, *w0.shape)
@@ -166,7 +166,9 @@ def dealiased(shape: tuple[int, int], device: torch.device) -> Tensor:
     return ((kx.abs() < shape[0] / 3) & (ky < shape[1] / 3)).double()
 
 
-def refine(w: Spectrum, shape: tuple[int, int], finer: tuple[int, int]) -> Spectrum:
+def refine(
+    w: Spectrum, shape: tuple[int, int], finer: tuple[int, int]
+) -> Complex[Tensor, "n finer_k finer_l"]:
     """The same function's half spectrum on a finer grid, less the Nyquist modes, whose phase is unknown."""
     (nx, ny), (mx, my) = shape, finer
     kx = torch.arange(-((nx - 1) // 2), (nx - 1) // 2 + 1, device=w.device)

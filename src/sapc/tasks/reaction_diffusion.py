@@ -84,8 +84,8 @@ class ReactionDiffusion(Task):
         u0 = initial_profiles(streams.condition.uniforms("initial", conditions, 13))(self.grid["x"].points)
         return {
             "initial": u0[i],
-            "flux_left": streams.uniform("flux_left", 0, 0.05, fluxes)[j],
-            "flux_right": streams.uniform("flux_right", -0.05, 0, fluxes)[j],
+            "flux_left": streams.uniform("flux_left", 0.0, 0.05, fluxes)[j],
+            "flux_right": streams.uniform("flux_right", -0.05, 0.0, fluxes)[j],
         }
 
     def _solve(self, parameters: Parameters) -> Tensor:
@@ -112,7 +112,7 @@ def initial_profiles(r: Float[Tensor, "n 13"]) -> Profile:
         bump = (torch.tanh((x - left) / WINDOW_WIDTH) - torch.tanh((x - right) / WINDOW_WIDTH)) / 2
         return torch.where(window, bump * u, u)
 
-    return rescaled(profile, 0, 1)
+    return rescaled(profile, 0.0, 1.0)
 
 
 def react(

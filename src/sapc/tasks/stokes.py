@@ -84,11 +84,11 @@ class StokesIC(Stokes):
 
     def _draw(self, streams: Streams, size: int) -> dict[str, Tensor]:
         decay = (
-            streams.uniform("decay", 2, 20, size)
+            streams.uniform("decay", 2.0, 20.0, size)
             if streams.test_set is None
             else streams.pinned(DECAYS, size)
         )
-        return {"decay": decay, "frequency": streams.uniform("frequency", 2, 8, size)}
+        return {"decay": decay, "frequency": streams.uniform("frequency", 2.0, 8.0, size)}
 
 
 @final
@@ -107,8 +107,8 @@ class StokesBC(Stokes):
 
     def _draw(self, streams: Streams, size: int) -> dict[str, Tensor]:
         frequency = (
-            streams.uniform("frequency", 2, 8, size)
+            streams.uniform("frequency", 2.0, 8.0, size)
             if streams.test_set is None
             else streams.pinned(FREQUENCIES, size)
         )
-        return {"decay": streams.uniform("decay", 2, 20, size), "frequency": frequency}
+        return {"decay": streams.uniform("decay", 2.0, 20.0, size), "frequency": frequency}

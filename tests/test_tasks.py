@@ -1,0 +1,307 @@
+"""What a task promises: its contract, the purity of its data, and one clear sentence for bad input."""
+
+from __future__ import annotations
+
+from math import pi
+
+import jaxtyping
+import pytest
+import torch
+
+from sapc.errors import SapcError
+from sapc.grid import Axis, Grid
+from sapc.tasks import SPLITS, Task, get_task, task_names
+from sapc.tasks.navier_stokes import gaussian_field
+from sapc.tasks.streams import Streams, square_shells
+
+NAMES = ("heat", "reaction_diffusion", "stokes_ic", "stokes_bc", "burgers", "navier_stokes")
+TESTS = ("test0", "test1", "test2", "test3")
+SHAPES = {
+    "heat": (100, 100),
+    "reaction_diffusion": (128, 100),
+    "stokes_ic": (100, 100),
+    "stokes_bc": (100, 100),
+    "burgers": (100, 100),
+    "navier_stokes": (64, 64, 50),
+}
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("SAPC_CACHE", str(tmp_path))
+
+
+@pytest.fixture
+def unchecked():
+    """Without the run-time type checks, as users run the package."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)
+
+
+def small(name: str) -> Task:
+    """The task on a grid that is solved in a moment."""
+    if name == "navier_stokes":
+        axes = (Axis("x", 16, kind="periodic"), Axis("y", 16, kind="periodic"), Axis("t", 3, 0.0, 0.5))
+        return get_task(name, grid=Grid(axes))
+    if name == "burgers":
+        return get_task(name, grid=Grid((Axis("x", 20, kind="periodic"), Axis("t", 5, 0.0, 0.05))))
+    return get_task(name, grid=(20, 5))
+
+
+def pinned(task: Task, fields: torch.Tensor) -> torch.Tensor:
+    """The pinned values of every sample, `(n, points)`."""
+    return fields[:, task.constraint.parts[0].mask(task.grid.shape)]
+
+
+def test_the_six_tasks_are_there():
+    assert task_names() == NAMES
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_task_describes_itself(name):
+    task = get_task(name)
+    assert task.name == name
+    assert task.grid.shape == SHAPES[name]
+    for text in (task.title, task.equation, task.pinned, task.law, *task.parameters.values()):
+        assert text
+        assert "\n" not in text
+    assert task.sizes == {
+        s: (10_000 if name == "navier_stokes" else 6400) if s == "train" else 1225 for s in SPLITS
+    }
+    assert (task.plain is not None) == (name in ("reaction_diffusion", "stokes_ic", "stokes_bc"))
+    assert repr(task).startswith(f"get_task('{name}'")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_dataset_has_fields_and_parameters(name):
+    task = small(name)
+    data = task.dataset("train", size=3, seed=0)
+    assert data.fields.shape == (3, *task.grid.shape)
+    assert data.fields.dtype == torch.float32
+    assert set(data.parameters) == set(task.parameters)
+    assert all(p.shape[0] == 3 and p.dtype == torch.float64 for p in data.parameters.values())
+    assert len(data) == 3
+    assert (data.task, data.split, data.seed, data.grid) == (name, "train", 0, task.grid)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_smaller_dataset_is_a_prefix_to_the_last_bit(name):
+    task = small(name)
+    block = task.block["cpu"]
+    large = task.dataset("train", size=block + 3)
+    for size in (1, 2, block - 1, block + 1):
+        part = task.dataset("train", size=size)
+        assert torch.equal(part.fields, large.fields[:size])
+        assert all(torch.equal(part.parameters[k], large.parameters[k][:size]) for k in part.parameters)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_data_does_not_depend_on_the_block(name, monkeypatch):
+    task = small(name)
+    parameters = task.draw("train", 7)
+    fields = task.solve(parameters)
+    monkeypatch.setattr(type(task), "block", {"cpu": 3})
+    torch.testing.assert_close(task.solve(parameters), fields, rtol=0, atol=1e-13)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_seeds_and_splits_are_streams_of_their_own(name):
+    task = small(name)
+    draws = [task.draw(split, 4, seed) for split in ("train", "validation") for seed in (0, 1)]
+    for parameter in task.parameters:
+        for i in range(len(draws)):
+            for j in range(i):
+                assert not (draws[i][parameter] == draws[j][parameter]).all()
+    again = task.draw("train", 4, 0)
+    assert all(torch.equal(again[p], draws[0][p]) for p in again)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_test_set_shares_one_condition_over_samples_and_seeds(name):
+    task = small(name)
+    conditions = []
+    for split in TESTS:
+        first, second = (task.dataset(split, size=4, seed=seed) for seed in (0, 1))
+        values = pinned(task, torch.cat((first.fields, second.fields)))
+        assert torch.equal(values, values[:1].expand_as(values))
+        assert len(first.fields.flatten(1).unique(dim=0)) == 4
+        assert not torch.equal(first.fields, second.fields)
+        conditions.append(values[0])
+    assert len(torch.stack(conditions).unique(dim=0)) == 4
+
+
+def test_pinned_parameters_are_the_published_ones():
+    def values(name, parameter):
+        return [get_task(name).draw(split, 2)[parameter].unique().tolist() for split in TESTS]
+
+    assert values("heat", "phase") == [[pi / 4], [pi / 2], [3 * pi / 4], [pi]]
+    assert values("stokes_ic", "decay") == [[4.0], [8.0], [12.0], [16.0]]
+    assert values("stokes_bc", "frequency") == [[3.0], [4.5], [6.0], [7.5]]
+
+
+@pytest.mark.parametrize(
+    ("name", "parameter", "low", "high"),
+    [
+        ("heat", "diffusivity", 1, 5),
+        ("heat", "phase", 0, pi),
+        ("reaction_diffusion", "initial", 0, 1),
+        ("reaction_diffusion", "flux_left", 0, 0.05),
+        ("reaction_diffusion", "flux_right", -0.05, 0),
+        ("stokes_ic", "decay", 2, 20),
+        ("stokes_bc", "frequency", 2, 8),
+        ("burgers", "initial", -1, 1),
+        ("burgers", "viscosity", 0.01, 0.05),
+        ("navier_stokes", "phase", 0, pi / 2),
+    ],
+)
+def test_parameters_fill_their_range(name, parameter, low, high):
+    values = get_task(name).draw("train", 1600)[parameter]
+    assert values.min() >= low - 1e-6
+    assert values.max() <= high + 1e-6
+    assert values.max() - values.min() > 0.9 * (high - low)
+
+
+@pytest.mark.parametrize(("m", "n"), [(80, 6400), (35, 1225), (100, 10_000), (3, 9)])
+def test_square_shells_hold_full_products(m, n):
+    i, j = square_shells(n)
+    assert sorted(zip(i.tolist(), j.tolist(), strict=True)) == [(a, b) for a in range(m) for b in range(m)]
+
+
+def test_product_splits_combine_every_condition_with_every_free_parameter():
+    for name, free in (("reaction_diffusion", "flux_left"), ("navier_stokes", "phase")):
+        p = small(name).draw("train", 25)
+        assert len(p["initial"].flatten(1).unique(dim=0)) == 5
+        assert len(p[free].unique()) == 5
+        assert len(torch.cat((p["initial"].flatten(1), p[free][:, None]), 1).unique(dim=0)) == 25
+
+
+@pytest.mark.parametrize(("name", "coarse", "fine"), [("reaction_diffusion", 40, 120), ("burgers", 20, 80)])
+def test_random_profiles_are_the_same_function_on_every_grid(name, coarse, fine):
+    u, v = (get_task(name, grid=(n, 5)).draw("train", 200)["initial"] for n in (coarse, fine))
+    step = fine // coarse
+    torch.testing.assert_close(
+        u, v[:, step // 2 if name == "reaction_diffusion" else 0 :: step], rtol=0, atol=1e-12
+    )
+
+
+def test_initial_vorticity_is_the_same_field_on_every_grid():
+    def modes(n, keep):
+        w = get_task("navier_stokes", grid=(n, n, 3)).draw("train", 4)["initial"]
+        kx = torch.arange(-keep, keep + 1)
+        return torch.fft.rfft2(w, norm="forward")[:, kx % n][..., : keep + 1]
+
+    torch.testing.assert_close(modes(32, 15), modes(128, 15), rtol=0, atol=1e-14)
+
+
+def test_initial_vorticity_has_the_published_spread():
+    w = gaussian_field(Streams("navier_stokes", "train", 0), 400, get_task("navier_stokes").grid.space)
+    assert w.mean((1, 2)).abs().max() < 1e-15
+    assert w.square().mean().sqrt() == pytest.approx(0.256, rel=0.03)
+    spectrum = torch.fft.rfft2(w[:1], norm="forward")
+    assert spectrum[:, 32].abs().max() < 1e-15
+    assert spectrum[..., 32].abs().max() < 1e-15
+
+
+def test_burgers_range_is_an_option():
+    task = get_task("burgers", initial_range=(0.0, 1.0))
+    assert task.options == {"initial_range": (0.0, 1.0)}
+    u, v = task.draw("train", 50)["initial"], get_task("burgers").draw("train", 50)["initial"]
+    torch.testing.assert_close(2 * u - 1, v, rtol=0, atol=1e-12)
+
+
+def test_progress_counts_samples():
+    seen = []
+    get_task("heat", grid=(10, 10)).dataset(
+        "train", size=600, progress=lambda done, total: seen.append((done, total))
+    )
+    assert seen == [(256, 600), (512, 600), (600, 600)]
+
+
+def test_a_stream_is_not_the_global_generator():
+    torch.manual_seed(0)
+    before = torch.random.get_rng_state()
+    first = Streams("heat", "train", 3).uniforms("phase", 5, 2)
+    assert torch.equal(torch.random.get_rng_state(), before)
+    assert torch.equal(first, Streams("heat", "train", 3).uniforms("phase", 5, 2))
+
+
+# -- bad input --
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: get_task("wave"), "unknown task 'wave'; choose one of heat, "),
+        (lambda: get_task("heat", colour="red"), "unknown option 'colour'.*has no options"),
+        (lambda: get_task("burgers", colour="red"), "unknown option 'colour'.*takes initial_range"),
+        (lambda: get_task("burgers", initial_range=(1.0, 0.0)), "finite low < high"),
+        (lambda: get_task("burgers", grid=(8, 5)), "at least 9 points"),
+        (lambda: get_task("heat", grid=(10,)), "2 axes"),
+        (lambda: get_task("heat", grid=(10, 1)), "at least 3"),
+        (lambda: get_task("heat", grid=get_task("burgers").grid), r"heat is posed on axes x \(periodic"),
+        (
+            lambda: get_task("heat").dataset("test4"),
+            "unknown split 'test4'; choose one of train, validation, test0",
+        ),
+        (
+            lambda: get_task("heat").dataset("train", size=0),
+            "size must be a whole number of at least 1, got 0",
+        ),
+        (lambda: get_task("heat").dataset("train", size=-3), "got -3"),
+        (
+            lambda: get_task("heat").draw("train", 3, seed=-1),
+            "seed must be a whole number of at least 0, got -1",
+        ),
+        (
+            lambda: get_task("heat").dataset("train", size=2, device="nowhere"),
+            "device 'nowhere' cannot be used",
+        ),
+        (
+            lambda: get_task("heat").solve({"phase": torch.zeros(2)}),
+            "solved for the parameters diffusivity, phase",
+        ),
+        (
+            lambda: get_task("heat").solve({"phase": torch.zeros(2), "diffusivity": torch.zeros(3)}),
+            "same number of rows",
+        ),
+        (
+            lambda: get_task("heat").solve(
+                {"phase": torch.tensor([torch.nan]), "diffusivity": torch.ones(1)}
+            ),
+            "'phase' of heat holds NaN",
+        ),
+        (
+            lambda: get_task("burgers").solve({"initial": torch.zeros(1, 7), "viscosity": torch.ones(1)}),
+            r"expected \(n, 100\)",
+        ),
+        (lambda: get_task("heat").manifold(torch.zeros(2, 100, 99)), r"shape \(2, 100, 99\)"),
+        (
+            lambda: get_task("heat").manifold(torch.full((1, 100, 100), torch.nan)),
+            "10000 of 10000 field values",
+        ),
+    ],
+)
+def test_bad_calls_get_one_sentence(call, message):
+    with pytest.raises(SapcError, match=message) as caught:
+        call()
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("size", [2.5, "many", True])
+def test_a_size_that_is_not_a_whole_number_is_refused(unchecked, size):
+    with pytest.raises(SapcError, match="size must be a whole number"):
+        get_task("heat").dataset("train", size=size)
+
+
+def test_a_grid_that_is_not_whole_numbers_is_refused(unchecked):
+    with pytest.raises(SapcError, match="2 whole numbers"):
+        get_task("heat", grid=(10, 2.5))
+
+
+def test_a_solution_that_blows_up_names_its_parameters():
+    task = get_task("burgers", grid=(20, 5))
+    parameters = task.draw("train", 3)
+    parameters["viscosity"][1] = -1.0
+    with pytest.raises(SapcError, match=r"no finite solution for sample 1 \(viscosity = -1\)"):
+        task.solve(parameters)
