@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -163,7 +163,7 @@ class Constraint(Stackable):
     """
 
     function: Callable[[Tensor], Tensor]
-    value: float | Tensor | Literal["field"] = 0.0
+    value: float | Tensor | str = 0.0
 
     def measure(self, u: Tensor) -> Tensor:
         """`function(u)` as `(batch, rows)`."""

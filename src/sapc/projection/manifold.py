@@ -22,7 +22,7 @@ from typing import Literal
 from weakref import WeakKeyDictionary
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Shaped
 from torch import Tensor
 
 from ..constraints import Affine, Balance, Constraint, Pin, Stackable
@@ -163,15 +163,15 @@ class Manifold:
             )
         return u.double()
 
-    def local(self, u: Float[Tensor, "batch *grid"]) -> Float[Tensor, "batch pinned"]:
+    def local(self, u: Shaped[Tensor, "batch *grid"]) -> Float[Tensor, "batch pinned"]:
         """The pin part of the residual: deviation from the prescribed values."""
         return (self._enter(u) - self.fields).flatten(1)[:, self._index].to(u.dtype)
 
-    def balance(self, u: Float[Tensor, "batch *grid"]) -> Float[Tensor, "batch rows"]:
+    def balance(self, u: Shaped[Tensor, "batch *grid"]) -> Float[Tensor, "batch rows"]:
         """The rest of the residual: balance laws and other constraints."""
         return self._laws(self._enter(u)).to(u.dtype)
 
-    def residual(self, u: Float[Tensor, "batch *grid"]) -> Float[Tensor, "batch rows"]:
+    def residual(self, u: Shaped[Tensor, "batch *grid"]) -> Float[Tensor, "batch rows"]:
         """The stacked residual R(u)."""
         return torch.cat((self.local(u), self.balance(u)), 1)
 
@@ -191,7 +191,7 @@ class Manifold:
     def _laws(self, u: Tensor) -> Tensor:
         return self._measure(u) - self._wanted()
 
-    def project(self, u: Float[Tensor, "batch *grid"], *, check: bool = True) -> Float[Tensor, "batch *grid"]:
+    def project(self, u: Shaped[Tensor, "batch *grid"], *, check: bool = True) -> Float[Tensor, "batch *grid"]:
         """P(u), differentiable in u. With `check`, samples that did not reach the manifold are named in a warning."""
         projected, report = self.solve(u)
         if check and not bool(report.converged.all()):
@@ -204,7 +204,7 @@ class Manifold:
             )
         return projected
 
-    def solve(self, u: Float[Tensor, "batch *grid"]) -> tuple[Float[Tensor, "batch *grid"], Report]:
+    def solve(self, u: Shaped[Tensor, "batch *grid"]) -> tuple[Float[Tensor, "batch *grid"], Report]:
         """P(u) and what was reached, per sample."""
         with torch.inference_mode(False), torch.set_grad_enabled(torch.is_grad_enabled()):
             return self._solve(u)

@@ -274,7 +274,7 @@ class DenseLinearisation(Linearisation):
         gram = jacobian @ jacobian.mT
         # Rows without gradient get a unit pivot, as in the banded case; rounding-size jitter only where Cholesky needs it.
         diagonal = gram.diagonal(dim1=1, dim2=2)
-        gram = gram + torch.diag_embed(torch.where(diagonal > 0, mu, 1.0))
+        gram = gram + torch.diag_embed(torch.where(diagonal > 0, torch.full_like(diagonal, mu), 1.0))
         self.factor, info = torch.linalg.cholesky_ex(gram)
         if not gram.requires_grad:
             jitter = torch.diag_embed((1e-13 * diagonal.mean(1, keepdim=True)).expand_as(diagonal))
