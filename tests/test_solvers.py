@@ -121,7 +121,7 @@ def test_reaction_diffusion_has_order_two_in_space():
     """Refining by 3 keeps the cell centres."""
     profile = initial_profiles(Streams("reaction_diffusion", "train", 0).uniforms("initial", 8, 13))
     g, time = torch.full((8,), 0.03, dtype=torch.float64), Axis("t", 3)
-    coarse = 27
+    coarse = 15
     u = {
         n: react(profile(cells(n)), g, -g, time)[..., 1:]
         for n in (coarse, 3 * coarse, 9 * coarse, 81 * coarse)

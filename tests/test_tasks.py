@@ -131,6 +131,16 @@ def test_a_test_set_shares_one_condition_over_samples_and_seeds(name):
     assert len(torch.stack(conditions).unique(dim=0)) == 4
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_a_manifold_is_pinned_to_each_samples_own_values(name):
+    task = small(name)
+    fields = task.dataset("train", size=3).fields[::2]  # in a product the first two share their condition
+    H = task.manifold(fields)
+    assert torch.equal(H.local(fields), torch.zeros_like(H.local(fields)))
+    assert H.balance(fields).shape == (2, task.grid.shape[-1] - 1)
+    assert H.local(fields.flip(0)).norm(dim=1).min() > 0
+
+
 def test_pinned_parameters_are_the_published_ones():
     def values(name, parameter):
         return [get_task(name).draw(split, 2)[parameter].unique().tolist() for split in TESTS]

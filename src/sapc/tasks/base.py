@@ -26,6 +26,7 @@ from .. import __version__
 from ..constraints import Stackable
 from ..errors import SapcError
 from ..grid import Grid
+from ..projection import Manifold, Plain
 from .cache import CacheChoice, cached
 from .dataset import Dataset
 from .streams import SPLITS, Streams
@@ -47,7 +48,7 @@ class Task(ABC):
     parameters: ClassVar[Mapping[str, str]]
     paper_grid: ClassVar[Grid]
     train_size: ClassVar[int] = 6400
-    plain: ClassVar[Any] = None
+    plain: ClassVar[Plain | None] = None
     """The published Gauss-Newton settings, where the law is not affine."""
     solver: ClassVar[str] = "closed form"
     solver_version: ClassVar[int] = 1
@@ -146,7 +147,7 @@ class Task(ABC):
         key = {**identity, "size": size, "grid": self.grid.to_dict(), "solver": self.solver_version}
         return cached(cache, key, make)
 
-    def manifold(self, fields: Tensor, **options: Any) -> Any:
+    def manifold(self, fields: Tensor, **options: Any) -> Manifold:
         """The manifold of every sample of `fields`, pinned to that sample's own values."""
         self.grid.check(fields)
         if not bool(torch.isfinite(fields).all()):

@@ -34,6 +34,7 @@ from torch import Tensor
 from ..constraints import Balance, Pin, Stackable
 from ..errors import SapcError
 from ..grid import Axis, Grid
+from ..projection import Plain
 from .base import Parameters, Task
 from .etdrk4 import frames
 from .random_functions import Profile, rescaled, sines
@@ -61,7 +62,7 @@ class ReactionDiffusion(Task):
         "flux_right": "g_R ~ U[-0.05, 0]",
     }
     paper_grid = Grid((Axis("x", 128, kind="cells"), Axis("t", 100)))
-    plain: ClassVar = {"n_iter": 3, "mu": 1e-8, "tol": 1e-6}
+    plain = Plain(n_iter=3, mu=1e-8, tol=1e-6)
     integrates = True
     solver = f"finite volumes, ETDRK4, steps of at most {LONGEST_STEP:.3g}"
     block: ClassVar = {"cpu": 64, "cuda": 4096}
