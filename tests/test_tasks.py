@@ -105,6 +105,14 @@ def test_data_does_not_depend_on_the_block(name, monkeypatch):
     torch.testing.assert_close(task.solve(parameters), fields, rtol=0, atol=1e-13)
 
 
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("name", NAMES)
+def test_data_does_not_depend_on_the_device(name):
+    task = small(name)
+    parameters = task.draw("train", 5)
+    torch.testing.assert_close(task.solve(parameters, "cuda"), task.solve(parameters), rtol=0, atol=1e-12)
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_seeds_and_splits_are_streams_of_their_own(name):
     task = small(name)
