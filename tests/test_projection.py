@@ -48,7 +48,9 @@ def relative(a, b):
 @given(n=st.integers(1, 40), m=st.integers(1, 3), seed=st.integers(0, 999))
 def test_tridiagonal_solve_against_dense(n, m, seed):
     g = torch.Generator().manual_seed(seed)
-    rows = torch.randn(2, n, n + 1, generator=g, dtype=F64) * (torch.eye(n, n + 1) + torch.eye(n, n + 1).roll(1, 1))
+    rows = torch.randn(2, n, n + 1, generator=g, dtype=F64) * (
+        torch.eye(n, n + 1) + torch.eye(n, n + 1).roll(1, 1)
+    )
     gram = rows @ rows.mT + 0.1 * torch.eye(n, dtype=F64)
     diagonal, off = gram.diagonal(dim1=1, dim2=2), gram.diagonal(1, 1, 2)
     x = torch.randn(2, n, m, generator=g, dtype=F64)
@@ -128,7 +130,9 @@ def test_projection_lands_on_the_manifold_at_the_nearest_point_and_stays(name):
     assert torch.equal(H.project(p), p) or (H.project(p) - p).abs().max() < 1e-14
     # Nearest: the correction has no component along the manifold. The tangent space comes from a dense Jacobian of the stacked residual.
     for i in range(len(u)):
-        jacobian = torch.autograd.functional.jacobian(lambda w, i=i: H[i].residual(w[None])[0], p[i]).flatten(1)
+        jacobian = torch.autograd.functional.jacobian(lambda w, i=i: H[i].residual(w[None])[0], p[i]).flatten(
+            1
+        )
         tangent = torch.linalg.svd(jacobian)[2][torch.linalg.matrix_rank(jacobian) :]
         correction = (u[i] - p[i]).flatten()
         assert (tangent @ correction).norm() < 1e-7 * correction.norm()
@@ -273,7 +277,12 @@ def test_pins_that_do_not_cover_the_first_frame():
     grid = sapc.Grid((sapc.Axis("x", 6), sapc.Axis("t", 5)))
     mask = torch.zeros(6, 5, dtype=torch.bool)
     mask[0] = mask[2, 3] = mask[:, 4] = True
-    for pin in (sapc.Pin.at(x=0), sapc.Pin(mask), sapc.Pin.at(t=2), sapc.Pin.at(x=slice(1, 3), t=slice(0, 2))):
+    for pin in (
+        sapc.Pin.at(x=0),
+        sapc.Pin(mask),
+        sapc.Pin.at(t=2),
+        sapc.Pin.at(x=slice(1, 3), t=slice(0, 2)),
+    ):
         H = (pin & sapc.Balance(grid.integral())).on(f)
         assert H.algorithm == "closed form"
         u = noise(f.shape, 2)
@@ -328,7 +337,7 @@ def test_affine_matrix_and_map_against_the_formula():
 def test_the_gram_factor_is_kept():
     law = sapc.Affine(noise((4, 30), 1))
     f = noise((2, 6, 5))
-    assert law.on(f)._gram() is law.on(2 * f)._gram()
+    assert law.on(f)._gram is law.on(2 * f)._gram
 
 
 def test_dependent_rows_fall_back_with_the_condition_number():
@@ -429,12 +438,18 @@ BAD = [
     (lambda H, f: sapc.Pin.at(x=99).on(f), "outside a grid of shape"),
     (lambda H, f: sapc.Pin.at(), "needs at least one axis"),
     (lambda H, f: sapc.Pin(torch.zeros(3, 3)).on(f), "mask must be boolean"),
-    (lambda H, f: sapc.Balance(lambda u: u.sum()).on(f).residual(f), "stored must return one number per frame"),
+    (
+        lambda H, f: sapc.Balance(lambda u: u.sum()).on(f).residual(f),
+        "stored must return one number per frame",
+    ),
     (lambda H, f: sapc.Balance(lambda u: u.sum(1), coefficient=lambda u: u.sum((1, 2))), "needs the rate"),
     (lambda H, f: sapc.Balance(lambda u: u.sum(1), times=torch.tensor([0.0, 0.0])), "increasing sequence"),
     (lambda H, f: sapc.Constraint(lambda u: u.sum()).on(f), r"must return \(batch, rows\)"),
     (lambda H, f: sapc.Constraint(lambda u: u.flatten(1), "own").on(f), 'or "field"'),
-    (lambda H, f: sapc.Constraint(lambda u: u.flatten(1), torch.zeros(7)).on(f), "was given a value of shape"),
+    (
+        lambda H, f: sapc.Constraint(lambda u: u.flatten(1), torch.zeros(7)).on(f),
+        "was given a value of shape",
+    ),
     (lambda H, f: sapc.Affine(torch.zeros(3, 4)).on(f), "matrix of an Affine constraint"),
     (lambda H, f: sapc.Plain(n_iter=0), "n_iter >= 1"),
     (lambda H, f: sapc.Globalised(kappa=2.0), "0 < kappa <= 1"),
@@ -453,7 +468,9 @@ def test_bad_input_is_refused_in_one_sentence(call, message):
 
 def test_a_dense_projection_too_large_for_memory_is_refused_with_advice():
     f = torch.zeros(1, 400, 400, 50)
-    H = sapc.Constraint(lambda u: u.flatten(1, -2).sum(1) ** 2 + u[:, :6, 0].flatten(1).sum(1, keepdim=True)).on(f)
+    H = sapc.Constraint(
+        lambda u: u.flatten(1, -2).sum(1) ** 2 + u[:, :6, 0].flatten(1).sum(1, keepdim=True)
+    ).on(f)
     with pytest.raises(sapc.SapcError, match=r"GiB with its copies.*declare the structure"):
         H.project(f)
 

@@ -89,7 +89,9 @@ class Pin(Stackable):
             mask = torch.zeros(shape, dtype=torch.bool)
             names = (*SPACE_NAMES[: len(shape) - 1], "t")
             if unknown := set(indices) - set(names):
-                raise SapcError(f"Pin.at has no axis {sorted(unknown)[0]!r} on a grid of {len(shape)} axes; it has {', '.join(names)}")
+                raise SapcError(
+                    f"Pin.at has no axis {sorted(unknown)[0]!r} on a grid of {len(shape)} axes; it has {', '.join(names)}"
+                )
             try:
                 mask[tuple(indices.get(name, slice(None)) for name in names)] = True
             except IndexError as error:
@@ -102,7 +104,9 @@ class Pin(Stackable):
         """The pinned points of a grid of this shape, on the CPU."""
         mask = self.where(shape) if callable(self.where) else self.where.cpu()
         if mask.dtype != torch.bool or tuple(mask.shape) != tuple(shape):
-            raise SapcError(f"a pin's mask must be boolean of shape {tuple(shape)}, got {mask.dtype} of shape {tuple(mask.shape)}")
+            raise SapcError(
+                f"a pin's mask must be boolean of shape {tuple(shape)}, got {mask.dtype} of shape {tuple(mask.shape)}"
+            )
         return mask
 
 
@@ -169,7 +173,9 @@ class Constraint(Stackable):
         """`function(u)` as `(batch, rows)`."""
         rows = self.function(u)
         if rows.ndim != 2 or rows.shape[0] != u.shape[0]:
-            raise SapcError(f"a constraint must return (batch, rows) = ({u.shape[0]}, ...), got shape {tuple(rows.shape)}")
+            raise SapcError(
+                f"a constraint must return (batch, rows) = ({u.shape[0]}, ...), got shape {tuple(rows.shape)}"
+            )
         return rows
 
 
@@ -188,7 +194,9 @@ class Affine(Constraint):
             return super().measure(u)
         a = self.function.to(u)
         if a.ndim != 2 or a.shape[1] != u[0].numel():
-            raise SapcError(f"the matrix of an Affine constraint must be (rows, {u[0].numel()}), got {tuple(a.shape)}")
+            raise SapcError(
+                f"the matrix of an Affine constraint must be (rows, {u[0].numel()}), got {tuple(a.shape)}"
+            )
         return u.flatten(1) @ a.T
 
     def matrix(self, shape: tuple[int, ...]) -> Tensor:
@@ -211,5 +219,7 @@ def _per_frame(function: Callable[[Tensor], Tensor], u: Tensor, what: str) -> Te
 def _per_field(function: Callable[[Tensor], Tensor], u: Tensor) -> Tensor:
     out = function(u)
     if out.shape != (u.shape[0],):
-        raise SapcError(f"a Balance's coefficient must return one number per field, ({u.shape[0]},), got shape {tuple(out.shape)}")
+        raise SapcError(
+            f"a Balance's coefficient must return one number per field, ({u.shape[0]},), got shape {tuple(out.shape)}"
+        )
     return out

@@ -39,11 +39,15 @@ class Axis:
 
     def __post_init__(self) -> None:
         if self.kind not in ("periodic", "closed", "cells"):
-            raise SapcError(f"axis {self.name!r}: unknown kind {self.kind!r}; choose periodic, closed or cells")
+            raise SapcError(
+                f"axis {self.name!r}: unknown kind {self.kind!r}; choose periodic, closed or cells"
+            )
         if not isinstance(self.n, int) or self.n < 3:
             raise SapcError(f"axis {self.name!r} has {self.n} points; finite differences need at least 3")
         if not self.stop > self.start:
-            raise SapcError(f"axis {self.name!r} runs from {self.start} to {self.stop}; the end must be the larger one")
+            raise SapcError(
+                f"axis {self.name!r} runs from {self.start} to {self.stop}; the end must be the larger one"
+            )
 
     @property
     def length(self) -> float:
@@ -72,7 +76,9 @@ class Axis:
     def derivative(self, u: Tensor, dim: int) -> Tensor:
         """First derivative of `u` along its dimension `dim` by central differences."""
         if u.shape[dim] != self.n:
-            raise SapcError(f"axis {self.name!r} has {self.n} points, but dimension {dim} of the field has {u.shape[dim]}")
+            raise SapcError(
+                f"axis {self.name!r} has {self.n} points, but dimension {dim} of the field has {u.shape[dim]}"
+            )
         if self.kind == "periodic":
             return (u.roll(-1, dim) - u.roll(1, dim)) / (2 * self.spacing)
         inner = (u.narrow(dim, 2, self.n - 2) - u.narrow(dim, 0, self.n - 2)) / (2 * self.spacing)
@@ -144,7 +150,9 @@ class Grid:
     def resize(self, *shape: int) -> Grid:
         """The same domain with other numbers of points."""
         if len(shape) != len(self.axes):
-            raise SapcError(f"this grid has {len(self.axes)} axes ({', '.join(self.names)}), got {len(shape)} sizes {shape}")
+            raise SapcError(
+                f"this grid has {len(self.axes)} axes ({', '.join(self.names)}), got {len(shape)} sizes {shape}"
+            )
         return Grid(tuple(replace(a, n=n) for a, n in zip(self.axes, shape, strict=True)))
 
     @cached_property
@@ -176,11 +184,18 @@ class Grid:
     def check(self, u: Tensor, what: str = "field") -> None:
         """Refuse a tensor that is not a batch of fields on this grid."""
         if tuple(u.shape[1:]) != self.shape or u.ndim != len(self.shape) + 1:
-            raise SapcError(f"the {what} has shape {tuple(u.shape)}; this grid needs (batch, {', '.join(map(str, self.shape))})")
+            raise SapcError(
+                f"the {what} has shape {tuple(u.shape)}; this grid needs (batch, {', '.join(map(str, self.shape))})"
+            )
 
     def to_dict(self) -> dict[str, Any]:
         """A JSON-ready description; `from_dict` reads it back."""
-        return {"axes": [{"name": a.name, "n": a.n, "start": a.start, "stop": a.stop, "kind": a.kind} for a in self.axes]}
+        return {
+            "axes": [
+                {"name": a.name, "n": a.n, "start": a.start, "stop": a.stop, "kind": a.kind}
+                for a in self.axes
+            ]
+        }
 
     @classmethod
     def from_dict(cls, description: Mapping[str, Any]) -> Grid:

@@ -67,10 +67,12 @@ class GramSolver:
     def solve(self, rhs: Tensor) -> Tensor:
         """`(A A^T)^-1 rhs` for rows `(batch, rows)`."""
         if self.method == "cholesky":
-            return torch.cholesky_solve(rhs.T, self.factor).T
-        if self.method == "lu":
-            return torch.linalg.lu_solve(self.lu, self.pivots, rhs.T).T
-        return rhs @ self.inverse
+            solved: Tensor = torch.cholesky_solve(rhs.T, self.factor).T
+        elif self.method == "lu":
+            solved = torch.linalg.lu_solve(self.lu, self.pivots, rhs.T).T
+        else:
+            solved = rhs @ self.inverse
+        return solved
 
     def project(self, u: Tensor, target: Tensor) -> Tensor:
         """The nearest field with `A u = target`, pins already set; a second pass removes the rounding of the first."""

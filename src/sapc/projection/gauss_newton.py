@@ -60,7 +60,7 @@ class Globalised:
     """
 
     tol: float = 1e-12
-    passes: int = 40
+    passes: int = 80
     nearest: int = 40
     inner: int = 24
     rtol: float = 1e-9
@@ -100,10 +100,10 @@ class _Stop:
             return False
         flag = torch.empty((), dtype=torch.bool, pin_memory=True)
         flag.copy_(active.any(), non_blocking=True)
-        event = torch.cuda.Event()
+        event = torch.cuda.Event()  # type: ignore[no-untyped-call]
         event.record()
         self.pending.append((flag, event))
-        return any(event.query() and not bool(flag) for flag, event in self.pending)
+        return any(event.query() and not bool(flag) for flag, event in self.pending)  # type: ignore[no-untyped-call]
 
 
 def _sup(residual: Tensor) -> Tensor:
@@ -166,6 +166,7 @@ def restore(
     """Newton steps of smallest norm onto the manifold, one trial point a pass; returns the fields, |R|_inf and the passes used."""
     r = problem.residual(lin.rows)
     d = lin.normal_step(lin.rows)
+    tiny = torch.finfo(u.dtype).tiny
     alpha = torch.ones(len(u), dtype=u.dtype, device=u.device)
     passes = torch.zeros(len(u), dtype=torch.long, device=u.device)
     stop = _Stop()
@@ -178,17 +179,30 @@ def restore(
         trial = ui - spread(ai, ui) * di
         lin = work.of(problem).linearise(trial)
         rt = problem.residual(lin.rows)
-        if strict:
-            good = norm(rt - (1 - ai)[:, None] * ri) <= solver.kappa * ai * norm(ri)
-        else:
-            good = norm(rt) <= (1 - 1e-4 * ai) * norm(ri)
+        bend = norm(rt - (1 - ai)[:, None] * ri) / (ai * norm(ri)).clamp(
+            min=tiny
+        )  # grows in proportion to alpha
+        good = bend <= solver.kappa if strict else norm(rt) <= (1 - 1e-4 * ai) * norm(ri)
         accept = on & good & rt.isfinite().all(1)
-        u, r = work.put(u, _choose(accept, trial, ui)), work.put(r, _choose(accept, rt, ri))
-        d = work.put(d, _choose(accept, lin.normal_step(lin.rows), di))
-        next_alpha = torch.where(accept, (2 * ai).clamp(max=1.0), ai / 2)
-        alpha = work.put(alpha, torch.where(on, next_alpha, ai))
+        step = _choose(accept, lin.normal_step(lin.rows), di)
+        u, r, d = (
+            work.put(u, _choose(accept, trial, ui)),
+            work.put(r, _choose(accept, rt, ri)),
+            work.put(d, step),
+        )
+        alpha = work.put(
+            alpha, torch.where(on, _next_alpha(ai, accept, bend / solver.kappa, norm(step) / norm(di)), ai)
+        )
         passes = passes + active
     return u, _sup(r), passes
+
+
+def _next_alpha(alpha: Tensor, accept: Tensor, bend: Tensor, growth: Tensor) -> Tensor:
+    """The step length that the measured bend (one: as much as is allowed) suggests; bend grows with alpha and with the step's norm."""
+    suggested = alpha / bend.nan_to_num(torch.inf).clamp(min=1e-3)
+    longer = torch.maximum(suggested / growth.nan_to_num(1.0).clamp(min=1e-3), alpha)
+    shorter = torch.minimum(torch.maximum(suggested, alpha / 8), alpha / 2)
+    return torch.where(accept, longer.clamp(max=1.0), shorter)
 
 
 def _polish(

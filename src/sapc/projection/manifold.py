@@ -18,8 +18,9 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Literal
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, ref
 
 import torch
 from jaxtyping import Float, Shaped
@@ -191,7 +192,9 @@ class Manifold:
     def _laws(self, u: Tensor) -> Tensor:
         return self._measure(u) - self._wanted()
 
-    def project(self, u: Shaped[Tensor, "batch *grid"], *, check: bool = True) -> Float[Tensor, "batch *grid"]:
+    def project(
+        self, u: Shaped[Tensor, "batch *grid"], *, check: bool = True
+    ) -> Float[Tensor, "batch *grid"]:
         """P(u), differentiable in u. With `check`, samples that did not reach the manifold are named in a warning."""
         projected, report = self.solve(u)
         if check and not bool(report.converged.all()):
@@ -222,7 +225,7 @@ class Manifold:
 
     def _project_affine(self, u: Tensor) -> Tensor:
         if self.algorithm == "factorised":
-            return self._gram().project(u, self._wanted())
+            return self._gram.project(u, self._wanted())
         if not self.laws:
             return u
         stored = self.laws[0].stored  # type: ignore[attr-defined]
@@ -237,9 +240,11 @@ class Manifold:
         zero = torch.zeros_like(size)
         return Report(self.algorithm, size, zero, zero, zero.long() + 1, size <= scale.clamp(min=1e-10))
 
+    @cached_property
     def _gram(self) -> GramSolver:
         anchor = next(law for law in self.laws if isinstance(law, Affine))
-        key = (tuple(map(id, self.laws)), self.shape, self.pinned.cpu().numpy().tobytes(), self.fields.device)
+        pinned = self.pinned.cpu().numpy().tobytes()
+        key = (tuple(ref(law) for law in self.laws), self.shape, pinned, self.fields.device)
         known = _grams.setdefault(anchor, {})
         if key not in known:
             rows = [_matrix(law, self.shape).to(self.fields) for law in self.laws]
@@ -268,7 +273,7 @@ class Manifold:
         if isinstance(self.solver, Plain):
             out = project_plain(problem, u, self.solver)
             return out.field, (out.residual, out.tangential, out.iterations, out.converged)
-        end, *report = Nearest.apply(u, problem, self.solver)
+        end, *report = Nearest.apply(u, problem, self.solver)  # type: ignore[no-untyped-call]
         return end, tuple(report)
 
     def _dense_chunk(self, problem: Dense) -> int:
@@ -276,8 +281,8 @@ class Manifold:
         bytes_each = 3 * 8 * rows * points
         if bytes_each > 8 * JACOBIAN_BYTES:
             raise SapcError(
-                f"the dense projection needs a Jacobian of {rows} x {points} per field ({bytes_each / 2**30:.0f} GiB with its copies); declare the "
-                "structure (Pin, Balance with a FrameIntegral) or use a smaller grid"
+                f"the dense projection needs a Jacobian of {rows} x {points} per field ({bytes_each / 2**30:.0f} GiB with its copies); "
+                "declare the structure (Pin, Balance with a FrameIntegral) or use a smaller grid"
             )
         return max(1, JACOBIAN_BYTES // bytes_each)
 

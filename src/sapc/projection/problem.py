@@ -125,11 +125,11 @@ class Banded(Problem):
         with torch.enable_grad():
             if not (graph and u.requires_grad):
                 u = u.detach().requires_grad_()
-            numbers = [f and f(u) for f in (law.stored, law.rate, law.coefficient)]
-            slopes = [None if a is None else _gradient(a, u, graph) * self.free for a in numbers]
+            values = [f(u) for f in (law.stored, law.rate, law.coefficient) if f is not None]
+            slopes = [_gradient(a, u, graph) * self.free for a in values]
         if not graph:
-            numbers = [a if a is None else a.detach() for a in numbers]
-        return BandedLinearisation(numbers, slopes, law.steps(u.shape[-1], u) / 2, mu)
+            values = [a.detach() for a in values]
+        return BandedLinearisation(values, slopes, law.steps(u.shape[-1], u) / 2, mu)
 
 
 def _gradient(a: Tensor, u: Tensor, graph: bool) -> Tensor:
@@ -139,15 +139,17 @@ def _gradient(a: Tensor, u: Tensor, graph: bool) -> Tensor:
     return torch.zeros_like(u) if slope is None else slope
 
 
+def _three(given: list[Tensor]) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    return given[0], given[1] if len(given) > 1 else None, given[2] if len(given) > 2 else None
+
+
 class BandedLinearisation(Linearisation):
     """See the module docstring; letters as there."""
 
-    def __init__(
-        self, numbers: list[Tensor | None], slopes: list[Tensor | None], c: Tensor, mu: float
-    ) -> None:
-        e, s, theta = numbers
-        self.E, self.S, self.g = slopes
-        assert e is not None and self.E is not None  # a law always stores something
+    def __init__(self, values: list[Tensor], slopes: list[Tensor], c: Tensor, mu: float) -> None:
+        """From [e], [e, s] or [e, s, theta] and their gradients."""
+        e, s, theta = _three(values)
+        self.E, self.S, self.g = _three(slopes)
         self.rows = e.diff(dim=1)
         self.c = c.expand_as(self.rows)
         if s is not None:
@@ -164,7 +166,6 @@ class BandedLinearisation(Linearisation):
         return (a * b).flatten(1, -2).sum(1)
 
     def _gram(self, mu: float) -> None:
-        assert self.E is not None
         c, ee = self.c, self._frames(self.E, self.E)
         diagonal, off = ee[:, 1:] + ee[:, :-1], -ee[:, 1:-1]
         if self.S is not None:
@@ -180,7 +181,6 @@ class BandedLinearisation(Linearisation):
             self.h, self.gg = self._apply_0(self.g), dot(self.g, self.g)
 
     def _apply_0(self, v: Tensor) -> Tensor:
-        assert self.E is not None
         out = self._frames(self.E, v).diff(dim=1)
         if self.S is None:
             return out
@@ -194,7 +194,6 @@ class BandedLinearisation(Linearisation):
 
     def rounding(self, u: Tensor) -> Tensor:
         """Frame terms at their largest, rate terms added up over time."""
-        assert self.E is not None
         size = self._frames(self.E.abs(), u.abs()).amax(1)
         if self.S is not None:
             size = size + (self.c.abs() * self._frames(self.S.abs(), u.abs())[:, 1:]).sum(1)
@@ -202,11 +201,10 @@ class BandedLinearisation(Linearisation):
 
     def transpose(self, l: Tensor) -> Tensor:
         """`J^T l`: three fields, each times a number per frame."""
-        assert self.E is not None
         zero = torch.zeros_like(l[:, :1])
 
         def per_frame(a: Tensor) -> Tensor:
-            return a.reshape(len(a), *(1,) * (self.E.ndim - 2), -1)  # type: ignore[union-attr]
+            return a.reshape(len(a), *(1,) * (self.E.ndim - 2), -1)
 
         out = self.E * per_frame(torch.cat((zero, l), 1) - torch.cat((l, zero), 1))
         if self.S is not None:

@@ -1,0 +1,1 @@
+"""Tables and pictures, made from tasks and results alone; matplotlib is imported only where a picture is drawn."""
