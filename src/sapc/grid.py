@@ -35,7 +35,7 @@ class Axis:
     n: int
     start: float = 0.0
     stop: float = 1.0
-    kind: Kind = "closed"
+    kind: Kind | str = "closed"
 
     def __post_init__(self) -> None:
         if self.kind not in ("periodic", "closed", "cells"):
@@ -81,10 +81,50 @@ class Axis:
             )
         if self.kind == "periodic":
             return (u.roll(-1, dim) - u.roll(1, dim)) / (2 * self.spacing)
-        inner = (u.narrow(dim, 2, self.n - 2) - u.narrow(dim, 0, self.n - 2)) / (2 * self.spacing)
-        first = (u.narrow(dim, 1, 1) - u.narrow(dim, 0, 1)) / self.spacing
-        last = (u.narrow(dim, self.n - 1, 1) - u.narrow(dim, self.n - 2, 1)) / self.spacing
-        return torch.cat((first, inner, last), dim)
+        difference: Tensor = _Difference.apply(u, dim % u.ndim, 0.5 / self.spacing, False)  # type: ignore[no-untyped-call]
+        return difference
+
+
+class _Difference(torch.autograd.Function):
+    """Central differences with one-sided ends, or their transpose.
+
+    The derivative of a linear map is its transpose and that of the transpose the map again, so this differentiates to any order;
+    written out because slicing would fill a whole field with zeros for every slice it differentiates.
+    """
+
+    @staticmethod
+    def forward(u: Tensor, dim: int, scale: float, transposed: bool) -> Tensor:
+        """`scale (u_{i+1} - u_{i-1})` inside and twice the one-sided difference at the ends; transposed, the same matrix's transpose."""
+        n = u.shape[dim]
+        out = torch.empty_like(u)
+        inner, left, right = out.narrow(dim, 1, n - 2), u.narrow(dim, 0, n - 2), u.narrow(dim, 2, n - 2)
+        first, second, last_but_one, last = (u.select(dim, i) for i in (0, 1, n - 2, n - 1))
+        if transposed:
+            torch.sub(left, right, out=inner)
+            out.select(dim, 1).add_(first)
+            out.select(dim, n - 2).sub_(last)
+            out.select(dim, 0).copy_(-2 * first - second)
+            out.select(dim, n - 1).copy_(2 * last + last_but_one)
+        else:
+            torch.sub(right, left, out=inner)
+            out.select(dim, 0).copy_(2 * (second - first))
+            out.select(dim, n - 1).copy_(2 * (last - last_but_one))
+        return out.mul_(scale)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output) -> None:  # type: ignore[no-untyped-def]
+        """Nothing of the field is kept: the map is linear."""
+        _, ctx.dim, ctx.scale, ctx.transposed = inputs
+
+    @staticmethod
+    def backward(ctx, w: Tensor):  # type: ignore[no-untyped-def]
+        """The transpose."""
+        return _Difference.apply(w, ctx.dim, ctx.scale, not ctx.transposed), None, None, None  # type: ignore[no-untyped-call]
+
+    @staticmethod
+    def vmap(info, in_dims, u: Tensor, dim: int, scale: float, transposed: bool):  # type: ignore[no-untyped-def]
+        """One more batch dimension in front."""
+        return _Difference.apply(u.movedim(in_dims[0], 0), dim + 1, scale, transposed), 0  # type: ignore[no-untyped-call]
 
 
 @dataclass(frozen=True, eq=False)

@@ -35,6 +35,7 @@ from .problem import Banded, Dense, Problem, norm
 
 Algorithm = Literal["closed form", "factorised", "banded Gauss-Newton", "dense Gauss-Newton"]
 JACOBIAN_BYTES = 2**30  # dense Jacobians are built for as many samples at a time as fit in this
+CACHE_BYTES = 2**21  # and fields of banded problems projected as many at a time, on the CPU
 
 _grams: WeakKeyDictionary[Stackable, dict[tuple[object, ...], GramSolver]] = WeakKeyDictionary()
 
@@ -258,9 +259,10 @@ class Manifold:
 
     def _project_curved(self, u: Tensor) -> tuple[Tensor, Report]:
         problem = self._problem()
-        chunk = len(u)
         if isinstance(problem, Dense):
             chunk = self._dense_chunk(problem)
+        else:  # on the CPU in portions that stay in its cache
+            chunk = len(u) if u.is_cuda else max(1, CACHE_BYTES // (8 * self.free.numel()))
         ends, reports = zip(
             *(self._run(problem, u, i, min(i + chunk, len(u))) for i in range(0, len(u), chunk)), strict=True
         )

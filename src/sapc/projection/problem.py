@@ -249,19 +249,21 @@ class Dense(Problem):
         return self if len(self.target) == 1 else Dense(self.function, self.target[index], self.free)
 
     def linearise(self, u: Tensor, mu: float = 0.0, graph: bool = False) -> DenseLinearisation:
-        """The full Jacobian, one backward pass per row, vectorised over rows."""
+        """The full Jacobian, one backward pass per row, vectorised over rows where the function allows it."""
+        if not (graph and u.requires_grad):
+            u = u.detach()
         with torch.enable_grad():
-            if not (graph and u.requires_grad):
-                u = u.detach().requires_grad_()
-            rows = self.rows(u)
+            rows, pullback = torch.func.vjp(self.rows, u)
             m = rows.shape[1]
             one_hot = torch.eye(m, dtype=u.dtype, device=u.device)[:, None].expand(m, len(u), m)
-            if not rows.requires_grad:
-                slopes = u.new_zeros(m, *u.shape)
-            else:
-                (slopes,) = torch.autograd.grad(rows, u, one_hot, create_graph=graph, is_grads_batched=True)
+            try:
+                slopes = torch.vmap(lambda w: pullback(w)[0])(one_hot)
+            except RuntimeError:  # some operation in the user's function has no batching rule
+                slopes = torch.stack([pullback(w)[0] for w in one_hot])
         jacobian = (slopes * self.free).flatten(2).transpose(0, 1)
-        return DenseLinearisation(rows if graph else rows.detach(), jacobian, u.shape, mu)
+        if not graph:
+            rows, jacobian = rows.detach(), jacobian.detach()
+        return DenseLinearisation(rows, jacobian, u.shape, mu)
 
 
 class DenseLinearisation(Linearisation):

@@ -12,28 +12,32 @@ from jaxtyping import Float
 from torch import Tensor
 
 
-def _shift(v: Tensor, k: int) -> Tensor:
-    """Row i of the result is row i - k of `v`, zero outside."""
-    pad = torch.zeros_like(v[:, : abs(k)])
-    return torch.cat((pad, v[:, :-k]), 1) if k > 0 else torch.cat((v[:, -k:], pad), 1)
-
-
 def solve_tridiagonal(
     diagonal: Float[Tensor, "batch n"], off: Float[Tensor, "batch n_minus_1"], rhs: Float[Tensor, "batch n m"]
 ) -> Float[Tensor, "batch n m"]:
     """Solve `T x = rhs` for symmetric T with the given diagonal and first off-diagonal, m right-hand sides at once."""
     n = diagonal.shape[1]
     zero = torch.zeros_like(diagonal[:, :1])
-    lower, upper = torch.cat((zero, off), 1), torch.cat((off, zero), 1)
+    # Columns: coupling to the row above, diagonal, coupling to the row below, right-hand sides. Rows outside the matrix are identity rows.
+    rows = torch.cat(
+        (torch.stack((torch.cat((zero, off), 1), diagonal, torch.cat((off, zero), 1)), -1), rhs), -1
+    )
+    outside = torch.zeros_like(rows[:, :1])
+    outside[..., 1] = 1
     k = 1
     while k < n:
-        # Rows outside the matrix are identity rows: their diagonal is one, and their couplings are zero.
-        inside = torch.ones_like(diagonal)
-        above = _shift(diagonal, k) + (inside - _shift(inside, k))
-        below = _shift(diagonal, -k) + (inside - _shift(inside, -k))
-        to_above, to_below = -lower / above, -upper / below
-        diagonal = diagonal + to_above * _shift(upper, k) + to_below * _shift(lower, -k)
-        rhs = rhs + to_above[..., None] * _shift(rhs, k) + to_below[..., None] * _shift(rhs, -k)
-        lower, upper = to_above * _shift(lower, k), to_below * _shift(upper, -k)
+        padding = outside.expand(-1, k, -1)
+        padded = torch.cat((padding, rows, padding), 1)
+        above, below = padded[:, :n], padded[:, 2 * k :]
+        up, down = rows[..., :1] / above[..., 1:2], rows[..., 2:3] / below[..., 1:2]
+        rows = torch.cat(
+            (
+                -up * above[..., :1],
+                rows[..., 1:2] - up * above[..., 2:3] - down * below[..., :1],
+                -down * below[..., 2:3],
+                rows[..., 3:] - up * above[..., 3:] - down * below[..., 3:],
+            ),
+            -1,
+        )
         k *= 2
-    return rhs / diagonal[..., None]
+    return rows[..., 3:] / rows[..., 1:2]
