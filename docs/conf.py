@@ -1,0 +1,49 @@
+"""Sphinx settings."""
+
+import re
+
+import sapc
+
+project = "sapc"
+author = "The sapc developers"
+copyright = "2026, The sapc developers"
+version = release = sapc.__version__
+
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.mathjax"]
+myst_enable_extensions = ["dollarmath", "amsmath"]
+myst_heading_anchors = 3
+exclude_patterns = ["_build"]
+
+html_theme = "furo"
+html_title = f"sapc {release}"
+
+autodoc_member_order = "bysource"
+autodoc_typehints = "none"  # shapes are named in the docstrings
+autodoc_default_options = {"members": True}
+
+_TABLE_ROW = re.compile(r"\S+ {2,}\S")
+
+
+def _docstring(app, what, name, obj, options, lines):
+    """Docstrings are plain text: indented blocks and aligned rows stay as they are, backticks are code."""
+    out, literal = [], False
+    for line in lines:
+        indented = line.startswith("    ") or bool(_TABLE_ROW.match(line))
+        if indented and not literal and (not out or not out[-1]):
+            out += ["::", ""]
+            literal = True
+        elif line and not indented:
+            literal = False
+        out.append(f"    {line}" if literal and line else _prose(line))
+    lines[:] = out
+
+
+def _prose(line):
+    parts = line.split("`")
+    parts[::2] = [re.sub(r"([|_\\])", r"\\\1", part) for part in parts[::2]]
+    return "``".join(parts)
+
+
+def setup(app):
+    """Called by Sphinx."""
+    app.connect("autodoc-process-docstring", _docstring)
