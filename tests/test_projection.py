@@ -77,6 +77,16 @@ def test_banded_linearisation_equals_automatic_differentiation(name):
         assert relative(a.normal_step(a.rows), b.normal_step(b.rows)) < 1e-10
 
 
+@pytest.mark.parametrize("name", ["stokes_ic", "stokes_bc"])
+def test_gradients_written_by_hand_equal_automatic_ones(name):
+    law = tiny_task(name).balance
+    u = noise((3, *TINY[name])).requires_grad_()
+    for f in (law.stored, law.rate, law.coefficient):
+        value, slope = f.both(u.detach())
+        assert relative(value, f(u).detach()) < 1e-13
+        assert relative(slope, torch.autograd.grad(f(u).sum(), u)[0]) < 1e-12
+
+
 @pytest.mark.parametrize("name", AFFINE)
 def test_closed_form_equals_dense_oracle(name):
     task = tiny_task(name)

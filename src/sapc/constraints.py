@@ -23,10 +23,26 @@ import torch
 from torch import Tensor
 
 from .errors import SapcError
-from .grid import FrameIntegral
+from .grid import FrameIntegral, kept_like
 
 if TYPE_CHECKING:
     from .projection import Manifold
+
+
+@dataclass(frozen=True, eq=False)
+class WithGradient:
+    """A function of fields that brings its gradient: the banded projection then needs no automatic differentiation.
+
+    `both(u)` returns the value (a number per frame or per field) and the gradient, with respect to `u`, of the sum of all values.
+    """
+
+    function: Callable[[Tensor], Tensor]
+    both: Callable[[Tensor], tuple[Tensor, Tensor]]
+
+    def __call__(self, u: Tensor) -> Tensor:
+        """The value."""
+        return self.function(u)
+
 
 SPACE_NAMES = ("x", "y", "z")
 
@@ -140,7 +156,7 @@ class Balance(Stackable):
             return torch.full((frames - 1,), 1 / (frames - 1), dtype=like.dtype, device=like.device)
         if len(self.times) != frames:
             raise SapcError(f"a Balance for {len(self.times)} frames was given fields of {frames} frames")
-        return self.times.to(like).diff()
+        return kept_like(self, "times", like).diff()
 
     def increments(self, u: Tensor) -> Tensor:
         """The law between consecutive frames, `(batch, frames - 1)`; its running sum is the residual."""

@@ -81,8 +81,19 @@ class Axis:
             )
         if self.kind == "periodic":
             return (u.roll(-1, dim) - u.roll(1, dim)) / (2 * self.spacing)
-        difference: Tensor = _Difference.apply(u, dim % u.ndim, 0.5 / self.spacing, False)  # type: ignore[no-untyped-call]
-        return difference
+        return difference(u, dim % u.ndim, 0.5 / self.spacing)
+
+    def derivative_transposed(self, w: Tensor, dim: int) -> Tensor:
+        """The transpose of `derivative`: `<derivative(u), w> = <u, derivative_transposed(w)>`."""
+        if self.kind == "periodic":
+            return -self.derivative(w, dim)
+        return difference(w, dim % w.ndim, 0.5 / self.spacing, transposed=True)
+
+
+def difference(u: Tensor, dim: int, scale: float, transposed: bool = False) -> Tensor:
+    """`scale` times the difference of the neighbours along `dim`, twice the one-sided difference at the ends; or its transpose."""
+    out: Tensor = _Difference.apply(u, dim, scale, transposed)  # type: ignore[no-untyped-call]
+    return out
 
 
 class _Difference(torch.autograd.Function):
@@ -143,8 +154,21 @@ class FrameIntegral:
                 f"a frame integral over a spatial grid {tuple(self.weights.shape)} was given fields of shape {tuple(u.shape)}; "
                 "expected (batch, *space, time)"
             )
-        w = self.weights.to(device=u.device, dtype=u.dtype)
-        return torch.einsum("bst,s->bt", u.flatten(1, -2), w.flatten())
+        return (u * self.weights_like(u)[..., None]).flatten(1, -2).sum(1)
+
+    def weights_like(self, u: Tensor) -> Tensor:
+        """The weights on the device and in the dtype of `u`; copied there once, since a copy makes the host wait."""
+        return kept_like(self, "weights", u)
+
+
+def kept_like(owner: object, name: str, u: Tensor) -> Tensor:
+    """`owner.name` on the device and in the dtype of `u`, kept with its owner."""
+    kept: dict[tuple[str, torch.device, torch.dtype], Tensor] = owner.__dict__.setdefault("_kept", {})
+    key = (name, u.device, u.dtype)
+    if key not in kept:
+        with torch.inference_mode(False):
+            kept[key] = getattr(owner, name).to(device=u.device, dtype=u.dtype, copy=True)
+    return kept[key]
 
 
 @dataclass(frozen=True)
@@ -205,6 +229,10 @@ class Grid:
 
     def integral(self) -> FrameIntegral:
         """The integral over space as a linear functional of each frame."""
+        return self._integral
+
+    @cached_property
+    def _integral(self) -> FrameIntegral:
         return FrameIntegral(self.weights)
 
     def total(self) -> FrameIntegral:

@@ -34,8 +34,11 @@ from .gauss_newton import Globalised, Nearest, Plain, Solver, project_plain
 from .problem import Banded, Dense, Problem, norm
 
 Algorithm = Literal["closed form", "factorised", "banded Gauss-Newton", "dense Gauss-Newton"]
-JACOBIAN_BYTES = 2**30  # dense Jacobians are built for as many samples at a time as fit in this
-CACHE_BYTES = 2**21  # and fields of banded problems projected as many at a time, on the CPU
+JACOBIAN_BYTES = (
+    2**27
+)  # dense Jacobians are built for as many samples at a time as fit in this: small portions are fastest
+MOST_BYTES = 2**33  # and one sample may need this much at most
+CACHE_BYTES = 2**21  # banded problems are solved for as many fields at a time, on the CPU
 
 _grams: WeakKeyDictionary[Stackable, dict[tuple[object, ...], GramSolver]] = WeakKeyDictionary()
 
@@ -231,7 +234,7 @@ class Manifold:
             return u
         stored = self.laws[0].stored  # type: ignore[attr-defined]
         assert isinstance(stored, FrameIntegral)
-        return project_conserved(u, stored.weights.to(u), self.free)
+        return project_conserved(u, stored.weights_like(u), self.free)
 
     def _affine_report(self, end: Tensor) -> Report:
         with torch.no_grad():
@@ -254,7 +257,7 @@ class Manifold:
 
     def _problem(self) -> Problem:
         if self.algorithm == "banded Gauss-Newton":
-            return Banded(self.laws[0], self.free)  # type: ignore[arg-type]
+            return Banded(self.laws[0], self.free, self._index)  # type: ignore[arg-type]
         return Dense(self._measure, self._wanted(), self.free)
 
     def _project_curved(self, u: Tensor) -> tuple[Tensor, Report]:
@@ -281,7 +284,7 @@ class Manifold:
     def _dense_chunk(self, problem: Dense) -> int:
         rows, points = problem.target.shape[1], self.free.numel()
         bytes_each = 3 * 8 * rows * points
-        if bytes_each > 8 * JACOBIAN_BYTES:
+        if bytes_each > MOST_BYTES:
             raise SapcError(
                 f"the dense projection needs a Jacobian of {rows} x {points} per field ({bytes_each / 2**30:.0f} GiB with its copies); "
                 "declare the structure (Pin, Balance with a FrameIntegral) or use a smaller grid"

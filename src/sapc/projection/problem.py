@@ -29,7 +29,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..constraints import Balance
+from ..constraints import Balance, WithGradient
 from .tridiagonal import solve_tridiagonal
 
 
@@ -106,6 +106,7 @@ class Banded(Problem):
 
     balance: Balance
     free: Tensor
+    pinned: Tensor  # flat indices of the pinned points
 
     def rows(self, u: Tensor) -> Tensor:
         """The increments of the law."""
@@ -120,23 +121,34 @@ class Banded(Problem):
         return self
 
     def linearise(self, u: Tensor, mu: float = 0.0, graph: bool = False) -> BandedLinearisation:
-        """Gradients of e, s and theta by one backward pass each."""
+        """Values and gradients of e, s and theta, from one backward pass each unless the law brings them."""
         law = self.balance
-        with torch.enable_grad():
-            if not (graph and u.requires_grad):
-                u = u.detach().requires_grad_()
-            values = [f(u) for f in (law.stored, law.rate, law.coefficient) if f is not None]
-            slopes = [_gradient(a, u, graph) * self.free for a in values]
-        if not graph:
-            values = [a.detach() for a in values]
-        return BandedLinearisation(values, slopes, law.steps(u.shape[-1], u) / 2, mu)
+        if not (graph and u.requires_grad):
+            graph, u = False, u.detach()
+        pairs = [_both(f, u, graph) for f in (law.stored, law.rate, law.coefficient) if f is not None]
+        slopes = [self._masked(slope, graph) for _, slope in pairs]
+        return BandedLinearisation([value for value, _ in pairs], slopes, law.steps(u.shape[-1], u) / 2, mu)
+
+    def _masked(self, slope: Tensor, graph: bool) -> Tensor:
+        if graph or not slope.is_contiguous():
+            return slope * self.free
+        slope.flatten(1).index_fill_(1, self.pinned, 0)  # touches the pinned points only
+        return slope
 
 
-def _gradient(a: Tensor, u: Tensor, graph: bool) -> Tensor:
-    if not a.requires_grad:
-        return torch.zeros_like(u)
-    (slope,) = torch.autograd.grad(a.sum(), u, create_graph=graph, allow_unused=True)
-    return torch.zeros_like(u) if slope is None else slope
+def _both(f: Callable[[Tensor], Tensor], u: Tensor, graph: bool) -> tuple[Tensor, Tensor]:
+    """`f(u)` and the gradient of its sum; with `graph`, differentiable once more."""
+    if isinstance(f, WithGradient) and not graph:
+        return f.both(u)
+    with torch.enable_grad():
+        u = u if graph else u.requires_grad_()
+        value = f(u)
+        slope = None
+        if value.requires_grad:
+            (slope,) = torch.autograd.grad(value.sum(), u, create_graph=graph, allow_unused=True)
+    if slope is None:
+        slope = torch.zeros_like(u)
+    return (value, slope) if graph else (value.detach(), slope)
 
 
 def _three(given: list[Tensor]) -> tuple[Tensor, Tensor | None, Tensor | None]:

@@ -23,7 +23,7 @@ from typing import ClassVar, final
 import torch
 from torch import Tensor
 
-from ..constraints import Balance, Pin, Stackable
+from ..constraints import Balance, Pin, Stackable, WithGradient
 from ..grid import Axis, Grid
 from ..projection import Plain
 from .base import Parameters, Task
@@ -45,7 +45,12 @@ class Stokes(Task):
     @cached_property
     def balance(self) -> Balance:
         """The energy balance, with the viscosity that the field itself shows."""
-        return Balance(self.energy, self.power, self.viscosity, times=self.grid.time.points)
+        return Balance(
+            WithGradient(self.energy, self._energy),
+            WithGradient(self.power, self._power),
+            WithGradient(self.viscosity, self._viscosity),
+            times=self.grid.time.points,
+        )
 
     def energy(self, u: Tensor) -> Tensor:
         """`int u^2 dx` of every frame."""
@@ -62,6 +67,35 @@ class Stokes(Task):
         u_t = self.grid.derivative(u, "t")
         u_xx = self.grid.derivative(self.grid.derivative(u, "x"), "x")
         return (u_t * u_xx).flatten(1).sum(1) / (u_xx**2).flatten(1).sum(1)
+
+    # The same three with their gradients, by hand: D is the difference in x, w the quadrature weights in x.
+
+    def _energy(self, u: Tensor) -> tuple[Tensor, Tensor]:
+        wu = self.grid.integral().weights_like(u)[:, None] * u
+        return (wu * u).sum(1), wu.mul_(2)
+
+    def _power(self, u: Tensor) -> tuple[Tensor, Tensor]:
+        x = self.grid["x"]
+        u_x = x.derivative(u, 1)
+        y = self.grid.integral().weights_like(u)[:, None] * u_x
+        work = u[:, -1] * u_x[:, -1] - u[:, 0] * u_x[:, 0]
+        s = 2 * (work - (y * u_x).sum(1))
+        y.mul_(-2)[:, -1].add_(u[:, -1])
+        y[:, 0].sub_(u[:, 0])
+        slope = x.derivative_transposed(y, 1)
+        slope[:, -1].add_(u_x[:, -1])
+        slope[:, 0].sub_(u_x[:, 0])
+        return s, slope.mul_(2)
+
+    def _viscosity(self, u: Tensor) -> tuple[Tensor, Tensor]:
+        x, t = self.grid["x"], self.grid["t"]
+        u_t, u_xx = t.derivative(u, 2), x.derivative(x.derivative(u, 1), 1)
+        below = (u_xx * u_xx).flatten(1).sum(1)
+        nu = (u_t * u_xx).flatten(1).sum(1) / below
+        slope = t.derivative_transposed(u_xx, 2)
+        inner = torch.addcmul(u_t, u_xx, nu[:, None, None], value=-2)
+        slope.add_(x.derivative_transposed(x.derivative_transposed(inner, 1), 1))
+        return nu, slope.div_(below[:, None, None])
 
     def _solve(self, parameters: Parameters) -> Tensor:
         k, w = (parameters[name][:, None, None] for name in ("decay", "frequency"))
