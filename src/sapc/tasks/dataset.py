@@ -2,17 +2,18 @@
 
 A file is HDF5 and explains itself: the fields, one array per parameter, the grid, where the data came from,
 and a SHA-256 checksum over all of it. Writing is atomic: a file under its final name is complete, whatever
-interrupted the writer.
+interrupted the writer. Folders made for a file that then fails are taken away again.
 """
 
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import os
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -58,7 +59,7 @@ class Dataset:
         import h5py
 
         header = json.dumps(self._header(), sort_keys=True)
-        with replacing(path) as partial, h5py.File(partial, "w") as file:
+        with replacing(path) as partial, _Sink(partial) as sink, h5py.File(sink, "w") as file:
             file.attrs["format"] = FORMAT
             file.attrs["header"] = header
             file.attrs["sha256"] = _checksum(header, self.fields, self.parameters)
@@ -149,6 +150,77 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
     finally:
         if partial is not None:
             partial.unlink(missing_ok=True)
+
+
+@contextmanager
+def folder_for(folder: str | os.PathLike[str]) -> Iterator[Path]:
+    """A folder that exists inside the block; what had to be created disappears if the block fails and left it empty."""
+    folder = Path(folder)
+    missing = [f for f in (folder, *folder.parents) if not os.path.exists(f)]
+    try:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise SapcError(
+                f"cannot create the folder {folder} ({error.strerror}); choose one that can be written"
+            ) from error
+        yield folder
+    except BaseException:
+        for made in missing:
+            with suppress(OSError):
+                made.rmdir()
+        raise
+
+
+class _Sink(io.RawIOBase):
+    """A file that HDF5 can always write to: the first failure is kept and raised once HDF5 has closed.
+
+    HDF5 must not see a full disk: it cannot close a file that it cannot flush, and tries again while the
+    interpreter exits, which ends in a crash.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._file = open(path, "r+b", buffering=0)  # noqa: SIM115 (closed by close)
+        self._error: BaseException | None = None
+
+    def write(self, data: Any) -> int:
+        rest = memoryview(data).cast("B")
+        size = len(rest)
+        try:
+            while self._error is None and len(rest):
+                rest = rest[self._file.write(rest) :]
+        except BaseException as error:
+            self._error = error
+        return size
+
+    def truncate(self, size: int | None = None) -> int:
+        try:
+            if self._error is None:
+                self._file.truncate(size)
+        except BaseException as error:
+            self._error = error
+        return self.tell() if size is None else size
+
+    def readinto(self, buffer: Any) -> int:
+        return self._file.readinto(buffer)
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        return self._file.seek(offset, whence)
+
+    def tell(self) -> int:
+        return self._file.tell()
+
+    def flush(self) -> None:
+        """Nothing is held back."""
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+        if self._error is not None:
+            raise self._error
 
 
 def _flush(path: Path) -> None:
