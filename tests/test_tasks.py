@@ -291,7 +291,7 @@ def test_a_stream_is_not_the_global_generator():
         ),
         (
             lambda: get_task("burgers").solve({"initial": torch.zeros(1, 7), "viscosity": torch.ones(1)}),
-            r"expected \(n, 100\)",
+            r"expected \(1, 100\)",
         ),
         (lambda: get_task("heat").manifold(torch.zeros(2, 100, 99)), r"shape \(2, 100, 99\)"),
         (

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import json
+import os
 import sys
+import traceback
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich import box
@@ -27,9 +31,15 @@ from rich.table import Table
 from . import __version__
 from .errors import SapcError
 from .tasks import SPLITS, get_task, task_names
+from .tasks.dataset import folder_for
+
+if TYPE_CHECKING:
+    from .report.demo import Row
+
+INTERRUPTED = 130
 
 app = typer.Typer(
-    no_args_is_help=True,
+    pretty_exceptions_enable=False,
     rich_markup_mode="rich",
     add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -45,7 +55,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for a machine t
 
 def _version(wanted: bool) -> None:
     if wanted:
-        out.print(f"sapc {__version__}", highlight=False)
+        print(f"sapc {__version__}")
         raise typer.Exit
 
 
@@ -129,10 +139,12 @@ def data(
     Example: [bold]sapc data burgers --split test0 --size 100 --out burgers-test0.h5[/bold]
     """
     chosen = get_task(task, grid=_grid(grid), **_options(option or []))
+    chosen.check(split, size, seed, device)
     _check_target(path, force)
     with _bar(f"{task} {split}") as bar:
         made = chosen.dataset(split, size=size, seed=seed, device=device, progress=bar)
-    made.save(path)
+    with folder_for(path.parent):
+        made.save(path)
     summary = {
         "path": str(path),
         "task": task,
@@ -145,11 +157,7 @@ def data(
         print(json.dumps(summary))
     else:
         shape = " x ".join(map(str, chosen.grid.shape))
-        out.print(
-            f"wrote {path}: {len(made)} solutions of {task} ({split}, seed {seed}) on {shape} points",
-            highlight=False,
-            soft_wrap=True,
-        )
+        print(f"wrote {path}: {len(made)} solutions of {task} ({split}, seed {seed}) on {shape} points")
 
 
 @app.command()
@@ -172,23 +180,32 @@ def demo(
     if as_json:
         print(json.dumps([asdict(row) for row in rows]))
         return
+    out.print(_residuals(rows))
+    print(f"pictures: {folder / 'overview.png'} and one per task")
+
+
+def _residuals(rows: list[Row]) -> Table:
+    """The table of the demonstration; every cell is whole at 80 columns."""
     table = Table(
         title="Noise before → after projection: mean l2 norm of the residual",
         title_justify="left",
         box=box.SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
     )
-    for column in ("task", "projection", "pin", "balance law", "ms each"):
-        table.add_column(
-            column, justify="left" if column in ("task", "projection") else "right", no_wrap=True
-        )
+    table.add_column("task", no_wrap=True)
+    table.add_column("projection", overflow="fold")
+    table.add_column("pinned\ncondition", justify="right", no_wrap=True)
+    table.add_column("balance\nlaw", justify="right", no_wrap=True)
+    table.add_column("ms\neach", justify="right", no_wrap=True)
     for r in rows:
-        pin, law = (
+        table.add_row(
+            r.task,
+            r.algorithm.replace("Gauss-Newton", "GN"),
             f"{r.local_before:.1e} → {r.local_after:.0e}",
             f"{r.balance_before:.1e} → {r.balance_after:.0e}",
+            f"{r.milliseconds:.0f}",
         )
-        table.add_row(r.task, r.algorithm.replace("Gauss-Newton", "GN"), pin, law, f"{r.milliseconds:.0f}")
-    out.print(table)
-    out.print(f"pictures: {folder}/overview.png and one per task", highlight=False, soft_wrap=True)
+    return table
 
 
 def _grid(text: str | None) -> tuple[int, ...] | None:
@@ -217,18 +234,23 @@ def _options(texts: list[str]) -> dict[str, Any]:
 
 
 def _check_target(path: Path, force: bool) -> None:
-    """Refuse before the work what would fail after it."""
+    """Refuse before the work what would fail after it; nothing is created."""
     if path.is_dir():
         raise SapcError(f"{path} is a folder; --out takes the name of the file to write")
-    if path.exists() and not force:
+    if os.path.exists(path) and not path.is_file():
+        raise SapcError(f"{path} is not a regular file; choose another --out")
+    if os.path.lexists(path) and not force:
         raise SapcError(f"{path} exists already; choose another name or add --force to replace it")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        probe = path.with_name(f".{path.name}.probe")
-        probe.touch()
-        probe.unlink()
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        pass
     except OSError as error:
-        raise SapcError(f"cannot write to {path.parent}: {error.strerror}; choose another --out") from error
+        raise SapcError(f"cannot write {path}: {error.strerror}; choose another --out") from error
+    nearest = next(folder for folder in path.absolute().parents if os.path.lexists(folder))
+    if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
+        why = "cannot be written to" if nearest.is_dir() else "is not a folder"
+        raise SapcError(f"cannot write {path}: {nearest} {why}; choose another --out")
 
 
 @contextmanager
@@ -247,13 +269,55 @@ def _bar(label: str) -> Iterator[Any]:
 
 def main(arguments: list[str] | None = None) -> None:
     """Entry point: one sentence and exit code 2 for a user's mistake."""
+    global _debug
+    _debug = False
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(
+            errors="backslashreplace"
+        )  # a symbol that the terminal lacks is no reason to fail
+    with warnings.catch_warnings():
+        warnings.showwarning = _warn
+        sys.exit(_run(sys.argv[1:] if arguments is None else arguments))
+
+
+def _run(arguments: list[str]) -> int:
+    """Run a command and return its exit code."""
     try:
-        app(arguments, prog_name="sapc")
-    except SapcError as error:
-        if _debug:
-            raise
-        print(f"sapc: {error}", file=sys.stderr)
-        sys.exit(2)
-    except KeyboardInterrupt:
+        code = app(arguments or ["--help"], prog_name="sapc", standalone_mode=False)
+        sys.stdout.flush()
+        if code == INTERRUPTED:
+            raise KeyboardInterrupt
+        return int(code or 0)
+    except (KeyboardInterrupt, typer.Abort):
         print("sapc: interrupted; nothing half-written was left behind", file=sys.stderr)
-        sys.exit(130)
+        return INTERRUPTED
+    except BrokenPipeError:  # the reader has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except Exception as error:
+        sentence = _sentence(error)
+        if sentence is None:
+            raise
+        if _debug:
+            traceback.print_exc()
+        print("sapc: " + " ".join(sentence.splitlines()), file=sys.stderr)
+        return 2
+
+
+def _sentence(error: Exception) -> str | None:
+    """What to tell the user, or None for a mistake of ours."""
+    if isinstance(error, SapcError):
+        return str(error)
+    if isinstance(error, MemoryError):
+        return "the memory is exhausted; choose a smaller size or grid"
+    if isinstance(error, OSError):
+        return f"{error}; check the path and the room on its disk"
+    if hasattr(error, "format_message"):  # a usage error, of click or of the copy that typer carries
+        context = getattr(error, "ctx", None)
+        command = context.command_path if context else "sapc"
+        return f"{error.format_message().rstrip('.')}; see {command} --help"
+    return None
+
+
+def _warn(message: Warning | str, *_: Any, **__: Any) -> None:
+    print("sapc: warning: " + " ".join(str(message).splitlines()), file=sys.stderr)

@@ -204,6 +204,8 @@ def _constraint_error(H: Residuals, fields: Tensor, rows: Callable[[Residuals, T
     n = len(fields)
     if n < 1:
         raise SapcError("a constraint error needs at least 1 sample, got 0")
+    if fields[0].numel() == 0:
+        raise SapcError(f"a constraint error needs grid points, got fields of shape {tuple(fields.shape)}")
     _finite(fields, "generated")
     manifold: Any = H
     conditions = len(manifold) if hasattr(H, "__len__") else n
@@ -229,6 +231,8 @@ def _check(
             f"a metric compares ensembles (samples, *grid) on the same grid; the generated one has shape "
             f"{tuple(generated.shape)}, the reference {tuple(reference.shape)}"
         )
+    if math.prod(generated.shape[1:]) == 0:
+        raise SapcError(f"a metric needs grid points, got fields of shape {tuple(generated.shape)}")
     for name, u, least in zip(("generated", "reference"), (generated, reference), at_least, strict=True):
         if len(u) < least:
             raise SapcError(f"{why} needs at least {least} samples in the {name} ensemble, got {len(u)}")

@@ -42,9 +42,11 @@ rounding.
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache, reduce
+from typing import SupportsIndex
 
 import numpy as np
 import torch
@@ -64,7 +66,7 @@ BATCH = 2**25  # normals drawn at a time on an accelerator
 
 def sample(
     grid: Grid,
-    n: int,
+    n: SupportsIndex,
     generator: torch.Generator | None = None,
     *,
     length: float | int = 1e-3,
@@ -80,7 +82,7 @@ def sample(
     """
     where = _device(device, generator)
     length, nu = float(length), float(nu)
-    _check(n, length, nu, dtype)
+    n = _check(n, length, nu, dtype)
     work = dtype if dtype == torch.float64 else torch.float32
     root = kernel_root(grid.shape, length, nu, where, work)
     batch = 1 if where.type == "cpu" else min(n, max(1, BATCH // root.size))
@@ -165,7 +167,7 @@ def kernel_root(
     if (lost := _clipped(s)) > CLIP:
         raise SapcError(
             f"the source with length {length:g} and nu {nu:g} cannot be drawn exactly on {shape} points: its "
-            f" covariance would be off by {lost:.1e}, above {CLIP:.0e}; choose a shorter length"
+            f"covariance would be off by {lost:.1e}, above {CLIP:.0e}; choose a shorter length"
         )
     spectrum = (s.clamp(min=0) / s.numel()).sqrt().to(device=device, dtype=dtype)
     wide = (_thin_roots(shape, weight, sigma) for weight, sigma in gaussians)
@@ -221,7 +223,14 @@ def _thin_roots(shape: tuple[int, ...], weight: float, sigma: float) -> tuple[Te
 
 def _device(device: torch.device | str | None, generator: torch.Generator | None) -> torch.device:
     """Where to draw: as asked, else where the generator is, else the CPU."""
-    where = torch.device("cpu" if device is None else device)
+    try:
+        where = torch.device("cpu" if device is None else device)
+        torch.empty(0, device=where)
+    except (RuntimeError, AssertionError, TypeError) as error:
+        raise SapcError(
+            f"the source cannot be drawn on {str(device)!r} ({str(error).splitlines()[0]}); "
+            "use 'cpu', or 'cuda' where there is one"
+        ) from error
     if generator is None:
         return where
     own = generator.device
@@ -233,9 +242,14 @@ def _device(device: torch.device | str | None, generator: torch.Generator | None
     return own
 
 
-def _check(n: int, length: float, nu: float, dtype: torch.dtype) -> None:
-    if not isinstance(n, int) or n < 1:
-        raise SapcError(f"the source was asked for {n} fields; the number must be an integer of at least 1")
+def _check(n: SupportsIndex, length: float, nu: float, dtype: torch.dtype) -> int:
+    """The number of fields as a plain integer; refuse what cannot be drawn."""
+    try:
+        count = 0 if isinstance(n, bool) else operator.index(n)
+    except TypeError:
+        count = 0
+    if count < 1:
+        raise SapcError(f"the source was asked for {n!r} fields; the number must be an integer of at least 1")
     if not (length > 0 and math.isfinite(length)):
         raise SapcError(f"the length scale of the source is {length}; it must be positive and finite")
     if nu not in (0.5, 1.5, 2.5):
@@ -244,3 +258,4 @@ def _check(n: int, length: float, nu: float, dtype: torch.dtype) -> None:
         raise SapcError(
             f"the source draws real numbers and cannot return {dtype}; choose a floating-point dtype"
         )
+    return count

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from .. import metrics, source
-from ..errors import SapcError
 from ..tasks import Task, get_task, task_names
-from .pictures import overview, task_picture
+from ..tasks.dataset import folder_for
+from .pictures import overview, pyplot, task_picture
 
 
 @dataclass(frozen=True)
@@ -48,46 +48,50 @@ def run_demo(
     out: Path, size: int = 4, seed: int = 0, on_task: Callable[[str], None] | None = None
 ) -> Iterator[Row]:
     """Yield one row per task as it is done, and write `out/<task>.png` and `out/overview.png`."""
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise SapcError(
-            f"cannot create the folder {out}: {error.strerror}; choose another with --out"
-        ) from error
-    examples = []
-    for name in task_names():
-        if on_task:
-            on_task(name)
-        task = get_task(name)
-        solutions = task.dataset("test0", size=size, seed=seed).fields.double()
-        noise = source.sample(
-            task.grid, size, generator=torch.Generator().manual_seed(seed), dtype=torch.float64
-        )
-        H = task.manifold(solutions)
-        start = time.perf_counter()
-        projected, report = H.solve(noise)
-        took = time.perf_counter() - start
-        example = Example(
-            task,
-            solutions,
-            noise,
-            projected,
-            H.balance(noise).abs().mean(0),
-            H.balance(projected).abs().mean(0),
-        )
-        examples.append(example)
-        picture = out / f"{name}.png"
-        task_picture(example, picture)
-        yield Row(
-            task=name,
-            algorithm=report.algorithm,
-            grid=task.grid.shape,
-            local_before=metrics.ce_local(H, noise),
-            local_after=metrics.ce_local(H, projected),
-            balance_before=metrics.ce_global(H, noise),
-            balance_after=metrics.ce_global(H, projected),
-            moved=float(report.moved.mean()),
-            milliseconds=1e3 * took / size,
-            picture=str(picture),
-        )
-    overview(examples, out / "overview.png")
+    tasks = [get_task(name) for name in task_names()]
+    for task in tasks:
+        task.check("test0", size, seed)
+    pyplot()  # complains now where it is missing
+    with folder_for(out):
+        examples = []
+        for task in tasks:
+            if on_task:
+                on_task(task.name)
+            example, row = _show(task, out / f"{task.name}.png", size, seed)
+            examples.append(example)
+            yield row
+        overview(examples, out / "overview.png")
+
+
+def _show(task: Task, picture: Path, size: int, seed: int) -> tuple[Example, Row]:
+    """Solve, project and draw one task."""
+    solutions = task.dataset("test0", size=size, seed=seed).fields.double()
+    noise = source.sample(
+        task.grid, size, generator=torch.Generator().manual_seed(seed % 2**64), dtype=torch.float64
+    )
+    H = task.manifold(solutions)
+    start = time.perf_counter()
+    projected, report = H.solve(noise)
+    took = time.perf_counter() - start
+    example = Example(
+        task,
+        solutions,
+        noise,
+        projected,
+        H.balance(noise).abs().mean(0),
+        H.balance(projected).abs().mean(0),
+    )
+    task_picture(example, picture)
+    row = Row(
+        task=task.name,
+        algorithm=report.algorithm,
+        grid=task.grid.shape,
+        local_before=metrics.ce_local(H, noise),
+        local_after=metrics.ce_local(H, projected),
+        balance_before=metrics.ce_global(H, noise),
+        balance_after=metrics.ce_global(H, projected),
+        moved=float(report.moved.mean()),
+        milliseconds=1e3 * took / size,
+        picture=str(picture),
+    )
+    return example, row

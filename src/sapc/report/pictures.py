@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from ..errors import SapcError
+from ..tasks.dataset import replacing
 
 if TYPE_CHECKING:
     from .demo import Example
@@ -17,7 +18,8 @@ MAP = "RdBu_r"
 BEFORE, AFTER = "#D55E00", "#0072B2"  # vermilion and blue of the Okabe-Ito palette
 
 
-def _pyplot() -> Any:
+def pyplot() -> Any:
+    """Matplotlib's drawing functions, for files and without a screen."""
     try:
         import matplotlib
     except ImportError as error:
@@ -30,17 +32,11 @@ def _pyplot() -> Any:
 
 def _save(figure: Any, path: Path) -> None:
     """Write the picture whole or not at all."""
-    partial = path.with_name(f".{path.name}.partial")
     try:
-        figure.savefig(partial, dpi=110, format="png")
-        partial.replace(path)
-    except OSError as error:
-        raise SapcError(
-            f"cannot write {path}: {error.strerror or error}; choose another folder with --out"
-        ) from error
+        with replacing(path) as partial:
+            figure.savefig(partial, dpi=110, format="png")
     finally:
-        partial.unlink(missing_ok=True)
-        _pyplot().close(figure)
+        pyplot().close(figure)
 
 
 def _panel(axes: Any, u: Tensor, task: Any, limit: float, title: str = "") -> Any:
@@ -76,7 +72,7 @@ def _limit(u: Tensor) -> float:
 
 def task_picture(example: Example, path: Path) -> None:
     """Two solutions, one draw of noise, the same draw on the manifold, and the balance law's residual per frame before and after."""
-    plt = _pyplot()
+    plt = pyplot()
     task, limit = example.task, _limit(example.solutions)
     figure, axes = plt.subplots(1, 5, figsize=(18, 3.4), layout="constrained")
     second = min(1, len(example.solutions) - 1)
@@ -101,7 +97,7 @@ def task_picture(example: Example, path: Path) -> None:
 
 def overview(examples: list[Example], path: Path) -> None:
     """All tasks in one picture: a column each, solution, noise, noise on the manifold."""
-    plt = _pyplot()
+    plt = pyplot()
     figure, axes = plt.subplots(
         3, len(examples), figsize=(2.9 * len(examples), 7.6), layout="constrained", squeeze=False
     )

@@ -5,9 +5,13 @@
 
 A dataset is a pure function of (task, options, split, size, seed, grid). Fields are solved in float64, block
 by block, and stored in float32. A task that integrates in time always solves full blocks (the last one is
-filled up with copies), because the rounding of a batched transform or product depends on its batch: so a
-smaller dataset is a prefix of a larger one to the last bit, on one device. Between devices it is the same to
-rounding.
+filled up with copies), because the rounding of a batched transform or product depends on its batch; and the
+block of a sample follows from its index alone. So a smaller dataset is a prefix of a larger one to the last
+bit, on one device. Between devices it is the same to rounding.
+
+Where a device takes large blocks they grow, lest a small dataset be mostly copies: the first is a sixteenth of
+the largest, and each is as large as all before it, up to the largest. On grids finer than the published one,
+blocks hold as many points as there, but at least one sample.
 """
 
 from __future__ import annotations
@@ -15,8 +19,9 @@ from __future__ import annotations
 import inspect
 import operator
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from math import prod
 from typing import Any, ClassVar, SupportsIndex
 
 import torch
@@ -29,6 +34,7 @@ from ..grid import Grid
 from ..projection import Manifold, Plain
 from .cache import CacheChoice, cached
 from .dataset import Dataset
+from .memory import allocating, require
 from .streams import SPLITS, Streams
 
 Progress = Callable[[int, int], None]
@@ -55,7 +61,7 @@ class Task(ABC):
     """Part of the cache key: a solver that changes its numbers takes the next one."""
     integrates: ClassVar[bool] = False
     block: ClassVar[Mapping[str, int]] = {"cpu": 256, "cuda": 4096}
-    """Samples solved at once, by kind of device."""
+    """Samples solved at once on the published grid, at most, by kind of device."""
 
     def __init__(self, grid: Grid | Sequence[int] | None = None) -> None:
         self.grid = self._check_grid(grid)
@@ -83,10 +89,24 @@ class Task(ABC):
     def _solve(self, parameters: Parameters) -> Tensor:
         """The float64 fields of one block of parameters, on their device."""
 
+    def _workspace(self, block: int) -> int:
+        """Numbers in float64 that solving `block` samples holds besides the fields, about."""
+        return 0
+
+    def check(
+        self, split: str, size: int | None = None, seed: int = 0, device: str | torch.device = "cpu"
+    ) -> tuple[int, int, torch.device]:
+        """Size, seed and device as `dataset` will use them; refuse now what it would refuse."""
+        size = self._check_size(split, size)
+        self._check_memory(size, torch.float32)
+        return size, _integer(seed, "seed", 0), _check_device(device)
+
     def draw(self, split: str, size: int | None = None, seed: int = 0) -> dict[str, Tensor]:
         """The parameters of a split's first `size` samples, `{name: (size, ...)}` in float64."""
         size = self._check_size(split, size)
-        return self._draw(Streams(self.name, split, _integer(seed, "seed", 0)), size)
+        streams = Streams(self.name, split, _integer(seed, "seed", 0))
+        with allocating(self._described(size)):
+            return self._draw(streams, size)
 
     def solve(
         self,
@@ -98,19 +118,32 @@ class Task(ABC):
         """The solution for every row of `parameters`: solved on `device` in float64, returned on the CPU."""
         n = self._check_parameters(parameters)
         device = _check_device(device)
-        block = self.block.get(device.type, self.block["cpu"])
-        fields = torch.empty(n, *self.grid.shape, dtype=dtype)
-        for start in range(0, n, block):
-            stop = min(start + block, n)
-            rows = torch.arange(start, start + block if self.integrates else stop).clamp(max=n - 1)
-            u = self._solve({name: p[rows].to(device, torch.float64) for name, p in parameters.items()})[
-                : stop - start
-            ]
-            self._check_solution(u, parameters, start)
-            fields[start:stop] = u.to(dtype).contiguous().cpu()
-            if progress is not None:
-                progress(stop, n)
+        self._check_memory(n, dtype)
+        with allocating(self._described(n)):
+            fields = torch.empty(n, *self.grid.shape, dtype=dtype)
+            for start, end in self._blocks(n, device.type):
+                stop = min(end, n)
+                rows = torch.arange(start, end if self.integrates else stop).clamp(max=n - 1)
+                u = self._solve({name: p[rows].to(device, torch.float64) for name, p in parameters.items()})
+                u = u[: stop - start]
+                self._check_solution(u, parameters, start)
+                fields[start:stop] = u.to(dtype).contiguous().cpu()
+                if progress is not None:
+                    progress(stop, n)
         return fields
+
+    def _blocks(self, n: int, device: str) -> Iterator[tuple[int, int]]:
+        """Start and end of the blocks that hold the first `n` samples; the last may end later."""
+        least, most = (self._fit(self.block.get(kind, self.block["cpu"])) for kind in ("cpu", device))
+        start = 0
+        while start < n:
+            end = start + min(most, max(least, most // 16, start))
+            yield start, end
+            start = end
+
+    def _fit(self, block: int) -> int:
+        """A block of the published grid, as many samples of this one as have the same points."""
+        return max(1, min(block, block * prod(self.paper_grid.shape) // prod(self.grid.shape)))
 
     def dataset(
         self,
@@ -125,7 +158,7 @@ class Task(ABC):
 
         `cache` is a folder, False for none, or None for what `SAPC_CACHE` says; closed forms never use it.
         """
-        size, seed = self._check_size(split, size), _integer(seed, "seed", 0)
+        size, seed, device = self.check(split, size, seed, device)
         identity: dict[str, Any] = {"task": self.name, "options": self.options, "split": split, "seed": seed}
 
         def make() -> Dataset:
@@ -194,6 +227,15 @@ class Task(ABC):
             raise SapcError(f"unknown split {split!r}; choose one of {', '.join(SPLITS)}")
         return self.sizes[split] if size is None else _integer(size, "size", 1)
 
+    def _described(self, n: int) -> str:
+        return f"{n} solutions of {self.name} on {' x '.join(map(str, self.grid.shape))} points"
+
+    def _check_memory(self, n: int, dtype: torch.dtype) -> None:
+        """The fields, and for one block its solution and a temporary in float64."""
+        points, block = prod(self.grid.shape), min(n, self._fit(self.block["cpu"]))
+        working = 8 * (2 * block * points + self._workspace(block))
+        require(n * points * dtype.itemsize + working, self._described(n))
+
     def _check_parameters(self, parameters: Parameters) -> int:
         if set(parameters) != set(self.parameters):
             raise SapcError(
@@ -206,6 +248,13 @@ class Task(ABC):
             raise SapcError(
                 f"every parameter of {self.name} needs the same number of rows, at least one; got {lengths}"
             )
+        for name, p in parameters.items():
+            shape = self.grid.shape[:-1] if name == "initial" else ()
+            if tuple(p.shape[1:]) != shape:
+                raise SapcError(
+                    f"the parameter {name!r} of {self.name} has shape {tuple(p.shape)}; "
+                    f"expected {(n, *shape)}, one {'profile' if shape else 'number'} per sample"
+                )
         bad = [name for name, p in parameters.items() if not bool(torch.isfinite(p).all())]
         if bad:
             raise SapcError(
@@ -250,6 +299,8 @@ def _integer(value: SupportsIndex, what: str, least: int) -> int:
 def _check_device(device: str | torch.device) -> torch.device:
     try:
         found = torch.device(device)
+        if found.type not in ("cpu", "cuda"):
+            raise RuntimeError("the solvers know cpu and cuda only")
         torch.empty(0, dtype=torch.float64, device=found)
     except (RuntimeError, AssertionError, TypeError) as error:
         reason = str(error).splitlines()[0]

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ..errors import SapcError, SapcWarning
-from .dataset import Dataset, load_dataset
+from .dataset import Dataset, folder_for, load_dataset
 
 CacheChoice = str | os.PathLike[str] | Literal[False] | None
 
@@ -31,9 +31,14 @@ def cache_folder(choice: CacheChoice = None) -> Path | None:
     named = os.environ.get("SAPC_CACHE", "")
     if named.lower() == "off":
         return None
-    if named:
-        return Path(named).expanduser()
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "sapc"
+    try:
+        if named:
+            return Path(named).expanduser()
+        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "sapc"
+    except RuntimeError as error:  # "~" of nobody
+        raise SapcError(
+            f"there is no home folder for the cache (SAPC_CACHE={named!r}); set SAPC_CACHE to a folder or to off"
+        ) from error
 
 
 def entry_name(description: Mapping[str, Any]) -> str:
@@ -48,7 +53,7 @@ def cached(choice: CacheChoice, description: Mapping[str, Any], make: Callable[[
     if folder is None:
         return make()
     path = folder / entry_name(description)
-    if path.exists():
+    if os.path.exists(path):
         try:
             return load_dataset(path)
         except SapcError as error:
@@ -57,9 +62,9 @@ def cached(choice: CacheChoice, description: Mapping[str, Any], make: Callable[[
             )
     data = make()
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        data.save(path)
-    except (OSError, SapcError) as error:
+        with folder_for(folder):
+            data.save(path)
+    except SapcError as error:
         warnings.warn(
             SapcWarning(f"the dataset is not cached: {error}; set SAPC_CACHE to another folder or to off"),
             stacklevel=3,

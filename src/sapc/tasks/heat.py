@@ -1,5 +1,6 @@
 """Heat on a ring:  u_t = a u_xx,  u(x, 0) = sin(x + phi),  x in [0, 2 pi) periodic,  t in [0, 1].
 
+The equation is Eq. heat, the initial condition Eq. heat_ic, the manifold Eq. heat_H.
 The solution is u = exp(-a t) sin(x + phi), evaluated in float64. The pinned condition is the initial profile
 (phi); the free parameter is the diffusivity a. Mass is conserved: the plain sum over the points of each
 frame, which is how the published constraint error is scored.

@@ -1,5 +1,6 @@
 """Stokes' second problem, a fluid over an oscillating plate:  u_t = nu u_xx,  x in [0, 1],  t in [0, 1].
 
+The equation is Eq. stokes, the conditions at t = 0 and on the plate Eq. stokes_bc, the manifold Eq. stokes_H.
 The solution is u = A exp(-k x) cos(k x - w t) with A = 2 and viscosity nu = w / (2 k^2), evaluated in
 float64. The decay rate k alone sets the initial profile and the frequency w alone the motion of the plate at
 x = 0, so there are two tasks: one pins the initial frame (k), one the boundary x = 0 at all times (w). The
