@@ -491,3 +491,155 @@ def test_a_converged_projection_does_not_warn():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert task.manifold(f).project(f + 0.01).isfinite().all()
+
+
+@pytest.mark.parametrize("name", TINY)
+def test_gradient_with_respect_to_the_condition(name):
+    task = sapc.get_task(name, grid=(9, 3) if name == "burgers" else (4,) * len(TINY[name]))
+    f = tiny_fields(task, 1)
+    u = f + 0.05 * noise(f.shape)
+    for dense in (False, True):
+
+        def project(c, dense=dense, u=u, task=task):
+            H = task.manifold(c)
+            return (H.dense() if dense else H).project(u)
+
+        assert torch.autograd.gradcheck(project, f.clone().requires_grad_(), atol=1e-6, rtol=1e-4)
+
+
+def test_a_feasible_point_has_no_derivative_and_says_so():
+    task = tiny_task("stokes_ic")
+    f = tiny_fields(task, 1)
+    H = task.manifold(f, solver=sapc.Globalised(nearest=0))
+    assert H.residual(H.project(f + 0.1 * noise(f.shape))).abs().max() < 1e-11
+    with pytest.raises(sapc.SapcError, match="has no derivative"):
+        H.project((f + 0.1).requires_grad_())
+
+
+def test_the_derivative_cannot_be_differentiated_again_silently():
+    task = tiny_task("stokes_ic")
+    f = tiny_fields(task, 1)
+    u = (f + 0.05 * noise(f.shape)).requires_grad_()
+    (slope,) = torch.autograd.grad(task.manifold(f).project(u).square().sum(), u, create_graph=True)
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        slope.sum().backward()
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("name", ["reaction_diffusion", "stokes_ic", "stokes_bc"])
+def test_nearest_point_on_the_published_grids(name, level):
+    """The share of the correction along the manifold, from a dense Jacobian; what is not there yet must say so."""
+    task = sapc.get_task(name)
+    f = task.dataset("test2", size=3, seed=0).fields.double()
+    u = noise(f.shape, 9) if level is None else f + level * noise(f.shape, 9)
+    H = task.manifold(f)
+    p, report = H.solve(u)
+    lin = H.dense()._problem().linearise(p)
+    v = p - torch.where(H.pinned, f, u)
+    share = norm(lin.tangent(v)) / norm(v)
+    assert (share - report.tangential).abs().max() < 1e-6
+    assert bool((share[report.nearest] < 2e-6).all())
+    assert int(report.nearest.sum()) >= 2
+
+
+def test_rows_that_depend_on_each_other_but_agree():
+    """Two pinned frames of equal energy make one row of the law redundant; the fast path must still find what the oracle finds."""
+    f = 1 + 0.2 * noise((2, 8, 6), 1)
+    for t in (3, 5):
+        f[..., t] = f[..., 0]
+        H = (sapc.Pin.at(t=0) & sapc.Pin.at(t=t) & sapc.Balance(lambda w: w.pow(2).sum(1))).on(f)
+        assert H.algorithm == "banded Gauss-Newton"
+        u = f + 0.05 * noise(f.shape, t)
+        p, report = H.solve(u)
+        assert bool(report.converged.all())
+        assert bool(report.tangential.isfinite().all())
+        assert (p - H.dense().project(u)).abs().max() < 1e-7
+        f[..., t] = 1.0
+
+
+@pytest.mark.parametrize("rows", ["zero", "twice", "all pinned"])
+def test_exactly_singular_gram_matrices_reach_the_pseudo_inverse(rows):
+    a, f, u = noise((2, 30), 1), noise((2, 6, 5), 2), noise((2, 6, 5), 3)
+    if rows == "zero":
+        a[1] = 0
+    if rows == "twice":
+        a[1] = a[0]
+    pin = sapc.Pin(torch.full((6, 5), rows == "all pinned"))
+    H = (pin & sapc.Affine(a, "field")).on(f)
+    with pytest.warns(sapc.SapcWarning, match="pseudo-inverse"):
+        p = H.project(u)
+    assert H.residual(p).abs().max() < 1e-12
+
+
+@pytest.mark.parametrize("scale", [1e-11, 1.0, 1e8])
+def test_affine_tolerance_follows_the_scale_of_the_law(scale):
+    a, f, u = scale * noise((3, 30), 1), noise((2, 6, 5), 2), noise((2, 6, 5), 3)
+    assert bool(sapc.Affine(a, "field").on(f).solve(u)[1].converged.all())
+    law = sapc.Balance(sapc.FrameIntegral(torch.full((6,), scale, dtype=F64)))
+    assert bool((sapc.Pin.at(t=0) & law).on(f).solve(u)[1].converged.all())
+    contradictory = (sapc.Pin.at(t=0) & sapc.Pin.at(t=3) & law).on(f)
+    assert not bool(contradictory.solve(u)[1].converged.any())
+
+
+def test_large_maps_are_refused_before_memory_is_asked_for():
+    f = torch.zeros(1, 64, 64, 50)
+    H = sapc.Affine(lambda u: u.flatten(1)[:, :40000]).on(f)
+    with pytest.raises(sapc.SapcError, match=r"factorised projection needs a matrix of 40000 x 204800"):
+        H.project(f)
+
+
+def test_slices_share_the_factor_and_stale_ones_are_dropped():
+    law, f = sapc.Affine(noise((4, 30), 1), "field"), noise((3, 6, 5))
+    H = law.on(f)
+    assert H[:2]._gram is H._gram
+    for seed in range(5):
+        (law & sapc.Affine(noise((1, 30), seed + 7), "field")).on(f).project(f)
+    assert len(sapc.projection.manifold._grams[law]) <= 3
+
+
+def test_manifolds_index_and_iterate_like_sequences():
+    f = noise((4, 6, 5))
+    H = (sapc.Pin.frame(0) & sapc.Constraint(lambda u: u[:, :1, 2] ** 2, "field")).on(f)
+    u = noise(f.shape, 1)
+    whole = H.balance(u)
+    assert [len(m) for m in H] == [1, 1, 1, 1]
+    for index in (
+        1,
+        -1,
+        torch.tensor(2),
+        slice(None, None, -1),
+        slice(1, 3),
+        torch.tensor([3, 0]),
+        f[:, 0, 0] > 0,
+    ):
+        rows = (
+            torch.arange(4).flip(0)
+            if index == slice(None, None, -1)
+            else torch.atleast_1d(torch.arange(4)[index])
+        )
+        assert torch.equal(H[index].balance(u[rows]), whole[rows])
+    with pytest.raises(IndexError, match="condition 7 of 4"):
+        H[7]
+
+
+MORE_BAD = [
+    (lambda f: sapc.Pin.frame(0).on(f).project(f[:0]), "0 fields for 3 conditions"),
+    (lambda f: sapc.Pin.frame(0).on(f, algorithm="fast"), "unknown algorithm 'fast'"),
+    (lambda f: sapc.Constraint(lambda u: u[:, :0, 0]).on(f), "0 rows says nothing"),
+    (lambda f: sapc.Constraint(lambda u: u[:, :2, 0], torch.zeros(2, 2)).on(f), "2 rows for 3 conditions"),
+    (lambda f: sapc.Balance(sapc.FrameIntegral(torch.ones(5))).on(f), r"expected \(batch, \*space, time\)"),
+    (
+        lambda f: sapc.Balance(lambda u: u.sum(1), lambda u: u.sum(1), lambda u: 1.0).on(f),
+        "per field.*got float",
+    ),
+    (lambda f: sapc.Balance(lambda u: u.sum(1), lambda u: u.sum(1)).on(f[..., :1]), "at least 2 frames"),
+    (lambda f: sapc.Affine(torch.full((1, 108), torch.nan)).on(f).project(f), "contains NaN"),
+    (lambda f: sapc.Pin.frame(0).on(f[:0]), "conditions must be floating-point fields"),
+]
+
+
+@pytest.mark.parametrize(("call", "message"), MORE_BAD)
+def test_more_bad_input_is_refused_in_one_sentence(call, message):
+    with pytest.raises(sapc.SapcError, match=message) as caught:
+        call(noise((3, 12, 9)))
+    assert "\n" not in str(caught.value)

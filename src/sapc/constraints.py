@@ -1,4 +1,4 @@
-"""Constraints: what a field must satisfy, written as residuals R(u) that vanish on the manifold (Eq. manifold).
+"""Constraints: what a field must satisfy, written as residuals R(u) that vanish on the manifold.
 
     Pin          u = g on part of the grid                              rows: one per pinned point
     Balance      e(u_T) - e(u_0) = theta(u) int_0^T s(u_t) dt           rows: one per frame T >= 1, trapezoid rule in time
@@ -152,23 +152,38 @@ class Balance(Stackable):
 
     def steps(self, frames: int, like: Tensor) -> Tensor:
         """The time between consecutive frames, `(frames - 1,)`."""
+        if frames < 2:
+            raise SapcError("a Balance compares frames, so it needs fields of at least 2 frames")
         if self.times is None:
             return torch.full((frames - 1,), 1 / (frames - 1), dtype=like.dtype, device=like.device)
         if len(self.times) != frames:
             raise SapcError(f"a Balance for {len(self.times)} frames was given fields of {frames} frames")
         return kept_like(self, "times", like).diff()
 
+    def checked(self, function: Callable[[Tensor], Tensor], what: str) -> Callable[[Tensor], Tensor]:
+        """`function`, refusing an answer that is not one number per frame (for the coefficient: per field)."""
+
+        def call(u: Tensor) -> Tensor:
+            out = function(u)
+            want = (u.shape[0],) if what == "coefficient" else (u.shape[0], u.shape[-1])
+            if not isinstance(out, Tensor) or out.shape != want:
+                got = f"shape {tuple(out.shape)}" if isinstance(out, Tensor) else type(out).__name__
+                number = "field" if what == "coefficient" else "frame"
+                raise SapcError(f"a Balance's {what} must return one number per {number}, {want}, got {got}")
+            return out
+
+        return call
+
     def increments(self, u: Tensor) -> Tensor:
         """The law between consecutive frames, `(batch, frames - 1)`; its running sum is the residual."""
-        e = _per_frame(self.stored, u, "stored")
-        d = e.diff(dim=1)
+        d = self.checked(self.stored, "stored")(u).diff(dim=1)
         if self.rate is None:
             return d
-        s = _per_frame(self.rate, u, "rate")
+        s = self.checked(self.rate, "rate")(u)
         supplied = self.steps(u.shape[-1], u) * (s[:, 1:] + s[:, :-1]) / 2
         if self.coefficient is None:
             return d - supplied
-        return d - _per_field(self.coefficient, u)[:, None] * supplied
+        return d - self.checked(self.coefficient, "coefficient")(u)[:, None] * supplied
 
     def residual(self, u: Tensor) -> Tensor:
         """`e(u_T) - e(u_0) - theta int_0^T s dt` for every frame T >= 1."""
@@ -214,28 +229,3 @@ class Affine(Constraint):
                 f"the matrix of an Affine constraint must be (rows, {u[0].numel()}), got {tuple(a.shape)}"
             )
         return u.flatten(1) @ a.T
-
-    def matrix(self, shape: tuple[int, ...]) -> Tensor:
-        """A in float64; a linear map is applied to the unit vectors."""
-        if isinstance(self.function, Tensor):
-            return self.function.double()
-        points = int(torch.Size(shape).numel())
-        return self.measure(torch.eye(points, dtype=torch.float64).reshape(points, *shape)).T
-
-
-def _per_frame(function: Callable[[Tensor], Tensor], u: Tensor, what: str) -> Tensor:
-    out = function(u)
-    if out.shape != (u.shape[0], u.shape[-1]):
-        raise SapcError(
-            f"a Balance's {what} must return one number per frame, ({u.shape[0]}, {u.shape[-1]}), got shape {tuple(out.shape)}"
-        )
-    return out
-
-
-def _per_field(function: Callable[[Tensor], Tensor], u: Tensor) -> Tensor:
-    out = function(u)
-    if out.shape != (u.shape[0],):
-        raise SapcError(
-            f"a Balance's coefficient must return one number per field, ({u.shape[0]},), got shape {tuple(out.shape)}"
-        )
-    return out

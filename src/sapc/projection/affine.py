@@ -45,8 +45,8 @@ class GramSolver:
             return
         condition = float(torch.linalg.cond(gram))
         self.method = "lu"
-        self.lu, self.pivots = torch.linalg.lu_factor(gram)
-        if not self._accurate(gram):
+        self.lu, self.pivots, singular = torch.linalg.lu_factor_ex(gram)
+        if bool(singular) or not self._accurate(gram):
             self.method = "pseudo-inverse"
             self.inverse = torch.linalg.pinv(gram, hermitian=True, rtol=1e-12)
         warnings.warn(

@@ -12,7 +12,7 @@ full step -tau. Cheap, nearest where it converges, but it need not converge when
    `|r(u - alpha d) - (1 - alpha) r(u)| <= kappa alpha |r(u)|` (Deuflhard's monotonicity test, kappa = 1/2), so the path stays short and
    the point found is close to u_0. A sample whose path ends at a fold of the manifold starts again from u_0 and then accepts any decrease
    of |r|, which gets through at the price of a longer way.
-2. *Nearest point*: Newton steps along the manifold on the Lagrangian, `H = I + sum_i l_i hess r_i`, `l = -(J J^T)^-1 J (u - u_0)`,
+2. *Nearest point*: Newton steps along the manifold on the Lagrangian, `K = I + sum_i l_i hess r_i`, `l = -(J J^T)^-1 J (u - u_0)`,
    by conjugate gradients in the tangent space (Hessian products by automatic differentiation), each followed by restoration
    and accepted only if feasible and nearer. This converges quadratically where plain steps along tau take hundreds.
 
@@ -20,7 +20,7 @@ Every sample runs its own iteration: once it has converged it is frozen, so batc
 the device: the stop flag is read as it arrives, and passes that run meanwhile change no frozen sample.
 
 The derivative of the globalised projection is that of the nearest-point map itself, by the implicit function theorem: for a cotangent w,
-solve `H z = w` in the tangent space at the result. The plain iteration is differentiated step by step.
+solve `K z = w` in the tangent space at the result. The plain iteration is differentiated step by step.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from ..errors import SapcError
 from .problem import Linearisation, Problem, dot, norm, spread
@@ -61,8 +62,8 @@ class Globalised:
 
     tol: float = 1e-12
     passes: int = 80
-    nearest: int = 40
-    inner: int = 24
+    nearest: int = 120
+    inner: int = 60
     rtol: float = 1e-9
     kappa: float = 0.5
 
@@ -136,7 +137,7 @@ class _Working:
 
 
 def project_plain(problem: Problem, u0: Tensor, solver: Plain) -> Outcome:
-    """Eq. gauss-newton; differentiable through its steps."""
+    """The paper's iteration; differentiable through its steps."""
     graph = torch.is_grad_enabled() and u0.requires_grad
     u, stop = u0, _Stop()
     active = torch.ones(len(u0), dtype=torch.bool, device=u0.device)
@@ -245,7 +246,7 @@ class _Hessian:
 def _newton_direction(
     lin: Linearisation, hessian: _Hessian, b: Tensor, steps: int, eta: Tensor, active: Tensor
 ) -> Tensor:
-    """Conjugate gradients for `H z = b` in the tangent space (b tangent), stopped per sample at `|residual| <= eta |b|`.
+    """Conjugate gradients for `K z = b` in the tangent space (b tangent), stopped per sample at `|residual| <= eta |b|`.
 
     Negative curvature ends a sample's iteration with what it has, at least the steepest direction b.
     """
@@ -356,24 +357,34 @@ class Nearest(torch.autograd.Function):
     """The globalised projection with the derivative of the nearest-point map."""
 
     @staticmethod
-    def forward(ctx, u0: Tensor, problem: Problem, solver: Globalised):  # type: ignore[no-untyped-def]
-        """Run the projection; everything but the field is a report without gradient."""
+    def forward(ctx, u0: Tensor, problem: Problem, solver: Globalised, pins: bool):  # type: ignore[no-untyped-def]
+        """Run the projection; everything but the field is a report without gradient. `pins`: pinned values want theirs too."""
         out = project_globalised(problem, u0.detach(), solver)
-        ctx.problem = problem
+        ctx.problem, ctx.pins = problem, pins
         ctx.save_for_backward(u0, out.field)
         report = (out.residual, out.tangential, out.iterations, out.converged)
         ctx.mark_non_differentiable(*report)
         return out.field, *report
 
     @staticmethod
+    @once_differentiable
     def backward(ctx, w: Tensor, *_: object):  # type: ignore[no-untyped-def]
-        """Solve `H z = w` in the tangent space at the result."""
+        """Solve `K z + J^T m = w`, `J z = 0` at the result; pinned values p get `w_p - (J^T m + sum_i l_i hess r_i z)_p`."""
+        problem: Problem = ctx.problem
         u0, u = ctx.saved_tensors
-        with torch.no_grad():
-            lin = ctx.problem.linearise(u)
-            l = -lin.solve(lin.apply(u - u0))
-            b = lin.tangent(w * ctx.problem.free)
-            eta = torch.full((len(u),), 1e-12, dtype=u.dtype, device=u.device)
-            every = torch.ones(len(u), dtype=torch.bool, device=u.device)
-            z = _newton_direction(lin, _Hessian(ctx.problem, u, l), b, 48 if u.is_cuda else 200, eta, every)
-        return z, None, None
+        lin = problem.linearise(u)
+        l = -lin.solve(lin.apply(u - u0))
+        hessian = _Hessian(problem, u, l)
+        eta = torch.full((len(u),), 1e-12, dtype=u.dtype, device=u.device)
+        every = torch.ones(len(u), dtype=torch.bool, device=u.device)
+        free = w * problem.free
+        z = _newton_direction(lin, hessian, lin.tangent(free), 48 if u.is_cuda else 400, eta, every)
+        if not ctx.pins:
+            return z, None, None, None
+        m = lin.solve(lin.apply(free - hessian(z)))
+        with torch.enable_grad():
+            at = u.detach().requires_grad_()
+            rows = problem.rows(at)
+            (slope,) = torch.autograd.grad((l * rows).sum(), at, create_graph=True)
+            (pull,) = torch.autograd.grad((m * rows).sum() + (slope * z).sum(), at)
+        return z + (w - pull) * (1 - problem.free), None, None, None

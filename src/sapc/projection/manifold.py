@@ -10,26 +10,29 @@ What is declared picks the algorithm:
     banded Gauss-Newton    pins with one `Balance`, with or without rate and coefficient           O(grid) per iteration
     dense Gauss-Newton     anything else                                                           O(rows^2 points) per iteration
 
+The projection can be differentiated in the fields and in the pinned values; what a constraint measured on its condition is a constant.
 Arithmetic is float64 throughout; fields come back in the dtype they came in.
 """
 
 from __future__ import annotations
 
+import operator
 import warnings
-from collections.abc import Callable
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Literal
+from typing import Literal, SupportsIndex, get_args
 from weakref import WeakKeyDictionary, ref
 
 import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor
 
-from ..constraints import Affine, Balance, Constraint, Pin, Stackable
+from ..constraints import Affine, Balance, Stackable
 from ..errors import SapcError, SapcWarning
 from ..grid import FrameIntegral
 from .affine import GramSolver, project_conserved
+from .binding import Binding
 from .gauss_newton import Globalised, Nearest, Plain, Solver, project_plain
 from .problem import Banded, Dense, Problem, norm
 
@@ -39,6 +42,7 @@ JACOBIAN_BYTES = (
 )  # dense Jacobians are built for as many samples at a time as fit in this: small portions are fastest
 MOST_BYTES = 2**33  # and one sample may need this much at most
 CACHE_BYTES = 2**21  # banded problems are solved for as many fields at a time, on the CPU
+NEAREST = 1e-6  # a correction with a smaller share along the manifold counts as shortest
 
 _grams: WeakKeyDictionary[Stackable, dict[tuple[object, ...], GramSolver]] = WeakKeyDictionary()
 
@@ -61,6 +65,11 @@ class Report:
     iterations: Tensor
     converged: Tensor
 
+    @property
+    def nearest(self) -> Tensor:
+        """Whether the point found is the nearest one, to six digits of the correction's direction."""
+        return self.tangential <= NEAREST
+
 
 class Manifold:
     """Constraints bound to the conditions of a batch, one condition per sample (a single one serves any batch)."""
@@ -72,205 +81,186 @@ class Manifold:
         *,
         solver: Solver | None = None,
         algorithm: Algorithm | None = None,
+        wanted: Tensor | None = None,
     ) -> None:
-        if fields.ndim < 3 or not fields.is_floating_point() or len(fields) == 0:
+        self._bound = Binding(parts, fields, wanted)
+        self.fields, self.shape, self.pinned = self._bound.fields, self._bound.shape, self._bound.pinned
+        self.solver = Globalised() if solver is None else solver
+        if not isinstance(self.solver, Plain | Globalised):
+            raise SapcError(f"the solver must be sapc.Plain(...) or sapc.Globalised(...), got {solver!r}")
+        self.algorithm: Algorithm = self._choose() if algorithm is None else algorithm
+        if self.algorithm not in get_args(Algorithm):
             raise SapcError(
-                f"conditions must be floating-point fields (batch, *space, time), got {fields.dtype} {tuple(fields.shape)}"
+                f"unknown algorithm {algorithm!r}; choose one of {', '.join(get_args(Algorithm))}"
             )
-        if bad := int((~fields.detach().flatten(1).isfinite().all(1)).sum()):
-            raise SapcError(
-                f"{bad} of {len(fields)} conditioning fields contain NaN or infinity; remove them first"
-            )
-        if unknown := [p for p in parts if not isinstance(p, Pin | Balance | Constraint)]:
-            raise SapcError(
-                f"a manifold is made of Pin, Balance, Affine and Constraint, got {type(unknown[0]).__name__}"
-            )
-        self.parts, self.solver = parts, solver or Globalised()
-        self.fields = fields.double()
-        self.shape = tuple(fields.shape[1:])
-        pinned = torch.zeros(self.shape, dtype=torch.bool)
-        for pin in parts:
-            if isinstance(pin, Pin):
-                pinned |= pin.mask(self.shape)
-        self._index = pinned.flatten().nonzero()[:, 0].to(fields.device)
-        self.pinned = pinned.to(fields.device)
-        self.free = (~self.pinned).to(self.fields)
-        self.laws = tuple(p for p in parts if not isinstance(p, Pin))
-        self._targets = {law: self._target(law) for law in self.laws if isinstance(law, Constraint)}
-        self.algorithm: Algorithm = algorithm or self._choose()
-
-    def _target(self, law: Constraint) -> Tensor:
-        if isinstance(law.value, str):
-            if law.value != "field":
-                raise SapcError(
-                    f'a constraint\'s value must be a number, a tensor or "field", got {law.value!r}'
-                )
-            return law.measure(self.fields).detach()
-        rows = law.measure(self.fields[:1]).shape[1]
-        value = torch.as_tensor(law.value, dtype=torch.float64, device=self.fields.device)
-        try:
-            return value.broadcast_to((len(value) if value.ndim == 2 else 1, rows))
-        except RuntimeError as error:
-            raise SapcError(
-                f"a constraint of {rows} rows was given a value of shape {tuple(value.shape)}"
-            ) from error
 
     def _choose(self) -> Algorithm:
-        if not self.laws:
-            return "closed form"
-        if len(self.laws) == 1 and isinstance(self.laws[0], Balance):
-            return "closed form" if self.laws[0].is_linear else "banded Gauss-Newton"
-        if all(isinstance(law, Affine) or (isinstance(law, Balance) and law.is_linear) for law in self.laws):
-            return "factorised"
-        return "dense Gauss-Newton"
+        laws = self._bound.laws
+        if len(laws) == 1 and isinstance(laws[0], Balance) and not laws[0].is_linear:
+            return "banded Gauss-Newton"
+        if not self._bound.affine:
+            return "dense Gauss-Newton"
+        return (
+            "factorised" if len(laws) > 1 or any(isinstance(law, Affine) for law in laws) else "closed form"
+        )
+
+    # -- batches of conditions --
 
     def __len__(self) -> int:
         return len(self.fields)
 
-    def __getitem__(self, index: int | slice | Tensor) -> Manifold:
+    def __getitem__(self, index: SupportsIndex | slice | Tensor) -> Manifold:
         """The manifolds of some of the samples."""
-        index = slice(index, index + 1 or None) if isinstance(index, int) else index
-        return self._like(self.fields[index], index)
+        if isinstance(index, slice):
+            rows = torch.arange(len(self))[list(range(len(self))[index])]
+        elif isinstance(index, Tensor) and index.ndim == 1:
+            rows = index.nonzero()[:, 0] if index.dtype == torch.bool else index
+        else:
+            number = operator.index(index)
+            if not -len(self) <= number < len(self):
+                raise IndexError(f"condition {number} of {len(self)}")
+            rows = torch.tensor([number % len(self)])
+        rows, wanted = rows.to(self.fields.device), self._bound.wanted
+        return self._like(self.fields[rows], wanted if len(wanted) == 1 else wanted[rows])
 
-    def _like(self, fields: Tensor, index: slice | Tensor | None = None) -> Manifold:
-        parts = tuple(
-            replace(p, value=self._targets[p][index])
-            if index is not None and isinstance(p, Constraint) and len(self._targets[p]) > 1
-            else p
-            for p in self.parts
-        )
-        return Manifold(parts, fields, solver=self.solver, algorithm=self.algorithm)
+    def __iter__(self) -> Iterator[Manifold]:
+        return (self[i] for i in range(len(self)))
+
+    def _like(self, fields: Tensor, wanted: Tensor, solver: Solver | None = None) -> Manifold:
+        solver = self.solver if solver is None else solver
+        return Manifold(self._bound.parts, fields, solver=solver, algorithm=self.algorithm, wanted=wanted)
 
     def to(self, device: torch.device | str) -> Manifold:
         """The same manifolds on another device."""
-        return self._like(self.fields.to(device))
-
-    def dense(self) -> Manifold:
-        """The same manifolds through dense automatic differentiation: the oracle of the fast paths."""
-        return Manifold(self.parts, self.fields, solver=self.solver, algorithm="dense Gauss-Newton")
+        return self._like(self.fields.to(device), self._bound.wanted.to(device))
 
     def with_solver(self, solver: Solver) -> Manifold:
         """The same manifolds with other Gauss-Newton settings."""
-        return Manifold(self.parts, self.fields, solver=solver, algorithm=self.algorithm)
+        return self._like(self.fields, self._bound.wanted, solver)
 
-    def _enter(self, u: Tensor) -> Tensor:
-        if tuple(u.shape[1:]) != self.shape or u.ndim != len(self.shape) + 1 or not u.is_floating_point():
-            raise SapcError(
-                f"expected floating-point fields (batch, {', '.join(map(str, self.shape))}), got {u.dtype} {tuple(u.shape)}"
-            )
-        if len(u) != len(self) and len(self) != 1:
-            raise SapcError(
-                f"{len(u)} fields for {len(self)} conditions; give one condition per field, or a single one for all"
-            )
-        if u.device != self.fields.device:
-            raise SapcError(
-                f"the fields are on {u.device}, the conditions on {self.fields.device}; move one with .to(device)"
-            )
-        return u.double()
+    def dense(self) -> Manifold:
+        """The same manifolds through dense automatic differentiation: the oracle of the fast paths."""
+        bound, wanted = self._bound, self._bound.wanted
+        return Manifold(
+            bound.parts, self.fields, solver=self.solver, algorithm="dense Gauss-Newton", wanted=wanted
+        )
+
+    # -- residuals --
 
     def local(self, u: Shaped[Tensor, "batch *grid"]) -> Float[Tensor, "batch pinned"]:
         """The pin part of the residual: deviation from the prescribed values."""
-        return (self._enter(u) - self.fields).flatten(1)[:, self._index].to(u.dtype)
+        return (self._bound.enter(u) - self.fields).flatten(1)[:, self._bound.index].to(u.dtype)
 
     def balance(self, u: Shaped[Tensor, "batch *grid"]) -> Float[Tensor, "batch rows"]:
         """The rest of the residual: balance laws and other constraints."""
-        return self._laws(self._enter(u)).to(u.dtype)
+        return (self._bound.measure(self._bound.enter(u)) - self._bound.wanted).to(u.dtype)
 
     def residual(self, u: Shaped[Tensor, "batch *grid"]) -> Float[Tensor, "batch rows"]:
         """The stacked residual R(u)."""
         return torch.cat((self.local(u), self.balance(u)), 1)
 
-    def _measure(self, u: Tensor) -> Tensor:
-        rows = [law.residual(u) if isinstance(law, Balance) else law.measure(u) for law in self.laws]  # type: ignore[attr-defined]
-        return torch.cat(rows, 1) if rows else u.new_zeros(len(u), 0)
-
-    def _wanted(self) -> Tensor:
-        """What `_measure` must equal, `(batch or 1, rows)`."""
-        targets = [
-            self.fields.new_zeros(1, self.shape[-1] - 1) if isinstance(law, Balance) else self._targets[law]  # type: ignore[index]
-            for law in self.laws
-        ]
-        most = max((len(t) for t in targets), default=1)
-        return torch.cat([t.expand(most, -1) for t in targets], 1) if targets else self.fields.new_zeros(1, 0)
-
-    def _laws(self, u: Tensor) -> Tensor:
-        return self._measure(u) - self._wanted()
+    # -- projection --
 
     def project(
         self, u: Shaped[Tensor, "batch *grid"], *, check: bool = True
     ) -> Float[Tensor, "batch *grid"]:
-        """P(u), differentiable in u. With `check`, samples that did not reach the manifold are named in a warning."""
+        """P(u). With `check`, samples that missed the manifold or its nearest point are named in a warning."""
         projected, report = self.solve(u)
-        if check and not bool(report.converged.all()):
-            failed = (~report.converged).nonzero()[:, 0].tolist()
-            warnings.warn(
-                f"{len(failed)} of {len(u)} fields did not reach the manifold (largest |R| {float(report.residual.max()):.1e}; "
-                f"samples {', '.join(map(str, failed[:8]))}{', ...' if len(failed) > 8 else ''}); Manifold.solve reports each",
-                SapcWarning,
-                stacklevel=2,
-            )
+        if check:
+            _warn(~report.converged, "did not reach the manifold", f"|R| {float(report.residual.max()):.1e}")
+            if isinstance(self.solver, Globalised) and self.solver.nearest > 0:
+                away = report.converged & ~report.nearest
+                share = f"share along it {float(report.tangential.max()):.1e}"
+                _warn(away, "are on the manifold, but not yet at its nearest point", share)
         return projected
 
     def solve(self, u: Shaped[Tensor, "batch *grid"]) -> tuple[Float[Tensor, "batch *grid"], Report]:
         """P(u) and what was reached, per sample."""
         with torch.inference_mode(False), torch.set_grad_enabled(torch.is_grad_enabled()):
-            return self._solve(u)
+            start = torch.where(self.pinned, self.fields, self._bound.enter(u))
+            affine = self.algorithm in ("closed form", "factorised")
+            end, report = self._project_affine(start) if affine else self._project_curved(start)
+            with torch.no_grad():
+                report = replace(report, moved=norm(end - u))
+            return end.to(u.dtype), report
 
-    def _solve(self, u: Tensor) -> tuple[Tensor, Report]:
-        start = torch.where(self.pinned, self.fields, self._enter(u))
-        if self.algorithm in ("closed form", "factorised"):
-            end = self._project_affine(start)
-            report = self._affine_report(end)
-        else:
-            end, report = self._project_curved(start)
-        with torch.no_grad():
-            report = replace(report, moved=norm(end - u))
-        return end.to(u.dtype), report
-
-    def _project_affine(self, u: Tensor) -> Tensor:
+    def _project_affine(self, u: Tensor) -> tuple[Tensor, Report]:
+        bound = self._bound
+        terms = u.new_zeros(
+            len(u), 1
+        )  # what is added up in a row, without signs: its rounding is the best to expect
         if self.algorithm == "factorised":
-            return self._gram.project(u, self._wanted())
-        if not self.laws:
-            return u
-        stored = self.laws[0].stored  # type: ignore[attr-defined]
-        assert isinstance(stored, FrameIntegral)
-        return project_conserved(u, stored.weights_like(u), self.free)
-
-    def _affine_report(self, end: Tensor) -> Report:
+            end = self._gram.project(u, bound.wanted)
+            terms = end.detach().flatten(1).abs() @ self._gram.full.abs().T + bound.wanted.abs()
+        elif bound.laws:
+            stored = bound.laws[0].stored  # type: ignore[union-attr]
+            assert isinstance(stored, FrameIntegral)  # what makes a law closed form
+            end = project_conserved(u, stored.weights_like(u), bound.free)
+            terms = (stored.weights_like(u).abs()[..., None] * end.detach().abs()).flatten(1, -2).sum(1)
+        else:
+            end = u
         with torch.no_grad():
-            rows = self._laws(end)
-            size = rows.abs().amax(1) if rows.shape[1] else end.new_zeros(len(end))
-            scale = end.abs().flatten(1).sum(1) * torch.finfo(end.dtype).eps
+            rows = bound.measure(end) - bound.wanted
+            size = (
+                rows.abs().amax(1)
+                if bound.laws
+                else end.isfinite().flatten(1).all(1).logical_not() * torch.inf
+            )
+            size = torch.nan_to_num(size, torch.inf)
+            fine = size <= 64 * torch.finfo(end.dtype).eps * terms.amax(1)
         zero = torch.zeros_like(size)
-        return Report(self.algorithm, size, zero, zero, zero.long() + 1, size <= scale.clamp(min=1e-10))
+        return end, Report(self.algorithm, size, zero, zero, zero.long() + 1, fine)
 
     @cached_property
     def _gram(self) -> GramSolver:
-        anchor = next(law for law in self.laws if isinstance(law, Affine))
-        pinned = self.pinned.cpu().numpy().tobytes()
-        key = (tuple(ref(law) for law in self.laws), self.shape, pinned, self.fields.device)
+        bound = self._bound
+        _guard(bound.wanted.shape[1], bound.free.numel(), "factorised")
+        anchor = next(law for law in bound.laws if isinstance(law, Affine))
         known = _grams.setdefault(anchor, {})
+        laws = tuple(ref(law) for law in bound.laws)
+        key = (laws, self.shape, self.pinned.cpu().numpy().tobytes(), self.fields.device)
         if key not in known:
-            rows = [_matrix(law, self.shape).to(self.fields) for law in self.laws]
-            known[key] = GramSolver(torch.cat(rows), self.free)
+            for old in [k for k in known if any(law() is None for law in k[0])]:  # type: ignore[attr-defined]
+                del known[old]
+            known[key] = GramSolver(self._matrix(), bound.free)
         return known[key]
 
+    def _matrix(self) -> Tensor:
+        """A of all laws, row by row from their transposes."""
+        with torch.enable_grad():
+            rows, pullback = torch.func.vjp(self._bound.measure, torch.zeros_like(self.fields[:1]))  # type: ignore[misc]
+        unit = torch.eye(rows.shape[1], dtype=rows.dtype, device=rows.device)[:, None]
+        matrix = torch.cat([pullback(row)[0].detach().flatten(1) for row in unit])
+        if not bool(matrix.isfinite().all()):
+            raise SapcError("the matrix of an Affine constraint contains NaN or infinity")
+        return matrix
+
     def _problem(self) -> Problem:
+        bound = self._bound
         if self.algorithm == "banded Gauss-Newton":
-            return Banded(self.laws[0], self.free, self._index)  # type: ignore[arg-type]
-        return Dense(self._measure, self._wanted(), self.free)
+            # Between two frames without free points the rows of a law can depend on each other.
+            jitter = 1e-12 if bound.full_frames > 1 else 0.0
+            return Banded(bound.laws[0], bound.free, bound.index, jitter)  # type: ignore[arg-type]
+        return Dense(bound.measure, bound.wanted, bound.free)
 
     def _project_curved(self, u: Tensor) -> tuple[Tensor, Report]:
+        if isinstance(self.solver, Globalised) and self.solver.nearest == 0 and u.requires_grad:
+            raise SapcError(
+                "Globalised(nearest=0) stops at a feasible point that has no derivative; use nearest > 0, or Plain"
+            )
         problem = self._problem()
         if isinstance(problem, Dense):
-            chunk = self._dense_chunk(problem)
+            rows, points = self._bound.wanted.shape[1], self._bound.free.numel()
+            chunk = max(1, JACOBIAN_BYTES // _guard(rows, points, "dense"))
         else:  # on the CPU in portions that stay in its cache
-            chunk = len(u) if u.is_cuda else max(1, CACHE_BYTES // (8 * self.free.numel()))
-        ends, reports = zip(
-            *(self._run(problem, u, i, min(i + chunk, len(u))) for i in range(0, len(u), chunk)), strict=True
+            chunk = len(u) if u.is_cuda else max(1, CACHE_BYTES // (8 * self._bound.free.numel()))
+        portions = range(0, len(u), chunk)
+        done = [self._run(problem, u, i, min(i + chunk, len(u))) for i in portions]
+        residual, tangential, iterations, converged = (
+            torch.cat(column) for column in zip(*(r for _, r in done), strict=True)
         )
-        joined = [torch.cat(column) for column in zip(*reports, strict=True)]
-        return torch.cat(ends), Report(self.algorithm, joined[0], joined[0], *joined[1:])
+        report = Report(self.algorithm, residual, residual, tangential, iterations, converged)
+        return torch.cat([end for end, _ in done]), report
 
     def _run(self, problem: Problem, u: Tensor, first: int, last: int) -> tuple[Tensor, tuple[Tensor, ...]]:
         if (first, last) != (0, len(u)):
@@ -278,24 +268,28 @@ class Manifold:
         if isinstance(self.solver, Plain):
             out = project_plain(problem, u, self.solver)
             return out.field, (out.residual, out.tangential, out.iterations, out.converged)
-        end, *report = Nearest.apply(u, problem, self.solver)  # type: ignore[no-untyped-call]
+        end, *report = Nearest.apply(u, problem, self.solver, self.fields.requires_grad)  # type: ignore[no-untyped-call]
         return end, tuple(report)
 
-    def _dense_chunk(self, problem: Dense) -> int:
-        rows, points = problem.target.shape[1], self.free.numel()
-        bytes_each = 3 * 8 * rows * points
-        if bytes_each > MOST_BYTES:
-            raise SapcError(
-                f"the dense projection needs a Jacobian of {rows} x {points} per field ({bytes_each / 2**30:.0f} GiB with its copies); "
-                "declare the structure (Pin, Balance with a FrameIntegral) or use a smaller grid"
-            )
-        return max(1, JACOBIAN_BYTES // bytes_each)
+
+def _guard(rows: int, points: int, path: str) -> int:
+    """Bytes of one Jacobian with its copies; too many are refused before they are asked for."""
+    needed = 3 * 8 * rows * points
+    if needed > MOST_BYTES:
+        raise SapcError(
+            f"the {path} projection needs a matrix of {rows} x {points} ({needed / 2**30:.0f} GiB with its copies); "
+            "declare the structure (Pin, Balance with a FrameIntegral) or use a smaller grid"
+        )
+    return needed
 
 
-def _matrix(law: Stackable, shape: tuple[int, ...]) -> Tensor:
-    if isinstance(law, Affine):
-        return law.matrix(shape)
-    assert isinstance(law, Balance)
-    points = int(torch.Size(shape).numel())
-    unit: Callable[[Tensor], Tensor] = law.residual
-    return unit(torch.eye(points, dtype=torch.float64).reshape(points, *shape)).T
+def _warn(which: Tensor, what: str, worst: str) -> None:
+    if not bool(which.any()):
+        return
+    rows = which.nonzero()[:, 0].tolist()
+    names = ", ".join(map(str, rows[:8])) + (", ..." if len(rows) > 8 else "")
+    warnings.warn(
+        f"{len(rows)} of {len(which)} fields {what} (largest {worst}; samples {names}); Manifold.solve reports each",
+        SapcWarning,
+        stacklevel=3,
+    )

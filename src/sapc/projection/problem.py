@@ -107,6 +107,7 @@ class Banded(Problem):
     balance: Balance
     free: Tensor
     pinned: Tensor  # flat indices of the pinned points
+    jitter: float = 0.0  # relative to the Gram matrix's diagonal; needed where rows can depend on each other
 
     def rows(self, u: Tensor) -> Tensor:
         """The increments of the law."""
@@ -125,9 +126,14 @@ class Banded(Problem):
         law = self.balance
         if not (graph and u.requires_grad):
             graph, u = False, u.detach()
-        pairs = [_both(f, u, graph) for f in (law.stored, law.rate, law.coefficient) if f is not None]
+        functions = zip(
+            (law.stored, law.rate, law.coefficient), ("stored", "rate", "coefficient"), strict=True
+        )
+        pairs = [_both(law.checked(f, what), f, u, graph) for f, what in functions if f is not None]
         slopes = [self._masked(slope, graph) for _, slope in pairs]
-        return BandedLinearisation([value for value, _ in pairs], slopes, law.steps(u.shape[-1], u) / 2, mu)
+        return BandedLinearisation(
+            [value for value, _ in pairs], slopes, law.steps(u.shape[-1], u) / 2, mu, self.jitter
+        )
 
     def _masked(self, slope: Tensor, graph: bool) -> Tensor:
         if graph or not slope.is_contiguous():
@@ -136,13 +142,15 @@ class Banded(Problem):
         return slope
 
 
-def _both(f: Callable[[Tensor], Tensor], u: Tensor, graph: bool) -> tuple[Tensor, Tensor]:
+def _both(
+    checked: Callable[[Tensor], Tensor], f: Callable[[Tensor], Tensor], u: Tensor, graph: bool
+) -> tuple[Tensor, Tensor]:
     """`f(u)` and the gradient of its sum; with `graph`, differentiable once more."""
     if isinstance(f, WithGradient) and not graph:
         return f.both(u)
     with torch.enable_grad():
         u = u if graph else u.requires_grad_()
-        value = f(u)
+        value = checked(u)
         slope = None
         if value.requires_grad:
             (slope,) = torch.autograd.grad(value.sum(), u, create_graph=graph, allow_unused=True)
@@ -158,7 +166,9 @@ def _three(given: list[Tensor]) -> tuple[Tensor, Tensor | None, Tensor | None]:
 class BandedLinearisation(Linearisation):
     """See the module docstring; letters as there."""
 
-    def __init__(self, values: list[Tensor], slopes: list[Tensor], c: Tensor, mu: float) -> None:
+    def __init__(
+        self, values: list[Tensor], slopes: list[Tensor], c: Tensor, mu: float, jitter: float = 0.0
+    ) -> None:
         """From [e], [e, s] or [e, s, theta] and their gradients."""
         e, s, theta = _three(values)
         self.E, self.S, self.g = _three(slopes)
@@ -171,13 +181,13 @@ class BandedLinearisation(Linearisation):
                 self.rows = self.rows - theta[:, None] * self.q
             else:
                 self.rows = self.rows - self.q
-        self._gram(mu)
+        self._gram(mu, jitter)
 
     def _frames(self, a: Tensor, b: Tensor) -> Tensor:
         """Inner product per frame."""
         return (a * b).flatten(1, -2).sum(1)
 
-    def _gram(self, mu: float) -> None:
+    def _gram(self, mu: float, jitter: float) -> None:
         c, ee = self.c, self._frames(self.E, self.E)
         diagonal, off = ee[:, 1:] + ee[:, :-1], -ee[:, 1:-1]
         if self.S is not None:
@@ -188,7 +198,7 @@ class BandedLinearisation(Linearisation):
             first = torch.ones_like(diagonal[:, :1])
             diagonal, off = diagonal + mu * torch.cat((first, 2 * torch.ones_like(off)), 1), off - mu
         # A row without any gradient cannot be met by moving; unit pivot, so that it stays finite and is reported.
-        self.diagonal, self.off = torch.where(diagonal > 0, diagonal, 1.0), off
+        self.diagonal, self.off = torch.where(diagonal > 0, diagonal * (1 + jitter), 1.0), off
         if self.g is not None:
             self.h, self.gg = self._apply_0(self.g), dot(self.g, self.g)
 
@@ -265,7 +275,7 @@ class Dense(Problem):
         if not (graph and u.requires_grad):
             u = u.detach()
         with torch.enable_grad():
-            rows, pullback = torch.func.vjp(self.rows, u)
+            rows, pullback = torch.func.vjp(self.rows, u)  # type: ignore[misc]
             m = rows.shape[1]
             one_hot = torch.eye(m, dtype=u.dtype, device=u.device)[:, None].expand(m, len(u), m)
             try:

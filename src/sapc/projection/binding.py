@@ -1,0 +1,112 @@
+"""Constraints bound to fields: which points are pinned to what, which rows must take which values, one condition per sample."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ..constraints import Affine, Balance, Constraint, Pin, Stackable
+from ..errors import SapcError
+
+
+class Binding:
+    """What a manifold knows of its batch: pinned points and values, the laws, and the values their rows must take."""
+
+    def __init__(self, parts: tuple[Stackable, ...], fields: Tensor, wanted: Tensor | None = None) -> None:
+        _check_fields(fields)
+        if unknown := [p for p in parts if not isinstance(p, Pin | Balance | Constraint)]:
+            raise SapcError(
+                f"a manifold is made of Pin, Balance, Affine and Constraint, got {type(unknown[0]).__name__}"
+            )
+        self.parts = parts
+        self.fields = fields.double()
+        self.shape = tuple(fields.shape[1:])
+        mask = torch.zeros(self.shape, dtype=torch.bool)
+        for pin in parts:
+            if isinstance(pin, Pin):
+                mask |= pin.mask(self.shape)
+        self.index = mask.flatten().nonzero()[:, 0].to(fields.device)
+        self.full_frames = int(mask.flatten(0, -2).all(0).sum())
+        self.pinned = mask.to(fields.device)
+        self.free = (~self.pinned).to(self.fields)
+        self.laws = tuple(p for p in parts if isinstance(p, Balance | Constraint))
+        self.wanted = self._wanted() if wanted is None else wanted
+
+    def _wanted(self) -> Tensor:
+        """What `measure` must equal, `(batch or 1, rows)`; what a condition's own field shows counts as a constant."""
+        with torch.no_grad():
+            targets = [self._target(law) for law in self.laws]
+        most = max((len(t) for t in targets), default=1)
+        if {len(t) for t in targets} - {1, most} or most not in (1, len(self.fields)):
+            raise SapcError(
+                f"a constraint's value has {most} rows for {len(self.fields)} conditions; give one row, or one per condition"
+            )
+        return torch.cat([t.expand(most, -1) for t in targets], 1) if targets else self.fields.new_zeros(1, 0)
+
+    def _target(self, law: Balance | Constraint) -> Tensor:
+        shown = law.residual(self.fields[:1]) if isinstance(law, Balance) else law.measure(self.fields[:1])
+        rows = shown.shape[1]
+        if rows == 0:
+            raise SapcError("a constraint of 0 rows says nothing; leave it out")
+        if isinstance(law, Balance):
+            return torch.zeros_like(shown)
+        if isinstance(law.value, str):
+            if law.value != "field":
+                raise SapcError(
+                    f'a constraint\'s value must be a number, a tensor or "field", got {law.value!r}'
+                )
+            return law.measure(self.fields)
+        value = torch.as_tensor(law.value, dtype=torch.float64, device=self.fields.device)
+        try:
+            return value.broadcast_to((len(value) if value.ndim == 2 else 1, rows))
+        except RuntimeError as error:
+            raise SapcError(
+                f"a constraint of {rows} rows was given a value of shape {tuple(value.shape)}"
+            ) from error
+
+    @property
+    def affine(self) -> bool:
+        """Whether every law is declared linear."""
+        return all(
+            law.is_linear if isinstance(law, Balance) else isinstance(law, Affine) for law in self.laws
+        )
+
+    def measure(self, u: Tensor) -> Tensor:
+        """The rows of all laws."""
+        rows = [law.residual(u) if isinstance(law, Balance) else law.measure(u) for law in self.laws]
+        return torch.cat(rows, 1) if rows else u.new_zeros(len(u), 0)
+
+    def enter(self, u: Tensor) -> Tensor:
+        """Fields to work on, float64, once they are known to fit the conditions."""
+        wants = f"(batch, {', '.join(map(str, self.shape))})"
+        if not isinstance(u, Tensor):
+            raise SapcError(
+                f"expected a tensor of fields {wants}, got {type(u).__name__}; use torch.as_tensor"
+            )
+        if tuple(u.shape[1:]) != self.shape or u.ndim != len(self.shape) + 1 or not u.is_floating_point():
+            raise SapcError(f"expected floating-point fields {wants}, got {u.dtype} {tuple(u.shape)}")
+        n = len(self.fields)
+        if len(u) == 0 or (len(u) != n and n != 1):
+            raise SapcError(
+                f"{len(u)} fields for {n} conditions; give one condition per field, or a single one for all"
+            )
+        if u.device != self.fields.device:
+            raise SapcError(
+                f"the fields are on {u.device}, the conditions on {self.fields.device}; move one with .to(device)"
+            )
+        return u.double()
+
+
+def _check_fields(fields: Tensor) -> None:
+    if not isinstance(fields, Tensor):
+        raise SapcError(
+            f"conditions must be a tensor of fields, got {type(fields).__name__}; use torch.as_tensor"
+        )
+    if fields.ndim < 3 or not fields.is_floating_point() or fields.numel() == 0:
+        raise SapcError(
+            f"conditions must be floating-point fields (batch, *space, time), got {fields.dtype} {tuple(fields.shape)}"
+        )
+    if bad := int((~fields.detach().flatten(1).isfinite().all(1)).sum()):
+        raise SapcError(
+            f"{bad} of {len(fields)} conditioning fields contain NaN or infinity; remove them first"
+        )
