@@ -21,7 +21,7 @@ import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Literal, SupportsIndex, get_args
+from typing import Literal, SupportsIndex, cast, get_args
 from weakref import WeakKeyDictionary, ref
 
 import torch
@@ -80,7 +80,7 @@ class Manifold:
         fields: Tensor,
         *,
         solver: Solver | None = None,
-        algorithm: Algorithm | None = None,
+        algorithm: str | None = None,
         wanted: Tensor | None = None,
     ) -> None:
         self._bound = Binding(parts, fields, wanted)
@@ -88,11 +88,11 @@ class Manifold:
         self.solver = Globalised() if solver is None else solver
         if not isinstance(self.solver, Plain | Globalised):
             raise SapcError(f"the solver must be sapc.Plain(...) or sapc.Globalised(...), got {solver!r}")
-        self.algorithm: Algorithm = self._choose() if algorithm is None else algorithm
-        if self.algorithm not in get_args(Algorithm):
+        if algorithm not in (None, *get_args(Algorithm)):
             raise SapcError(
                 f"unknown algorithm {algorithm!r}; choose one of {', '.join(get_args(Algorithm))}"
             )
+        self.algorithm = cast(Algorithm, algorithm or self._choose())
 
     def _choose(self) -> Algorithm:
         laws = self._bound.laws
@@ -201,11 +201,8 @@ class Manifold:
             end = u
         with torch.no_grad():
             rows = bound.measure(end) - bound.wanted
-            size = (
-                rows.abs().amax(1)
-                if bound.laws
-                else end.isfinite().flatten(1).all(1).logical_not() * torch.inf
-            )
+            # Without laws nothing can be missed, but a field that is not finite is on no manifold.
+            size = rows.abs().amax(1) if bound.laws else end.flatten(1).sum(1) * 0
             size = torch.nan_to_num(size, torch.inf)
             fine = size <= 64 * torch.finfo(end.dtype).eps * terms.amax(1)
         zero = torch.zeros_like(size)
