@@ -262,7 +262,7 @@ def _bar(label: str) -> Iterator[Any]:
         TimeElapsedColumn(),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=err, transient=True) as progress:
+    with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as progress:
         row = progress.add_task(label, total=None)
         yield lambda done, total: progress.update(row, completed=done, total=total)
 

@@ -40,6 +40,7 @@ from .streams import Streams
 MODES = 4
 INTERNAL_POINTS = 400
 LONGEST_STEP = 1 / (99 * 10)
+WIDEST = 1e3
 
 
 @final
@@ -139,6 +140,9 @@ def _check_range(initial_range: tuple[float, float]) -> tuple[float, float]:
         low, high = (float(bound) for bound in initial_range)
     except (TypeError, ValueError) as error:
         raise SapcError(f"initial_range is two numbers, low and high, got {initial_range!r}") from error
-    if not 0 < high - low < float("inf"):
-        raise SapcError(f"initial_range needs finite low < high, got {initial_range!r}")
+    if not -WIDEST <= low < high <= WIDEST:
+        raise SapcError(
+            f"initial_range needs low < high between {-WIDEST:g} and {WIDEST:g}, got {initial_range!r}; "
+            "fronts of a wider one are too steep to be resolved"
+        )
     return low, high

@@ -256,4 +256,5 @@ def _tuples(value: Any) -> Any:
 
 
 def _first_line(error: BaseException) -> str:
-    return (str(error) or type(error).__name__).splitlines()[0]
+    text = getattr(error, "strerror", None) or str(error)
+    return (text or type(error).__name__).splitlines()[0]

@@ -32,7 +32,7 @@ def require(size: int, what: str) -> None:
     """Refuse `what` if its `size` in bytes is more than there is."""
     if size > (there := available()):
         raise SapcError(
-            f"{what} needs about {size / 2**30:.3g} GiB of memory and {there / 2**30:.3g} GiB are available; "
+            f"not enough memory for {what}: about {size / 2**30:.3g} GiB needed, {there / 2**30:.3g} GiB available; "
             "choose a smaller size or grid"
         )
 
@@ -49,6 +49,6 @@ def allocating(what: str) -> Iterator[None]:
         if not isinstance(error, MemoryError) and not any(sign in str(error).lower() for sign in signs):
             raise
         raise SapcError(
-            f"{what} does not fit into memory ({(str(error) or type(error).__name__).splitlines()[0]}); "
+            f"not enough memory for {what} ({(str(error) or type(error).__name__).splitlines()[0]}); "
             "choose a smaller size or grid"
         ) from error

@@ -1,0 +1,307 @@
+"""The command line: what it prints and writes, and one sentence with exit code 2 for every bad call."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from sapc import __version__, cli
+from sapc.tasks import get_task, load_dataset, task_names
+
+BURGERS = ("data", "burgers", "--size", "3", "--grid", "12x3")
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """An empty folder to work in, with a cache elsewhere and 80 columns."""
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+    monkeypatch.setenv("SAPC_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    return tmp_path / "work"
+
+
+@pytest.fixture
+def call(folder, capfd):
+    """Run a command in this process: exit code, standard output, standard error."""
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as done:
+            cli.main(list(arguments))
+        captured = capfd.readouterr()
+        return int(done.value.code or 0), captured.out, captured.err
+
+    return run
+
+
+def command(*arguments: str, **options) -> subprocess.CompletedProcess[str]:
+    """Run the real command."""
+    line = [sys.executable, "-m", "sapc", *arguments]
+    return subprocess.run(line, capture_output=True, text=True, timeout=60, **options)
+
+
+def one_sentence(err: str) -> bool:
+    return err.startswith("sapc: ") and err.count("\n") == 1 and "Traceback" not in err
+
+
+def contents(folder: Path) -> list[str]:
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
+
+
+# -- what it says of itself --
+
+
+def test_version():
+    done = command("--version")
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"sapc {__version__}\n", "")
+
+
+@pytest.mark.parametrize("name", ["tasks", "data", "demo"])
+def test_help_shows_an_example(call, name):
+    code, out, _ = call(name, "--help")
+    assert code == 0
+    assert f"Example: sapc {name}" in " ".join(out.split())
+
+
+def test_no_arguments_are_a_call_for_help(call):
+    code, out, _ = call()
+    assert code == 0
+    assert "sapc demo" in out
+    assert "tasks" in out
+
+
+def test_tasks_fit_80_columns(call):
+    code, out, err = call("tasks")
+    assert (code, err) == (0, "")
+    assert max(map(len, out.splitlines())) <= 80
+    assert "…" not in out
+    assert all(name in out for name in task_names())
+
+
+def test_tasks_as_json(call):
+    code, out, _ = call("tasks", "--json")
+    described = json.loads(out)
+    assert code == 0
+    assert [t["name"] for t in described] == list(task_names())
+    assert described[0]["sizes"]["train"] == 6400
+
+
+def test_a_terminal_without_symbols(folder):
+    done = command("tasks", env={**os.environ, "PYTHONIOENCODING": "ascii"})
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_reader_that_leaves_is_no_error(folder):
+    shell = subprocess.run(
+        f"{sys.executable} -m sapc tasks | head -c 1", shell=True, capture_output=True, timeout=60
+    )
+    assert shell.stderr == b""
+
+
+# -- data --
+
+
+def test_data_round_trip(call, folder):
+    code, out, err = call(*BURGERS, "--split", "test1", "--seed", "4", "--out", "new/folder/u.h5")
+    assert (code, err) == (0, "")
+    assert out.startswith("wrote new/folder/u.h5: 3 solutions of burgers")
+    assert contents(folder) == ["new", "new/folder", "new/folder/u.h5"]
+    want = get_task("burgers", grid=(12, 3)).dataset("test1", size=3, seed=4, cache=False)
+    assert torch.equal(load_dataset("new/folder/u.h5").fields, want.fields)
+
+
+def test_data_options_and_json(call):
+    code, out, _ = call(*BURGERS, "--option", "initial_range=0,1", "--json", "--out", "u.h5")
+    assert code == 0
+    assert json.loads(out) == {
+        "path": "u.h5", "task": "burgers", "split": "train", "size": 3, "seed": 0, "grid": [12, 3]
+    }  # fmt: skip
+    assert load_dataset("u.h5").options == {"initial_range": (0.0, 1.0)}
+
+
+def test_an_existing_file_is_kept_unless_forced(call, folder):
+    Path("u.h5").write_text("mine")
+    code, _, err = call(*BURGERS, "--out", "u.h5")
+    assert code == 2
+    assert "exists already" in err
+    assert Path("u.h5").read_text() == "mine"
+    assert call(*BURGERS, "--out", "u.h5", "--force")[0] == 0
+    assert len(load_dataset("u.h5")) == 3
+    assert contents(folder) == ["u.h5"]
+
+
+@pytest.mark.parametrize("name", ["[/x].h5", "[bold]:smile:.h5", "{x}.h5", "%s.h5", "ü \\[.h5"])
+def test_names_are_printed_as_they_are(call, name):
+    code, out, _ = call(*BURGERS, "--out", name)
+    assert code == 0
+    assert out.startswith(f"wrote {Path(name)}: ")
+    assert len(load_dataset(name)) == 3
+
+
+BAD = {
+    "unknown task": (["data", "haet", "--out", "n/u.h5"], "unknown task 'haet'"),
+    "unknown split": ([*BURGERS, "--split", "tset", "--out", "n/u.h5"], "unknown split 'tset'"),
+    "unknown option": ([*BURGERS, "--option", "range=1", "--out", "n/u.h5"], "unknown option 'range'"),
+    "option without value": ([*BURGERS, "--option", "x", "--out", "n/u.h5"], "name=value"),
+    "option without number": ([*BURGERS, "--option", "x=[/b]", "--out", "n/u.h5"], "must be a number"),
+    "bad option": ([*BURGERS, "--option", "initial_range=1", "--out", "n/u.h5"], "two numbers"),
+    "nan": ([*BURGERS, "--option", "initial_range=0,nan", "--out", "n/u.h5"], "low < high"),
+    "too steep": ([*BURGERS, "--option", "initial_range=0,1e308", "--out", "n/u.h5"], "too steep"),
+    "zero size": (["data", "heat", "--size", "0", "--out", "n/u.h5"], "at least 1, got 0"),
+    "negative size": (["data", "heat", "--size", "-3", "--out", "n/u.h5"], "at least 1, got -3"),
+    "fractional size": (["data", "heat", "--size", "1.5", "--out", "n/u.h5"], "see sapc data --help"),
+    "large size": (["data", "heat", "--size", "99999999999", "--out", "n/u.h5"], "GiB available"),
+    "huge size": (["data", "heat", "--size", "9" * 20, "--out", "n/u.h5"], "GiB available"),
+    "large grid": (["data", "heat", "--grid", "100000x100000", "--out", "n/u.h5"], "GiB available"),
+    "large basis": (
+        ["data", "reaction_diffusion", "--size", "1", "--grid", "9000000x3", "--out", "n/u.h5"],
+        "GiB available",
+    ),
+    "negative seed": (["data", "heat", "--seed", "-1", "--out", "n/u.h5"], "at least 0, got -1"),
+    "grid of words": (["data", "heat", "--grid", "axb", "--out", "n/u.h5"], "--grid takes whole numbers"),
+    "grid of three": (["data", "heat", "--grid", "4x4x4", "--out", "n/u.h5"], "sapc: "),
+    "grid of zero": (["data", "heat", "--grid", "0x4", "--out", "n/u.h5"], "sapc: "),
+    "grid too coarse": (["data", "burgers", "--grid", "4x4", "--out", "n/u.h5"], "at least 9 points"),
+    "device": ([*BURGERS, "--device", "meta", "--out", "n/u.h5"], "device 'meta' cannot be used"),
+    "no device": ([*BURGERS, "--device", "[/b]", "--out", "n/u.h5"], "device '[/b]' cannot be used"),
+    "folder as file": ([*BURGERS, "--out", "."], "is a folder"),
+    "not a file": ([*BURGERS, "--force", "--out", os.devnull], "not a regular file"),
+    "below a file": ([*BURGERS, "--out", f"{__file__}/n/u.h5"], "is not a folder"),
+    "long name": ([*BURGERS, "--out", "n" * 300], "name too long"),
+    "no out": ([*BURGERS], "Missing option '--out'; see sapc data --help"),
+    "unknown flag": ([*BURGERS, "--size-of", "3"], "see sapc data --help"),
+    "unknown command": (["frob"], "No such command 'frob'; see sapc --help"),
+    "demo of nothing": (["demo", "--size", "0", "--out", "n"], "at least 1, got 0"),
+    "demo with a bad seed": (["demo", "--seed", "-1", "--out", "n"], "at least 0, got -1"),
+    "demo below a file": (["demo", "--size", "1", "--out", f"{__file__}/n"], "cannot create the folder"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_bad_call_is_one_sentence_and_creates_nothing(call, folder, name):
+    arguments, message = BAD[name]
+    code, out, err = call(*arguments)
+    assert (code, out) == (2, "")
+    assert one_sentence(err), err
+    assert message in err
+    assert contents(folder) == []
+
+
+def test_the_real_command_refuses_in_the_same_way(folder):
+    done = command("data", "heat", "--size", "0", "--out", "n/u.h5")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert one_sentence(done.stderr)
+    assert contents(folder) == []
+
+
+def test_debug_shows_the_traceback(call):
+    code, _, err = call("--debug", "data", "heat", "--size", "0", "--out", "u.h5")
+    assert code == 2
+    assert err.startswith("Traceback")
+    assert err.splitlines()[-1].startswith("sapc: the size must be")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_folder_without_permission(call, folder):
+    folder.chmod(0o500)
+    try:
+        code, _, err = call(*BURGERS, "--out", "n/u.h5")
+    finally:
+        folder.chmod(0o700)
+    assert code == 2
+    assert one_sentence(err)
+    assert "cannot be written to" in err
+
+
+# -- the cache --
+
+
+def test_a_cache_of_nobody(call, folder, monkeypatch):
+    monkeypatch.setenv("SAPC_CACHE", "~nobody-of-this-name/x")
+    code, _, err = call(*BURGERS, "--out", "n/u.h5")
+    assert code == 2
+    assert one_sentence(err)
+    assert "set SAPC_CACHE" in err
+    assert contents(folder) == []
+
+
+def test_a_half_written_cache_entry_is_made_again_with_a_warning(folder, tmp_path):
+    assert command(*BURGERS, "--out", "a.h5").returncode == 0
+    (entry,) = (tmp_path / "cache").iterdir()
+    entry.write_bytes(entry.read_bytes()[:1000])
+    done = command(*BURGERS, "--out", "b.h5")
+    assert done.returncode == 0
+    assert done.stderr.startswith("sapc: warning: a cached dataset is damaged and is made again")
+    assert done.stderr.count("\n") == 1
+    assert torch.equal(load_dataset("a.h5").fields, load_dataset("b.h5").fields)
+
+
+# -- full disks and interrupts --
+
+
+def _limited(size: int):
+    """A limit on the size of files stands in for the full disk."""
+
+    def limit() -> None:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+
+    return limit
+
+
+LIMITS = (0, 1024, 20 * 1024, 66 * 1024, 70 * 1024)  # the file has 72 KiB: before, in and after the fields
+
+
+@pytest.mark.parametrize("size", LIMITS)
+def test_a_full_disk_is_one_sentence_and_leaves_nothing(folder, monkeypatch, size):
+    monkeypatch.setenv("SAPC_CACHE", "off")
+    arguments = ("data", "heat", "--size", "20", "--grid", "16x50", "--out", "n/u.h5")
+    done = command(*arguments, preexec_fn=_limited(size))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert one_sentence(done.stderr)
+    assert "cannot write n/u.h5 (File too large)" in done.stderr
+    assert contents(folder) == []
+
+
+def test_a_full_disk_under_the_cache_only_warns(folder, tmp_path):
+    script = (
+        "import resource, signal; from sapc.tasks import get_task;"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN);"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (3000, 3000));"
+        "get_task('burgers', grid=(12, 3)).dataset('train', size=3)"
+    )
+    line = [sys.executable, "-W", "ignore", "-c", script]
+    done = subprocess.run(line, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert not (tmp_path / "cache").exists()
+
+
+def test_an_interrupted_run_leaves_nothing(folder, tmp_path):
+    line = [sys.executable, "-m", "sapc", "data", "navier_stokes", "--size", "4000", "--out", "n/u.h5"]
+    process = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline and _cpu_seconds(process.pid) < 4:  # importing takes less
+        time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=30)
+    assert (process.returncode, out) == (130, "")
+    assert err == "sapc: interrupted; nothing half-written was left behind\n"
+    assert contents(tmp_path) == ["work"]
+
+
+def _cpu_seconds(pid: int) -> float:
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
