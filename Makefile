@@ -15,7 +15,7 @@ demo: $(STAMP)
 	$(BIN)/sapc demo --out demo
 
 test: $(STAMP)
-	$(BIN)/python -m pytest -n 2
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2  # two processes of one thread: threads that compete for two cores crawl
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
@@ -29,6 +29,7 @@ format: $(STAMP)
 
 bench: $(STAMP)
 	$(BIN)/python benchmarks/projection.py
+	$(BIN)/python benchmarks/data.py --size 64
 
 docs: $(STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[docs]"

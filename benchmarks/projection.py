@@ -25,7 +25,7 @@ from rich.table import Table
 import sapc
 
 LEVELS = (None, 1e-3, 1e-2, 1e-1)
-CONSOLE = Console()
+CONSOLE = Console(width=max(130, Console().width))  # the tables are wider than 80 columns
 
 
 def seconds(call: Callable[[], object], device: str, repeats: int = 3) -> float:

@@ -13,7 +13,7 @@ any field on it.
 __version__ = "0.1.0"
 
 from . import metrics, source
-from .constraints import Affine, Balance, Constraint, Pin
+from .constraints import Affine, Balance, Constraint, Pin, WithGradient
 from .errors import SapcError, SapcWarning
 from .grid import Axis, FrameIntegral, Grid
 from .projection import Globalised, Manifold, Plain
@@ -33,6 +33,7 @@ __all__ = [
     "Plain",
     "SapcError",
     "SapcWarning",
+    "WithGradient",
     "__version__",
     "get_task",
     "load_dataset",
