@@ -19,7 +19,7 @@ from sapc.errors import SapcError, SapcWarning
 from sapc.grid import Axis, Grid
 from sapc.tasks import get_task, load_dataset
 from sapc.tasks.cache import cache_folder
-from sapc.tasks.dataset import replacing
+from sapc.tasks.dataset import folder_for, replacing
 
 
 @pytest.fixture
@@ -185,6 +185,54 @@ def test_paths_that_cannot_be_written_are_refused(data, tmp_path):
         with pytest.raises(SapcError, match="cannot write"):
             data.save(path)
     assert os.listdir(tmp_path) == ["file"]
+
+
+def test_folders_made_for_a_failed_write_disappear(tmp_path):
+    def write(error: BaseException | None) -> None:
+        with folder_for(tmp_path / "a" / "b") as folder:
+            assert folder.is_dir()
+            if error is not None:
+                raise error
+
+    (tmp_path / "a").mkdir()
+    for error in (KeyboardInterrupt(), SapcError("no")):
+        with pytest.raises(type(error)):
+            write(error)
+        assert os.listdir(tmp_path / "a") == []
+    write(None)
+    assert os.listdir(tmp_path / "a") == ["b"]
+    with pytest.raises(SapcError):
+        write(SapcError("no"))
+    assert os.listdir(tmp_path / "a") == ["b"]  # it was there before
+    (tmp_path / "file").write_text("")
+    with pytest.raises(SapcError, match="cannot create the folder"), folder_for(tmp_path / "file" / "x"):
+        pass
+
+
+FULL = """
+import resource, signal, sys
+from sapc.errors import SapcError
+from sapc.tasks import get_task
+data = get_task("heat", grid=(16, 50)).dataset("train", size=20)
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]),) * 2)
+failed = 0
+for _ in range(2):
+    try:
+        data.save(sys.argv[1])
+    except SapcError:
+        failed += 1
+print(failed)
+"""
+
+
+@pytest.mark.parametrize("size", [0, 800, 64_000, 71_000])
+def test_the_process_outlives_a_full_disk(tmp_path, size):
+    """HDF5 would crash while the interpreter exits if it had seen the failure; the file has 71728 bytes."""
+    line = [sys.executable, "-c", FULL, str(tmp_path / "u.h5"), str(size)]
+    done = subprocess.run(line, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "2\n", "")
+    assert os.listdir(tmp_path) == []
 
 
 # -- the cache --

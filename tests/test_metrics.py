@@ -305,6 +305,9 @@ def test_other_grids_and_broken_fields_are_refused(name_metric):
         (lambda x: metrics.ce_local(Zero(x[:, 0]), x * math.nan), "5 of the 5 samples in the generated"),
         (lambda x: metrics.ce_local(Zero(x[:, 0]), x[:0]), "at least 1 sample, got 0"),
         (lambda x: metrics.ce_local(Sliceable(x[:3, 0]), x), "5 fields for 3 conditions"),
+        (lambda x: metrics.mmse(x[:, :0], x[:, :0]), r"needs grid points, got fields of shape \(5, 0, 3\)"),
+        (lambda x: metrics.energy_score(x[..., :0], x[..., :0]), "needs grid points"),
+        (lambda x: metrics.ce_local(Zero(x[:, 0]), x[:, :0]), "needs grid points"),
         (lambda x: metrics.sampling_floor(lambda seed, size: x, 5, 0), "n=5, m=0, repeats=1"),
     ],
 )

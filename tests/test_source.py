@@ -173,6 +173,8 @@ def test_extreme_lengths_stay_finite(length, nu):
     [
         ({"n": 0}, "asked for 0 fields"),
         ({"n": -3}, "asked for -3 fields"),
+        ({"n": True}, "asked for True fields"),
+        ({"device": "nowhere"}, "cannot be drawn on 'nowhere'"),
         ({"length": 0.0}, "length scale of the source is 0.0"),
         ({"length": -1.0}, "length scale of the source is -1.0"),
         ({"length": math.nan}, "length scale of the source is nan"),
@@ -188,9 +190,22 @@ def test_bad_input_is_one_sentence(bad, message):
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is one")
+def test_a_missing_device_is_one_sentence():
+    with pytest.raises(SapcError, match="cannot be drawn on 'cuda'") as error:
+        source.sample(cube(8, 8), 2, device="cuda")
+    assert "\n" not in str(error.value)
+
+
+def test_any_whole_number_counts_fields():
+    assert torch.equal(
+        source.sample(cube(8, 8), np.int64(2), seeded()), source.sample(cube(8, 8), 2, seeded())
+    )
+
+
 def test_an_inexact_root_is_refused(monkeypatch):
     monkeypatch.setattr(source, "CLIP", -1.0)
-    with pytest.raises(SapcError, match="cannot be drawn exactly"):
+    with pytest.raises(SapcError, match=r"cannot be drawn exactly on .* its covariance"):
         source.sample(cube(9, 13), 1, length=0.77)
 
 

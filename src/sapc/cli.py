@@ -53,10 +53,11 @@ _debug = False
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for a machine to read.")]
 
 
-def _version(wanted: bool) -> None:
+def _version(wanted: bool) -> bool:
     if wanted:
         print(f"sapc {__version__}")
         raise typer.Exit
+    return wanted
 
 
 @app.callback()

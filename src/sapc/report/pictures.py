@@ -45,7 +45,7 @@ def _panel(axes: Any, u: Tensor, task: Any, limit: float, title: str = "") -> An
         x, t = task.grid.axes
         extent = (t.start, t.stop, x.start, x.stop)
         image = axes.imshow(
-            u, origin="lower", aspect="auto", cmap=MAP, vmin=-limit, vmax=limit, extent=extent
+            u.numpy(), origin="lower", aspect="auto", cmap=MAP, vmin=-limit, vmax=limit, extent=extent
         )
         axes.set_xlabel("t")
         axes.set_ylabel("x")
@@ -54,7 +54,7 @@ def _panel(axes: Any, u: Tensor, task: Any, limit: float, title: str = "") -> An
         # Read like text: first frame top left, last one bottom right; x to the right and y up within each.
         first, second, third, last = (u[..., i].T.flip(0) for i in frames)
         tiled = torch.cat((torch.cat((first, second), 1), torch.cat((third, last), 1)))
-        image = axes.imshow(tiled, aspect="equal", cmap=MAP, vmin=-limit, vmax=limit)
+        image = axes.imshow(tiled.numpy(), aspect="equal", cmap=MAP, vmin=-limit, vmax=limit)
         axes.axhline(u.shape[1] - 0.5, color="black", linewidth=0.8)
         axes.axvline(u.shape[0] - 0.5, color="black", linewidth=0.8)
         axes.set_xticks([])
@@ -85,9 +85,11 @@ def task_picture(example: Example, path: Path) -> None:
     for ax, (u, scale, title) in zip(axes, panels, strict=False):
         figure.colorbar(_panel(ax, u, task, scale, title), ax=ax, shrink=0.85)
     floor = 1e-18  # a residual of exactly zero has no place on a logarithmic axis
-    times = task.grid.time.points[1:]
-    axes[4].semilogy(times, example.before.clamp(min=floor), color=BEFORE, linestyle="--", label="noise")
-    axes[4].semilogy(times, example.after.clamp(min=floor), color=AFTER, label="projected")
+    times = task.grid.time.points[1:].numpy()
+    axes[4].semilogy(
+        times, example.before.clamp(min=floor).numpy(), color=BEFORE, linestyle="--", label="noise"
+    )
+    axes[4].semilogy(times, example.after.clamp(min=floor).numpy(), color=AFTER, label="projected")
     axes[4].set(xlabel="t", title="balance law: mean |residual|", ylim=(floor / 2, None))
     axes[4].title.set_fontsize(10)
     axes[4].legend(loc="center right")

@@ -1,0 +1,36 @@
+"""One search finds an equation of the paper: every label of the index is named in exactly one docstring."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+ROWS = re.findall(
+    r"^\| (`.*?) \|", (ROOT / "docs" / "equations.md").read_text(encoding="utf-8"), re.MULTILINE
+)
+LABELS = [label for row in ROWS for label in re.findall(r"`([^`]+)`", row)]
+NAMED = re.compile(r"\bEq\.\s+([A-Za-z][\w-]*)")
+
+
+def docstrings():
+    for path in sorted((ROOT / "src").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
+                yield path.name, ast.get_docstring(node) or ""
+
+
+def test_the_index_lists_the_equations():
+    assert len(LABELS) == len(set(LABELS)) == 17
+
+
+@pytest.mark.parametrize("label", LABELS)
+def test_a_label_is_named_in_exactly_one_docstring(label):
+    named = [name for name, text in docstrings() for found in NAMED.findall(text) if found == label]
+    assert len(named) == 1, named
+
+
+def test_no_docstring_names_a_label_that_the_index_lacks():
+    named = {found for _, text in docstrings() for found in NAMED.findall(text)}
+    assert named == set(LABELS)
