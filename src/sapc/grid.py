@@ -89,11 +89,33 @@ class Axis:
             return -self.derivative(w, dim)
         return difference(w, dim % w.ndim, 0.5 / self.spacing, transposed=True)
 
+    def difference_into(self, out: Tensor, u: Tensor, dim: int, transposed: bool = False) -> Tensor:
+        """`derivative` or its transpose on an axis that is not periodic, written into `out`; cannot be differentiated."""
+        return _difference(u, dim, 0.5 / self.spacing, transposed, out)
+
 
 def difference(u: Tensor, dim: int, scale: float, transposed: bool = False) -> Tensor:
     """`scale` times the difference of the neighbours along `dim`, twice the one-sided difference at the ends; or its transpose."""
     out: Tensor = _Difference.apply(u, dim, scale, transposed)  # type: ignore[no-untyped-call]
     return out
+
+
+def _difference(u: Tensor, dim: int, scale: float, transposed: bool, out: Tensor) -> Tensor:
+    """`scale (u_{i+1} - u_{i-1})` inside, twice the one-sided difference at the ends; transposed, that matrix's transpose."""
+    n = u.shape[dim]
+    inner, left, right = out.narrow(dim, 1, n - 2), u.narrow(dim, 0, n - 2), u.narrow(dim, 2, n - 2)
+    first, second, last_but_one, last = (u.select(dim, i) for i in (0, 1, n - 2, n - 1))
+    if transposed:
+        torch.sub(left, right, out=inner)
+        out.select(dim, 1).add_(first)
+        out.select(dim, n - 2).sub_(last)
+        out.select(dim, 0).copy_(-2 * first - second)
+        out.select(dim, n - 1).copy_(2 * last + last_but_one)
+    else:
+        torch.sub(right, left, out=inner)
+        out.select(dim, 0).copy_(2 * (second - first))
+        out.select(dim, n - 1).copy_(2 * (last - last_but_one))
+    return out.mul_(scale)
 
 
 class _Difference(torch.autograd.Function):
@@ -105,22 +127,8 @@ class _Difference(torch.autograd.Function):
 
     @staticmethod
     def forward(u: Tensor, dim: int, scale: float, transposed: bool) -> Tensor:
-        """`scale (u_{i+1} - u_{i-1})` inside and twice the one-sided difference at the ends; transposed, the same matrix's transpose."""
-        n = u.shape[dim]
-        out = torch.empty_like(u)
-        inner, left, right = out.narrow(dim, 1, n - 2), u.narrow(dim, 0, n - 2), u.narrow(dim, 2, n - 2)
-        first, second, last_but_one, last = (u.select(dim, i) for i in (0, 1, n - 2, n - 1))
-        if transposed:
-            torch.sub(left, right, out=inner)
-            out.select(dim, 1).add_(first)
-            out.select(dim, n - 2).sub_(last)
-            out.select(dim, 0).copy_(-2 * first - second)
-            out.select(dim, n - 1).copy_(2 * last + last_but_one)
-        else:
-            torch.sub(right, left, out=inner)
-            out.select(dim, 0).copy_(2 * (second - first))
-            out.select(dim, n - 1).copy_(2 * (last - last_but_one))
-        return out.mul_(scale)
+        """See `_difference`."""
+        return _difference(u, dim, scale, transposed, torch.empty_like(u))
 
     @staticmethod
     def setup_context(ctx, inputs, output) -> None:  # type: ignore[no-untyped-def]

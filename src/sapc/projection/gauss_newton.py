@@ -121,7 +121,7 @@ class _Working:
     """The samples a pass works on: the active ones on the CPU, where leaving the others out is free; all of them on a device."""
 
     def __init__(self, active: Tensor) -> None:
-        self.index = None if active.is_cuda else active.nonzero()[:, 0]
+        self.index = None if active.is_cuda or bool(active.all()) else active.nonzero()[:, 0]
 
     def take(self, *tensors: Tensor) -> list[Tensor]:
         """Their entries."""
@@ -147,8 +147,9 @@ def project_plain(problem: Problem, u0: Tensor, solver: Plain) -> Outcome:
         active = active & (_sup(problem.residual(lin.rows.detach())) >= solver.tol)
         if stop(active):
             break
-        step = u0 - lin.normal_step(lin.rows - lin.apply(u - u0))
-        u = _choose(active & step.detach().flatten(1).isfinite().all(1), step, u)
+        l = lin.solve(lin.rows - lin.apply(u - u0))
+        usable = active & l.detach().isfinite().all(1)
+        u = _choose(usable, u0 - lin.transpose(l), u)
         iterations = iterations + active
     with torch.no_grad():
         end = problem.linearise(u)

@@ -77,26 +77,33 @@ class Stokes(Task):
 
     def _power(self, u: Tensor) -> tuple[Tensor, Tensor]:
         x = self.grid["x"]
-        u_x = x.derivative(u, 1)
+        u_x = x.difference_into(torch.empty_like(u), u, 1)
         y = self.grid.integral().weights_like(u)[:, None] * u_x
+        slope = y * u_x
         work = u[:, -1] * u_x[:, -1] - u[:, 0] * u_x[:, 0]
-        s = 2 * (work - (y * u_x).sum(1))
+        s = 2 * (work - slope.sum(1))
         y.mul_(-2)[:, -1].add_(u[:, -1])
         y[:, 0].sub_(u[:, 0])
-        slope = x.derivative_transposed(y, 1)
+        x.difference_into(slope, y, 1, transposed=True)
         slope[:, -1].add_(u_x[:, -1])
         slope[:, 0].sub_(u_x[:, 0])
         return s, slope.mul_(2)
 
     def _viscosity(self, u: Tensor) -> tuple[Tensor, Tensor]:
         x, t = self.grid["x"], self.grid["t"]
-        u_t, u_xx = t.derivative(u, 2), x.derivative(x.derivative(u, 1), 1)
-        below = (u_xx * u_xx).flatten(1).sum(1)
-        nu = (u_t * u_xx).flatten(1).sum(1) / below
-        slope = t.derivative_transposed(u_xx, 2)
-        inner = torch.addcmul(u_t, u_xx, nu[:, None, None], value=-2)
-        slope.add_(x.derivative_transposed(x.derivative_transposed(inner, 1), 1))
-        return nu, slope.div_(below[:, None, None])
+        slope = torch.empty_like(
+            u
+        )  # holds u_x, then <u_t, u_xx>, then the slope: a field less to allocate each time
+        u_xx = x.difference_into(torch.empty_like(u), x.difference_into(slope, u, 1), 1)
+        u_t = t.difference_into(torch.empty_like(u), u, 2)
+        above = torch.mul(u_t, u_xx, out=slope).flatten(1).sum(1)
+        below = torch.mul(u_xx, u_xx, out=slope).flatten(1).sum(1)
+        nu = above / below
+        inner = u_t.addcmul_(u_xx, nu[:, None, None], value=-2)
+        twice = x.difference_into(u_t.new_empty(u.shape), inner, 1, transposed=True)
+        x.difference_into(inner, twice, 1, transposed=True)
+        t.difference_into(slope, u_xx, 2, transposed=True)
+        return nu, slope.add_(inner).div_(below[:, None, None])
 
     def _solve(self, parameters: Parameters) -> Tensor:
         k, w = (parameters[name][:, None, None] for name in ("decay", "frequency"))
