@@ -33,7 +33,8 @@ from ..errors import SapcError, SapcWarning
 from ..grid import FrameIntegral
 from .affine import GramSolver, project_conserved
 from .binding import Binding
-from .gauss_newton import Globalised, Nearest, Plain, Solver, project_plain
+from .gauss_newton import Globalised, Plain, Solver, project_plain
+from .nearest import Nearest
 from .problem import Banded, Dense, Problem, norm
 
 Algorithm = Literal["closed form", "factorised", "banded Gauss-Newton", "dense Gauss-Newton"]
