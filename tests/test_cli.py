@@ -289,12 +289,18 @@ def test_a_full_disk_under_the_cache_only_warns(folder, tmp_path):
 
 def test_an_interrupted_run_leaves_nothing(folder, tmp_path):
     line = [sys.executable, "-m", "sapc", "data", "navier_stokes", "--size", "4000", "--out", "n/u.h5"]
-    process = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    deadline = time.monotonic() + 30
-    while time.monotonic() < deadline and _cpu_seconds(process.pid) < 4:  # importing takes less
-        time.sleep(0.1)
-    process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=30)
+    # A run in the background may have inherited that interrupts are ignored; what is started here must not.
+    take_interrupts = lambda: signal.signal(signal.SIGINT, signal.default_int_handler)
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(line, preexec_fn=take_interrupts, **pipes) as process:
+        try:
+            deadline = time.monotonic() + 30
+            while time.monotonic() < deadline and _cpu_seconds(process.pid) < 4:  # importing takes less
+                time.sleep(0.1)
+            process.send_signal(signal.SIGINT)
+            out, err = process.communicate(timeout=30)
+        finally:
+            process.kill()
     assert (process.returncode, out) == (130, "")
     assert err == "sapc: interrupted; nothing half-written was left behind\n"
     assert contents(tmp_path) == ["work"]
