@@ -16,10 +16,10 @@ import pytest
 import torch
 
 from sapc.errors import SapcError, SapcWarning
+from sapc.files import folder_for, replacing
 from sapc.grid import Axis, Grid
 from sapc.tasks import get_task, load_dataset
 from sapc.tasks.cache import cache_folder
-from sapc.tasks.dataset import folder_for, replacing
 
 
 @pytest.fixture

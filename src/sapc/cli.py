@@ -30,8 +30,8 @@ from rich.table import Table
 
 from . import __version__
 from .errors import SapcError
+from .files import folder_for
 from .tasks import SPLITS, get_task, task_names
-from .tasks.dataset import folder_for
 
 if TYPE_CHECKING:
     from .report.demo import Row

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from .. import metrics, source
+from ..files import folder_for
 from ..tasks import Task, get_task, task_names
-from ..tasks.dataset import folder_for
 from .pictures import overview, pyplot, task_picture
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ..errors import SapcError
-from ..tasks.dataset import replacing
+from ..files import replacing
 
 if TYPE_CHECKING:
     from .demo import Example

@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ..errors import SapcError, SapcWarning
-from .dataset import Dataset, folder_for, load_dataset
+from ..files import folder_for
+from .dataset import Dataset, load_dataset
 
 CacheChoice = str | os.PathLike[str] | Literal[False] | None
 

@@ -11,9 +11,7 @@ import hashlib
 import io
 import json
 import os
-import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,6 +22,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ..errors import SapcError
+from ..files import first_line, replacing
 from ..grid import Grid
 
 FORMAT = "sapc-dataset-1"
@@ -106,7 +105,7 @@ def load_dataset(path: str | os.PathLike[str]) -> Dataset:
         raise
     except Exception as error:  # h5py reports damage by whatever its C library met first
         raise SapcError(
-            f"{path} is not a readable dataset file ({_first_line(error)}); "
+            f"{path} is not a readable dataset file ({first_line(error)}); "
             "it is damaged or of another kind: write it again"
         ) from error
     if _checksum(header, fields, parameters) != checksum:
@@ -123,53 +122,6 @@ def load_dataset(path: str | os.PathLike[str]) -> Dataset:
         {key: _tuples(value) for key, value in about["options"].items()},
         about["provenance"],
     )
-
-
-@contextmanager
-def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """A temporary file beside `path`: it takes its place when the block ends well, else it disappears."""
-    path = Path(path)
-    partial = None
-    try:
-        if path.is_dir():
-            raise IsADirectoryError(f"{path} is a folder")
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".partial")
-        os.close(handle)
-        partial = Path(name)
-        yield partial
-        _flush(partial)
-        os.chmod(partial, 0o666 & ~_umask())
-        os.replace(partial, path)
-        partial = None
-        _flush(path.parent)
-    except (OSError, RuntimeError) as error:  # h5py turns a full disk into either
-        raise SapcError(
-            f"cannot write {path} ({_first_line(error)}); "
-            "choose a folder that exists, is writable and has room"
-        ) from error
-    finally:
-        if partial is not None:
-            partial.unlink(missing_ok=True)
-
-
-@contextmanager
-def folder_for(folder: str | os.PathLike[str]) -> Iterator[Path]:
-    """A folder that exists inside the block; what had to be created disappears if the block fails and left it empty."""
-    folder = Path(folder)
-    missing = [f for f in (folder, *folder.parents) if not os.path.exists(f)]
-    try:
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise SapcError(
-                f"cannot create the folder {folder} ({error.strerror}); choose one that can be written"
-            ) from error
-        yield folder
-    except BaseException:
-        for made in missing:
-            with suppress(OSError):
-                made.rmdir()
-        raise
 
 
 class _Sink(io.RawIOBase):
@@ -223,20 +175,6 @@ class _Sink(io.RawIOBase):
             raise self._error
 
 
-def _flush(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
-
-
 def _array(tensor: Tensor) -> np.ndarray[Any, np.dtype[Any]]:
     return np.ascontiguousarray(tensor.detach().cpu().numpy())
 
@@ -253,8 +191,3 @@ def _checksum(header: str, fields: Tensor, parameters: Mapping[str, Tensor]) -> 
 def _tuples(value: Any) -> Any:
     """JSON knows lists only; options are immutable."""
     return tuple(_tuples(v) for v in value) if isinstance(value, list) else value
-
-
-def _first_line(error: BaseException) -> str:
-    text = getattr(error, "strerror", None) or str(error)
-    return (text or type(error).__name__).splitlines()[0]

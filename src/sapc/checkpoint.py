@@ -1,0 +1,193 @@
+"""Run folders: everything needed to repeat a run, to continue it and to use it.
+
+    config.json             what the run is
+    environment.json        on what it ran: versions, device, command; one entry per start
+    log.jsonl               one line per logged step and per validation
+    checkpoint.safetensors  weights, optimiser and schedule of an unfinished training
+    weights.safetensors     the trained weights; with this file training is done
+    scores.json             the evaluation; with this file the run is done
+
+Every file but the log is replaced atomically, so at any moment a folder holds the last complete state. The log is cut back to the
+checkpoint when training continues. One process at a time trains in a folder; the lock ends with the process, however that ends.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import platform
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor
+
+from . import __version__
+from .config import Run
+from .errors import SapcError
+from .files import first_line, folder_for, replacing
+
+Tensors = dict[str, Tensor]
+
+
+class Folder:
+    """The files of one run."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        self.config = self.path / "config.json"
+        self.environment = self.path / "environment.json"
+        self.log = self.path / "log.jsonl"
+        self.checkpoint = self.path / "checkpoint.safetensors"
+        self.weights = self.path / "weights.safetensors"
+        self.scores = self.path / "scores.json"
+
+    @property
+    def trained(self) -> bool:
+        """Whether training is done."""
+        return self.weights.is_file()
+
+    def run(self) -> Run:
+        """What the run is."""
+        if not self.config.is_file():
+            raise SapcError(
+                f"{self.path} is not a run folder: it has no config.json; train one with `sapc train`"
+            )
+        try:
+            return Run.from_dict(read_json(self.config))
+        except SapcError as error:
+            raise SapcError(f"{self.config}: {error}") from error
+
+    def begin(self, run: Run) -> None:
+        """Make the folder of a new run, or make sure that the one there is of this very run."""
+        if not self.config.exists():
+            if self.path.is_dir() and any(p.name != ".lock" for p in self.path.iterdir()):
+                raise SapcError(
+                    f"{self.path} exists, is not empty and is not a run folder; choose another one"
+                )
+            write_json(self.config, run.to_dict())
+            return
+        there, wanted = self.run().to_dict(), run.to_dict()
+        if changed := [
+            name for name in wanted if json.dumps(there[name]) != json.dumps(_plain(wanted[name]))
+        ]:
+            name = changed[0]
+            raise SapcError(
+                f"{self.path} holds another run: its {name} is {there[name]!r}, not {wanted[name]!r}; "
+                "choose another folder, or the same settings to continue it"
+            )
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Inside the block no other process trains in this folder."""
+        with folder_for(self.path), open(self.path / ".lock", "w") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                raise SapcError(
+                    f"another process is training in {self.path}; wait for it or choose another folder"
+                ) from error
+            yield
+
+    def note_start(self, **more: Any) -> None:
+        """Add to environment.json what this start runs on."""
+        starts = read_json(self.environment)["starts"] if self.environment.exists() else []
+        write_json(self.environment, {"starts": [*starts, {**environment(), **more}]})
+
+    # -- the log --
+
+    def append(self, **entry: Any) -> None:
+        """One line more."""
+        with open(self.log, "a") as file:
+            file.write(json.dumps(entry) + "\n")
+
+    def entries(self) -> list[dict[str, Any]]:
+        """The log's lines; a last line cut short by a crash is left out."""
+        found = []
+        for line in self.log.read_text().splitlines() if self.log.exists() else ():
+            try:
+                found.append(json.loads(line))
+            except json.JSONDecodeError:
+                break
+        return found
+
+    def cut_log(self, step: int) -> None:
+        """Forget what was logged after `step`: it will be done again."""
+        kept = [json.dumps(entry) + "\n" for entry in self.entries() if entry["step"] <= step]
+        with replacing(self.log) as partial:
+            partial.write_text("".join(kept))
+
+
+def save_tensors(path: Path, tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> None:
+    """Write tensors with a JSON description, atomically."""
+    ready = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    content = save(ready, {"about": json.dumps(dict(about))})
+    with replacing(path) as partial:
+        partial.write_bytes(content)
+
+
+def load_tensors(path: Path, device: str | torch.device = "cpu") -> tuple[Tensors, dict[str, Any]]:
+    """Tensors and description back; a damaged file is refused by name, nothing in it is executed."""
+    if not path.is_file():
+        raise SapcError(f"there is no file {path}")
+    try:
+        with safe_open(path, framework="pt", device=str(device)) as file:
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
+            return tensors, json.loads((file.metadata() or {})["about"])
+    except (SafetensorError, KeyError, json.JSONDecodeError, OSError) as error:
+        raise SapcError(
+            f"{path} is damaged or not a file of this package ({first_line(error)}); restore it, or train again"
+        ) from error
+
+
+def load_weights(network: torch.nn.Module, tensors: Mapping[str, Tensor], path: Path) -> None:
+    """Put weights into a network; any difference in names or shapes is named."""
+    own = network.state_dict()
+    wrong = sorted(set(own) ^ set(tensors)) or sorted(n for n in own if own[n].shape != tensors[n].shape)
+    if wrong:
+        raise SapcError(
+            f"the weights in {path} are of another network: {len(wrong)} tensors differ, first {wrong[0]!r}"
+        )
+    network.load_state_dict(dict(tensors))
+
+
+def read_json(path: Path) -> Any:
+    """The contents of a JSON file."""
+    try:
+        return json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise SapcError(
+            f"{path} cannot be read ({first_line(error)}); it is damaged or of another kind"
+        ) from error
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Write a JSON file, atomically."""
+    with replacing(path) as partial:
+        partial.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n")
+
+
+def environment() -> dict[str, Any]:
+    """Versions and hardware, for whoever wants to repeat a figure."""
+    cuda = torch.cuda.is_available()
+    return {
+        "time": datetime.now(UTC).isoformat(timespec="seconds"),
+        "command": " ".join(("sapc", *sys.argv[1:])),
+        "sapc": __version__,
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "system": f"{platform.system()} {platform.machine()}",
+        "device": torch.cuda.get_device_name() if cuda else "cpu",
+        "cpus": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+    }
+
+
+def _plain(value: Any) -> Any:
+    return json.loads(json.dumps(value))

@@ -1,0 +1,215 @@
+"""What a run is, completely: task, method, backbone, optimisation, seed. Everything that changes a result is here and nothing else.
+
+Presets start from a task, because its grid decides how large a model is useful:
+
+    paper   the published settings
+    small   a narrower network and fewer steps: a meaningful model in about two minutes on two CPU cores
+    tiny    seconds, for trying out commands; its samples mean nothing
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import Any, Literal, get_args
+
+from .errors import SapcError
+from .fno import FNO, Precision
+from .methods import Method, get_method
+from .projection import Globalised
+from .projection.gauss_newton import Solver
+from .tasks import Task, get_task
+
+FORMAT = "sapc-run-1"
+Projector = Literal["feasible", "nearest", "paper"]
+Preset = Literal["paper", "small", "tiny"]
+
+
+@dataclass(frozen=True)
+class Backbone:
+    """Sizes of the FNO."""
+
+    modes: tuple[int, ...]
+    hidden: int
+    projection: int
+    time_channels: int
+    blocks: int = 4
+
+
+@dataclass(frozen=True)
+class Run:
+    """One training run.
+
+    grid        points per axis; options: the task's own
+    train, validation   numbers of solutions
+    batch       samples per step, over all processes together
+    clip        largest gradient norm
+    validate    steps between validations; the rate is multiplied by `factor` after `patience` of them without progress,
+                down to `lr_floor`
+    precision   of the network's products: float32, tf32 or bf16
+    projector   curved manifolds: feasible (a near point on H), nearest (the nearest one), paper (its plain iteration)
+    """
+
+    task: str
+    method: str
+    grid: tuple[int, ...]
+    backbone: Backbone
+    steps: int
+    batch: int
+    train: int
+    validation: int
+    seed: int = 0
+    options: Mapping[str, Any] = field(default_factory=dict)
+    lr: float = 3e-4
+    lr_floor: float = 1e-4
+    factor: float = 0.5
+    patience: int = 10
+    clip: float = 100.0
+    validate: int = 200
+    precision: Precision = "bf16"
+    projector: Projector = "feasible"
+    length: float = 1e-3
+    preset: str = "paper"
+
+    def __post_init__(self) -> None:
+        for name, least in (
+            ("steps", 1),
+            ("batch", 1),
+            ("train", 1),
+            ("validation", 1),
+            ("validate", 1),
+            ("seed", 0),
+        ):
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool) or value < least:
+                raise SapcError(f"{name} must be a whole number of at least {least}, got {value!r}")
+        for name in ("lr", "factor", "clip", "length"):
+            value = getattr(self, name)
+            if not (isinstance(value, int | float) and math.isfinite(value) and value > 0):
+                raise SapcError(f"{name} must be a positive number, got {value!r}")
+        for name, kinds in (("precision", Precision), ("projector", Projector)):
+            if getattr(self, name) not in get_args(kinds):
+                raise SapcError(
+                    f"unknown {name} {getattr(self, name)!r}; choose one of {', '.join(get_args(kinds))}"
+                )
+        method = get_method(self.method)
+        if method.weights != self.method:
+            raise SapcError(
+                f"{self.method} is not trained: it samples with the weights of {method.weights}; train that one"
+            )
+
+    # -- what the words stand for --
+
+    def make_task(self, grid: tuple[int, ...] | None = None) -> Task:
+        """The task, on the trained grid or another one."""
+        return get_task(self.task, grid=self.grid if grid is None else grid, **self.options)
+
+    def make_method(self) -> Method:
+        """The method."""
+        return get_method(self.method)
+
+    def make_network(self, compiled: bool = False) -> FNO:
+        """The backbone with fresh weights."""
+        return FNO(len(self.grid), precision=self.precision, compiled=compiled, **asdict(self.backbone))
+
+    def solver(self, task: Task) -> Solver:
+        """How curved manifolds are projected onto."""
+        if self.projector == "paper" and task.plain is not None:
+            return task.plain
+        return Globalised() if self.projector == "nearest" else Globalised(nearest=0)
+
+    # -- files --
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON can hold it."""
+        return {"format": FORMAT, **asdict(self), "options": dict(self.options)}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Run:
+        """Back from `to_dict`; a file of another kind or version is refused by name."""
+        if data.get("format") != FORMAT:
+            raise SapcError(f"this is not the configuration of a run ({FORMAT}), but {data.get('format')!r}")
+        values = {name: _tuples(value) for name, value in data.items() if name != "format"}
+        known = {f.name for f in fields(cls)}
+        required = {f.name for f in fields(cls) if f.default is f.default_factory is dataclasses.MISSING}
+        if wrong := sorted((set(values) - known) | (required - set(values))):
+            raise SapcError(f"the configuration of a run has unknown or missing entries: {', '.join(wrong)}")
+        sizes = data["backbone"]
+        try:
+            values["backbone"] = Backbone(**{name: _tuples(value) for name, value in sizes.items()})
+        except (TypeError, AttributeError) as error:
+            raise SapcError(f"the backbone of a run's configuration cannot be read: {sizes!r}") from error
+        return cls(**values)
+
+
+def preset(name: str, task: str, method: str, grid: tuple[int, ...] | None = None, **changes: Any) -> Run:
+    """A run of `task` with `method` by a preset's settings, with any of them changed."""
+    if name not in get_args(Preset):
+        raise SapcError(f"unknown preset {name!r}; choose one of {', '.join(get_args(Preset))}")
+    options = changes.pop("options", {})
+    published = get_task(task, **options)
+    settings = _PRESETS[name](published)
+    chosen = get_task(task, grid=grid or settings.pop("grid"), **options)
+    sizes = {f.name for f in fields(Backbone)}
+    body = replace(settings.pop("backbone"), **{k: changes.pop(k) for k in list(changes) if k in sizes})
+    if isinstance(body.modes, int):
+        body = replace(body, modes=(body.modes,) * len(chosen.grid.shape))
+    if unknown := sorted(set(changes) - {f.name for f in fields(Run)}):
+        raise SapcError(f"unknown setting {unknown[0]!r} of a run")
+    values = {**settings, "options": chosen.options, "preset": name, **changes}
+    return Run(task=task, method=method, grid=tuple(chosen.grid.shape), backbone=body, **values)
+
+
+def _paper(task: Task) -> dict[str, Any]:
+    flat = len(task.grid.shape) == 2
+    return {
+        "backbone": Backbone((32, 32), 64, 256, 32) if flat else Backbone((16, 16, 16), 32, 128, 16),
+        "grid": tuple(task.grid.shape),
+        "steps": 20_000,
+        "batch": 256 if flat else 32,
+        "train": task.sizes["train"],
+        "validation": task.sizes["validation"],
+    }
+
+
+def _small(task: Task) -> dict[str, Any]:
+    flat = len(task.grid.shape) == 2
+    return {
+        "backbone": Backbone((12, 12), 16, 32, 16) if flat else Backbone((8, 8, 8), 12, 24, 16),
+        "grid": tuple(task.grid.shape) if flat else (32, 32, 20),
+        "steps": 800,
+        "batch": 16 if flat else 8,
+        "train": 1600 if flat else 100,
+        "validation": 64 if flat else 16,
+        "lr": 3e-3,
+        "lr_floor": 1e-4,
+        "validate": 50,
+        "patience": 2,
+        "precision": "float32",
+    }
+
+
+def _tiny(task: Task) -> dict[str, Any]:
+    d = len(task.grid.shape)
+    return {
+        **_small(task),
+        "backbone": Backbone((4,) * d, 4, 8, 4, blocks=2),
+        "grid": (16,) * d if d == 2 else (12, 12, 6),
+        "steps": 20,
+        "batch": 4,
+        "train": 16,
+        "validation": 8,
+        "validate": 10,
+    }
+
+
+_PRESETS = {"paper": _paper, "small": _small, "tiny": _tiny}
+
+
+def _tuples(value: Any) -> Any:
+    """JSON knows lists only; settings are immutable."""
+    if isinstance(value, list):
+        return tuple(_tuples(v) for v in value)
+    return {k: _tuples(v) for k, v in value.items()} if isinstance(value, dict) else value

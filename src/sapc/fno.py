@@ -1,0 +1,288 @@
+"""The backbone: a Fourier neural operator v(u, t) on fields of any resolution.
+
+    x = lift(u, [condition], embedding(t), coordinates)                 pointwise, in -> projection -> hidden, GELU between
+    x = gelu(S(x) + W x + b)      four times, no GELU after the last    S acts on a few Fourier modes, W on channels
+    v = project(x)                                                      pointwise, hidden -> projection -> 1, GELU between
+
+**Modes.** `modes = 32` keeps k = -16..15 on every axis but the last and k = 0..16 on the last, whose transform is that of real data.
+A coarser grid has fewer modes; those it has keep their weights, so one set of weights serves every resolution. On each mode, channels are
+mixed by a complex matrix, stored as a pair of real ones.
+
+**Transforms as products.** So few modes are kept that a product with a thin DFT matrix beats a full FFT, and moves less memory. With the
+real and imaginary part as an axis p of length two, a transform along one axis is one real matrix. From the last axis to the first,
+
+    (b, x, t, c) -> (b, x, p k_t, c) = (b, x p, k_t c) -> (b, p k_x, k_t c),
+
+each arrow a product from the left, no transposition anywhere; the way back runs the same arrows in reverse. `transform="fft"` is the
+plain path by full FFTs with the same weights: the oracle in the tests and the yardstick in the benchmark.
+
+**Lifting.** Of its input channels only the state varies with both sample and point. The time embedding is a vector per sample, the
+coordinates a map per point, so the first layer is a sum of three small products and the wide input is never built.
+
+**Precision** is that of the products: `float32`, `tf32` (on CUDA; the caller wraps the run in `matmul_precision`) or `bf16` (activations in
+bfloat16, sums, weights and the output in float32).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal, get_args
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn.functional import gelu, linear
+
+from .errors import SapcError
+
+Precision = Literal["float32", "tf32", "bf16"]
+LARGEST_TIME = 2000.0  # flow time is stretched by it before the embedding, and it is the longest wave length
+
+
+@dataclass(frozen=True, eq=False)
+class Transforms:
+    """DFT matrices of one grid, first axis first, and which of the stored modes the grid has."""
+
+    analyse: tuple[Tensor, ...]
+    synthesise: tuple[Tensor, ...]
+    kept: tuple[slice, ...]
+
+    def forward(self, x: Tensor) -> Tensor:
+        """`(batch, *grid, channels)` to `(batch, 2, *modes, channels)`."""
+        d = len(self.kept)
+        shape, modes = x.shape[:-1], [s.stop - s.start for s in self.kept]
+        for axis in reversed(range(d)):
+            n = shape[axis + 1] * (1 if axis == d - 1 else 2)
+            x = self.analyse[axis] @ x.reshape(math.prod(shape[: axis + 1]), n, -1)
+        return x.reshape(shape[0], 2, *modes, -1)
+
+    def inverse(self, z: Tensor, grid: tuple[int, ...]) -> Tensor:
+        """`(batch, 2, *modes, channels)` to `(batch, *grid, channels)`."""
+        batch, channels = z.shape[0], z.shape[-1]
+        for axis, n in enumerate(z.shape[2:-1]):
+            z = self.synthesise[axis] @ z.reshape(batch * math.prod(grid[:axis]), 2 * n, -1)
+        return z.reshape(batch, *grid, channels)
+
+
+@lru_cache(maxsize=16)
+def transforms(
+    grid: tuple[int, ...], modes: tuple[int, ...], dtype: torch.dtype, device: torch.device
+) -> Transforms:
+    """The matrices of a grid, computed in float64 and kept."""
+    analyse, synthesise, kept = [], [], []
+    for n, m in zip(grid[:-1], modes[:-1], strict=True):
+        low, high = -min(m // 2, n // 2), min((m + 1) // 2, (n + 1) // 2)
+        c, s = _waves(torch.arange(low, high), n)
+        # (c - i s)(re + i im), columns (x, p); and its conjugate transpose over n.
+        forward = torch.stack((torch.stack((c, s), -1), torch.stack((-s, c), -1))).flatten(2).flatten(0, 1)
+        analyse.append(forward)
+        synthesise.append(forward.T / n)
+        kept.append(slice(low + m // 2, high + m // 2))
+    n, m = grid[-1], min(modes[-1], grid[-1] // 2 + 1)
+    c, s = _waves(torch.arange(m), n)
+    forward = torch.cat((c, -s))
+    twice = torch.full((m,), 2.0, dtype=torch.float64)  # a wave and its conjugate, but for the mean and n/2
+    twice[0] = 1
+    if 2 * (m - 1) == n:
+        twice[-1] = 1
+    analyse.append(forward)
+    synthesise.append((forward * twice.repeat(2)[:, None]).T / n)
+    kept.append(slice(0, m))
+    first, second = (tuple(a.contiguous().to(device, dtype) for a in side) for side in (analyse, synthesise))
+    return Transforms(first, second, tuple(kept))
+
+
+def _waves(k: Tensor, n: int) -> tuple[Tensor, Tensor]:
+    """`cos` and `sin` of `2 pi k x / n`, `(k, x)`; the phase is reduced in integers, so it is exact."""
+    phase = (k[:, None] * torch.arange(n)).remainder(n).double() * (2 * math.pi / n)
+    return phase.cos(), phase.sin()
+
+
+class Spectral(nn.Module):
+    """The Fourier half of a block: one complex channel matrix per mode, as a real pair, and a bias per channel."""
+
+    def __init__(self, hidden: int, modes: tuple[int, ...]) -> None:
+        super().__init__()
+        scale = math.sqrt(
+            1 / hidden
+        )  # standard deviation of a complex entry: its square is 2 / (inputs + outputs)
+        self.modes = modes
+        self.weight = nn.Parameter(torch.randn(2, *modes, hidden, hidden) * (scale / math.sqrt(2)))
+        self.bias = nn.Parameter(torch.randn(hidden) * scale)
+
+    def forward(self, x: Tensor, how: Transforms) -> Tensor:
+        """By products with DFT matrices."""
+        z = how.forward(x)
+        batch, modes, c = z.shape[0], z.shape[2:-1], z.shape[-1]
+        re, im = self.weight[(slice(None), *how.kept)].to(x.dtype).reshape(2, -1, c, c)
+        mix = torch.cat((torch.cat((re, im), 2), torch.cat((-im, re), 2)), 1)  # (modes, 2c, 2c)
+        z = z.reshape(batch, 2, -1, c).permute(2, 0, 1, 3).reshape(-1, batch, 2 * c) @ mix
+        z = z.reshape(-1, batch, 2, c).permute(1, 2, 0, 3).reshape(batch, 2, *modes, c)
+        return how.inverse(z, tuple(x.shape[1:-1]))
+
+    def by_fft(self, x: Tensor, how: Transforms) -> Tensor:
+        """By full FFTs: the oracle."""
+        grid, axes = tuple(x.shape[1:-1]), tuple(range(1, x.ndim - 1))
+        z = torch.fft.rfftn(x, dim=axes)
+        rows = [
+            torch.arange(k.start - m // 2, k.stop - m // 2, device=x.device) % n
+            for n, m, k in zip(grid[:-1], self.modes[:-1], how.kept[:-1], strict=True)
+        ]
+        last = torch.arange(how.kept[-1].stop, device=x.device)
+        at: tuple[slice | Tensor, ...] = (slice(None), *torch.meshgrid(*rows, last, indexing="ij"))
+        weight = torch.complex(*self.weight[(slice(None), *how.kept)].to(x.dtype))
+        out = torch.zeros_like(z)
+        out[at] = torch.einsum("b...i,...io->b...o", z[at], weight)
+        back: Tensor = torch.fft.irfftn(out, s=grid, dim=axes)
+        return back
+
+
+class Block(nn.Module):
+    """`S(x) + W x + b`."""
+
+    def __init__(self, hidden: int, modes: tuple[int, ...]) -> None:
+        super().__init__()
+        self.spectral = Spectral(hidden, modes)
+        self.pointwise = nn.Linear(hidden, hidden, bias=False)
+
+    def forward(self, x: Tensor, how: Transforms, fft: bool) -> Tensor:
+        """Channels last."""
+        mixed = self.spectral.by_fft(x, how) if fft else self.spectral(x, how)
+        return mixed + linear(x, self.pointwise.weight.to(x.dtype)) + self.spectral.bias.to(x.dtype)
+
+
+class FNO(nn.Module):
+    """The velocity network `(fields, times) -> fields`; see the module docstring."""
+
+    def __init__(
+        self,
+        grid_dims: int = 2,
+        modes: int | tuple[int, ...] = 32,
+        hidden: int = 64,
+        projection: int = 256,
+        time_channels: int = 32,
+        *,
+        blocks: int = 4,
+        conditions: int = 0,
+        precision: Precision = "float32",
+        transform: Literal["dft", "fft"] = "dft",
+        compiled: bool = False,
+    ) -> None:
+        super().__init__()
+        per_axis = (modes,) * grid_dims if isinstance(modes, int) else tuple(modes)
+        _check(grid_dims, per_axis, hidden, projection, time_channels, blocks, precision, transform)
+        self.modes = (*per_axis[:-1], per_axis[-1] // 2 + 1)
+        self.time_channels, self.conditions = time_channels, conditions
+        self.precision, self.transform = precision, transform
+        self.lift_in = nn.Linear(1 + conditions + time_channels + grid_dims, projection)
+        self.lift_out = nn.Linear(projection, hidden)
+        self.blocks = nn.ModuleList(Block(hidden, self.modes) for _ in range(blocks))
+        self.project_in = nn.Linear(hidden, projection)
+        self.project_out = nn.Linear(projection, 1)
+        self._core: Callable[[Tensor, Tensor, Transforms], Tensor] = self._velocity
+        if compiled:
+            self.compile_core()
+
+    def compile_core(self) -> None:
+        """Compile the network; the first call with a new shape then takes its time."""
+        torch._dynamo.config.recompile_limit = max(64, torch._dynamo.config.recompile_limit)
+        self._core = torch.compile(self._velocity, dynamic=False)
+
+    @property
+    def parameter_count(self) -> int:
+        """Real parameters."""
+        return sum(p.numel() for p in self.parameters())
+
+    def forward(
+        self,
+        u: Float[Tensor, "batch *grid"],
+        t: Float[Tensor, " batch"],
+        condition: Float[Tensor, "batch *grid"] | None = None,
+    ) -> Float[Tensor, "batch *grid"]:
+        """The velocity at state `u` and flow times `t`, one per sample, in float32 (float64 for a network in float64)."""
+        self._check_input(u, condition)
+        exact = self.lift_in.weight.dtype
+        dtype = torch.bfloat16 if self.precision == "bf16" else exact
+        how = transforms(tuple(u.shape[1:]), self.modes, dtype, u.device)
+        channels = u[..., None] if condition is None else torch.stack((u, condition), -1)
+        return self._core(channels.to(exact), t.to(exact), how)
+
+    def _velocity(self, channels: Tensor, t: Tensor, how: Transforms) -> Tensor:
+        x = self._lift(channels, t, how.analyse[0].dtype)
+        for i, block in enumerate(self.blocks):
+            x = block(x, how, self.transform == "fft")
+            x = gelu(x) if i < len(self.blocks) - 1 else x
+        x = gelu(linear(x, self.project_in.weight.to(x.dtype), self.project_in.bias.to(x.dtype)))
+        weight, bias = self.project_out.weight, self.project_out.bias
+        if x.is_cuda:  # a sum that a compiler folds into the line above, so that the wide tensor is read once
+            return (x.to(weight.dtype) * weight[0]).sum(-1) + bias
+        return linear(x.to(weight.dtype), weight, bias)[..., 0]
+
+    def _lift(self, channels: Tensor, t: Tensor, dtype: torch.dtype) -> Tensor:
+        """First layer as a sum over what its inputs depend on, then the second."""
+        grid, ones = channels.shape[1:-1], (1,) * (channels.ndim - 2)
+        sizes = (channels.shape[-1], self.time_channels, len(grid))
+        state, time, place = torch.split(self.lift_in.weight, sizes, dim=1)
+        x = linear(self._embedding(t), time, self.lift_in.bias).reshape(len(t), *ones, -1)
+        for i in range(len(grid)):
+            line = torch.linspace(0, 1, grid[i], dtype=t.dtype, device=t.device)
+            x = x + (line[:, None] * place[:, i]).reshape(*(1,) * (i + 1), -1, *ones[i + 1 :], len(state))
+        for i in range(channels.shape[-1]):
+            x = x + channels[..., i, None] * state[:, i]
+        return linear(gelu(x).to(dtype), self.lift_out.weight.to(dtype), self.lift_out.bias.to(dtype))
+
+    def _embedding(self, t: Tensor) -> Tensor:
+        """`[sin, cos]` of the stretched time at frequencies from 1 down to 1 / 2000."""
+        half = self.time_channels // 2
+        j = torch.arange(half, dtype=t.dtype, device=t.device)
+        phase = (LARGEST_TIME * t)[:, None] * torch.exp(-j * (math.log(LARGEST_TIME) / (half - 1)))
+        return torch.cat((phase.sin(), phase.cos()), 1)
+
+    def _check_input(self, u: Tensor, condition: Tensor | None) -> None:
+        if u.ndim != len(self.modes) + 1:
+            raise SapcError(
+                f"this FNO takes fields (batch, *grid) with {len(self.modes)} grid axes, got shape {tuple(u.shape)}"
+            )
+        if (condition is not None) != bool(self.conditions):
+            wants = "one condition field per sample" if self.conditions else "no condition"
+            raise SapcError(f"this FNO takes {wants}; use weights trained for this method")
+
+
+def _check(
+    dims: int,
+    modes: tuple[int, ...],
+    hidden: int,
+    projection: int,
+    time: int,
+    blocks: int,
+    precision: str,
+    transform: str,
+) -> None:
+    if dims < 1 or len(modes) != dims or min(*modes, hidden, projection, blocks) < 1:
+        raise SapcError(
+            f"an FNO needs grid_dims >= 1, one positive number of modes per axis and positive widths; got grid_dims {dims}, "
+            f"modes {modes}, hidden {hidden}, projection {projection}, blocks {blocks}"
+        )
+    if time < 4 or time % 2:
+        raise SapcError(f"time_channels must be an even number of at least 4, got {time}")
+    if precision not in get_args(Precision):
+        raise SapcError(f"unknown precision {precision!r}; choose one of {', '.join(get_args(Precision))}")
+    if transform not in ("dft", "fft") or (transform == "fft" and precision == "bf16"):
+        raise SapcError(
+            f"transform {transform!r} with precision {precision}: choose 'dft', or 'fft' in float32 or tf32"
+        )
+
+
+@contextmanager
+def matmul_precision(precision: str) -> Iterator[None]:
+    """Products of float32 matrices in TF32 on CUDA inside the block if `precision` says so, exact otherwise."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
