@@ -13,7 +13,6 @@ checkpoint when training continues. One process at a time trains in a folder; th
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import platform
@@ -22,7 +21,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -89,7 +88,7 @@ class Folder:
         """Inside the block no other process trains in this folder."""
         with folder_for(self.path), open(self.path / ".lock", "w") as file:
             try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                _lock(file)
             except OSError as error:
                 raise SapcError(
                     f"another process is training in {self.path}; wait for it or choose another folder"
@@ -187,6 +186,14 @@ def environment() -> dict[str, Any]:
         "device": torch.cuda.get_device_name() if cuda else "cpu",
         "cpus": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
     }
+
+
+def _lock(file: IO[str]) -> None:
+    try:
+        import fcntl
+    except ImportError:  # not a POSIX system: nobody keeps a second process out
+        return
+    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def _plain(value: Any) -> Any:

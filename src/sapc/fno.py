@@ -225,7 +225,7 @@ class FNO(nn.Module):
     def _lift(self, channels: Tensor, t: Tensor, dtype: torch.dtype) -> Tensor:
         """First layer as a sum over what its inputs depend on, then the second."""
         grid, ones = channels.shape[1:-1], (1,) * (channels.ndim - 2)
-        sizes = (channels.shape[-1], self.time_channels, len(grid))
+        sizes = [channels.shape[-1], self.time_channels, len(grid)]
         state, time, place = torch.split(self.lift_in.weight, sizes, dim=1)
         x = linear(self._embedding(t), time, self.lift_in.bias).reshape(len(t), *ones, -1)
         for i in range(len(grid)):

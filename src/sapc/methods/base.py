@@ -35,10 +35,10 @@ class Sampler(Protocol):
 class Method:
     """A published method; see the module docstring.
 
-    weights    the method whose training this one uses, its own name if it trains itself
-    exact      what of its samples' residuals vanishes by construction: nothing, or all of H
-    nfe        network evaluations per sampling step
-    projects   whether its training projects the source (so that conditions matter already there)
+    weights      the method whose training this one uses, its own name if it trains itself
+    exact        what of its samples' residuals vanishes by construction: nothing, or all of H
+    nfe          network evaluations per sampling step
+    constrained  whether its loss looks at H
     """
 
     name: str
@@ -49,7 +49,7 @@ class Method:
     weights: str
     exact: Literal["none", "all"]
     nfe: int = 1
-    projects: bool = False
+    constrained: bool = False
 
     def evaluations(self, steps: int) -> int:
         """Network evaluations per sample."""

@@ -46,5 +46,5 @@ SAPC = Method(
     sample=sample,
     weights="sapc",
     exact="all",
-    projects=True,
+    constrained=True,
 )

@@ -1,0 +1,208 @@
+"""Training: one loop for every method, one process or many, that can be stopped at any moment and goes on as if it had not been.
+
+A step whose loss or gradient is not finite ends the training; a checkpoint is only written when all steps before it were fine.
+"""
+
+from __future__ import annotations
+
+import math
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, nullcontext
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .checkpoint import Folder, save_tensors
+from .config import Run
+from .distributed import joined
+from .errors import SapcError
+from .fno import matmul_precision
+from .training import Training
+
+LOG_EVERY = 50  # steps between log lines, and between looks at the device
+AGREE_EVERY = 10  # steps between questions whether someone wants to stop
+SAVE_SHARE = 0.02  # of the time may go into checkpoints
+Progress = Callable[[int, int, dict[str, float]], None]
+
+
+def train(
+    run: Run,
+    path: str | Path,
+    *,
+    device: str = "auto",
+    compiled: bool | None = None,
+    tensorboard: bool = False,
+    save_seconds: float = 15.0,
+    progress: Progress | None = None,
+) -> Folder:
+    """Train a run in its folder, from the start or from where it was left; returns the folder.
+
+    `compiled` is whether the network is compiled, by default on a GPU; `save_seconds` the shortest time between checkpoints.
+    """
+    folder = Folder(path)
+    with joined(device) as team, folder.locked() if team.main else nullcontext():
+        if team.main:
+            folder.begin(run)
+        team.wait()
+        if folder.trained:
+            return folder
+        with matmul_precision(run.precision), Interrupts() as interrupts:
+            training = Training(run, team, compiled=compiled)
+            _Loop(training, folder, interrupts, progress, save_seconds, tensorboard).run()
+        team.wait()
+    return folder
+
+
+class _Loop:
+    """Steps, log lines, validations and checkpoints, until the end or until asked to stop."""
+
+    def __init__(
+        self,
+        training: Training,
+        folder: Folder,
+        interrupts: Interrupts,
+        progress: Progress | None,
+        save_seconds: float,
+        tensorboard: bool,
+    ) -> None:
+        self.training, self.folder, self.interrupts = training, folder, interrupts
+        self.team, self.run_ = training.team, training.run
+        self.progress, self.save_seconds, self.tensorboard = progress, save_seconds, tensorboard
+        self.pending: list[tuple[Tensor, Tensor]] = []
+        self.shown: dict[str, float] = {}
+        self.before, self.saved_step = 0.0, 0
+        self.write: Callable[[dict[str, float], int], None] = lambda values, step: None
+
+    def run(self) -> None:
+        training, steps = self.training, self.run_.steps
+        if self.folder.checkpoint.exists():
+            self.before = training.restore(self.folder.checkpoint)
+            self.saved_step = training.step
+        if self.team.main:
+            self.folder.cut_log(training.step)
+            self.folder.note_start(step=training.step, processes=self.team.size, device=str(self.team.device))
+        self.start = self.saved = time.monotonic()
+        with ExitStack() as stack:
+            if self.tensorboard and self.team.main:
+                self.write = stack.enter_context(_tensorboard(self.folder.path, training.step))
+            while training.step < steps:
+                self._after_step(*training.advance())
+        self._finish()
+
+    def _after_step(self, loss: Tensor, norm: Tensor) -> None:
+        step, run = self.training.step, self.run_
+        self.pending.append((loss, norm))
+        ends = step == run.steps
+        if step % LOG_EVERY == 0 or ends:
+            self._log()
+        if step % run.validate == 0 or ends:
+            self._check()
+            validation = self.training.validate()
+            self.training.schedule.step(validation)
+            self._note(validation=validation)
+        if self.progress and self.team.main and (step % LOG_EVERY == 0 or loss.device.type == "cpu" or ends):
+            self.progress(step, run.steps, self.shown)
+        if self.team.size == 1 or step % AGREE_EVERY == 0:
+            stop = self.team.agree(self.interrupts.asked)
+            due = time.monotonic() - self.saved > self.save_seconds
+            if stop or (due and step % LOG_EVERY == 0 and self.team.main):
+                self._save()
+            if stop:
+                raise KeyboardInterrupt(
+                    f"training stopped at step {step} of {run.steps}; the same command continues it from there"
+                )
+
+    def _check(self) -> list[float]:
+        """The losses since the last look; ends the training if one is not finite."""
+        if not self.pending:
+            return []
+        both = torch.stack([torch.stack(pair).float() for pair in self.pending])
+        losses, norms = (self.team.total(both) / self.team.size).T.tolist()
+        first = self.training.step - len(losses)
+        self.pending.clear()
+        for i, (loss, norm) in enumerate(zip(losses, norms, strict=True)):
+            if not (math.isfinite(loss) and math.isfinite(norm)):
+                kept = (
+                    f"step {self.saved_step}, is in {self.folder.path}"
+                    if self.saved_step
+                    else "the start, was not written"
+                )
+                raise SapcError(
+                    f"step {first + i + 1} has loss {loss:.3g} and gradient norm {norm:.3g}: training cannot go on; the last good "
+                    f"checkpoint, {kept}; try a smaller lr or precision float32 in another folder"
+                )
+        return list(losses)
+
+    def _log(self) -> None:
+        losses = self._check()
+        if losses:
+            rate = self.training.optimiser.param_groups[0]["lr"]
+            self._note(loss=math.fsum(losses) / len(losses), lr=rate)
+
+    def _note(self, **values: float) -> None:
+        self.shown = {**self.shown, **values}
+        if self.team.main:
+            self.folder.append(step=self.training.step, **values, seconds=round(self._seconds(), 3))
+            self.write(values, self.training.step)
+
+    def _seconds(self) -> float:
+        return self.before + time.monotonic() - self.start
+
+    def _save(self) -> None:
+        """Only what is known to be fine; rarely enough to cost little time."""
+        self._check()
+        if self.team.main:
+            began = time.monotonic()
+            self.training.save(self.folder.checkpoint, self._seconds())
+            self.saved = time.monotonic()
+            self.save_seconds = max(self.save_seconds, (self.saved - began) / SAVE_SHARE)
+        self.saved_step = self.training.step
+
+    def _finish(self) -> None:
+        if self.team.main:
+            about = {"step": self.training.step, "seconds": self._seconds(), **self.shown}
+            save_tensors(self.folder.weights, self.training.network.state_dict(), about)
+            self.folder.checkpoint.unlink(missing_ok=True)
+
+
+class Interrupts:
+    """Ctrl-C and the scheduler's SIGTERM become a wish that the loop grants between two steps; the second Ctrl-C is obeyed at once."""
+
+    def __init__(self) -> None:
+        self.asked = False
+        self.previous: dict[int, Any] = {}
+
+    def __enter__(self) -> Interrupts:
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self.previous[number] = signal.signal(number, self._ask)
+        return self
+
+    def _ask(self, number: int, frame: Any) -> None:
+        if self.asked and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        self.asked = True
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self.previous.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def _tensorboard(path: Path, step: int) -> Iterator[Callable[[dict[str, float], int], None]]:
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError as error:
+        raise SapcError(
+            "--tensorboard needs the package tensorboard; install it with pip install tensorboard"
+        ) from error
+    writer = SummaryWriter(str(path / "tensorboard"), purge_step=step)  # type: ignore[no-untyped-call]
+    try:
+        yield lambda values, at: writer.add_scalars("run", values, at)
+    finally:
+        writer.close()

@@ -1,0 +1,157 @@
+"""The state of a training and its step.
+
+Everything random in step n is a function of the seed and n alone: which solutions, which source draws, which flow times. So nothing of a
+generator's state has to be kept, and a run continued from a checkpoint takes the same steps to the same bits as one never stopped.
+
+    rows of step n    entries n batch .. (n+1) batch of the epochs' permutations laid end to end
+    source, times     a generator seeded by (seed, n)
+    validation        the same draws every time, so that its loss compares
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from . import source
+from .checkpoint import load_tensors, load_weights, save_tensors
+from .config import Run
+from .distributed import Team
+from .errors import SapcError
+from .tasks import Task
+
+
+class Training:
+    """The state of a training and its step."""
+
+    def __init__(self, run: Run, team: Team, compiled: bool | None = None) -> None:
+        if run.batch % team.size:
+            raise SapcError(
+                f"a batch of {run.batch} cannot be shared evenly by {team.size} processes; choose a multiple"
+            )
+        self.run, self.team, self.step = run, team, 0
+        self.task, self.method = run.make_task(), run.make_method()
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(run.seed)
+            self.network = run.make_network().to(team.device)
+        if team.device.type == "cuda" if compiled is None else compiled:
+            self.network.compile_core()
+        self.model = team.wrap(self.network)
+        self.optimiser = torch.optim.Adam(self.network.parameters(), lr=run.lr, fused=True)
+        self.schedule = torch.optim.lr_scheduler.ReduceLROnPlateau(
+            self.optimiser, factor=run.factor, patience=run.patience, min_lr=run.lr_floor
+        )
+        self.data = _fields(self.task, "train", run.train, run.seed, team)
+        self.held_out = _fields(self.task, "validation", run.validation, run.seed, team)
+        first = self.data[:1].to(team.device)
+        self.H = self.task.manifold(first, solver=run.solver(self.task))
+        self.generator = torch.Generator(team.device)
+        self._epoch, self._order = -1, torch.empty(0, dtype=torch.long)
+
+    # -- randomness --
+
+    def _seeded(self, *what: object) -> torch.Generator:
+        return self.generator.manual_seed(seed_of(self.run.seed, *what))
+
+    def _rows(self) -> Tensor:
+        """Which solutions this step takes."""
+        n, rows, wanted = len(self.data), [], self.run.batch
+        at = self.step * self.run.batch
+        while wanted:
+            epoch, first = divmod(at, n)
+            if epoch != self._epoch:
+                order = torch.Generator().manual_seed(seed_of(self.run.seed, "epoch", epoch))
+                self._epoch, self._order = epoch, torch.randperm(n, generator=order).to(self.data.device)
+            rows.append(self._order[first : first + wanted])
+            at, wanted = at + len(rows[-1]), wanted - len(rows[-1])
+        return torch.cat(rows)
+
+    def _draw(self, v0: Tensor, g: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
+        """This process's share of the data with source draws and flow times."""
+        n, share = len(v0), self.team.share
+        t = torch.rand(n, generator=g, device=self.team.device)
+        v1 = source.sample(self.task.grid, n, generator=g, length=self.run.length)
+        return share(v0).to(self.team.device, non_blocking=True), share(v1), share(t)
+
+    # -- a step --
+
+    def loss(self, v0: Tensor, v1: Tensor, t: Tensor) -> Tensor:
+        """The method's objective."""
+        H = self.H.on(v0) if self.method.constrained else self.H
+        return self.method.loss(self.model, v0, v1, t, H)
+
+    def advance(self) -> tuple[Tensor, Tensor]:
+        """One step; returns its loss and gradient norm, on the device."""
+        v0 = self.data[self._rows()]
+        v0, v1, t = self._draw(v0, self._seeded("step", self.step))
+        self.optimiser.zero_grad(set_to_none=True)
+        loss = self.loss(v0, v1, t)
+        torch.autograd.backward(loss)
+        norm = torch.nn.utils.clip_grad_norm_(self.network.parameters(), self.run.clip)
+        self.optimiser.step()
+        self.step += 1
+        return loss.detach(), norm
+
+    @torch.no_grad()
+    def validate(self) -> float:
+        """The mean objective over the validation split."""
+        g, n = self._seeded("validation"), len(self.held_out)
+        total = torch.zeros((), dtype=torch.float64, device=self.team.device)
+        for v0 in self.held_out.chunk(math.ceil(n / self.run.batch)):
+            v0, v1, t = self._draw(v0, g)
+            if len(v0):
+                total += len(v0) * self.loss(v0, v1, t).double()
+        return float(self.team.total(total)) / n
+
+    # -- keeping it --
+
+    def save(self, path: Path, seconds: float) -> None:
+        """Write everything that the next step depends on."""
+        tensors = dict(self.network.state_dict())
+        for name, parameter in self.network.named_parameters():
+            for key, value in self.optimiser.state[parameter].items():
+                tensors[f"adam.{key}.{name}"] = value
+        schedule = {k: v for k, v in self.schedule.state_dict().items() if isinstance(v, int | float | list)}
+        rates = [group["lr"] for group in self.optimiser.param_groups]
+        about = {"step": self.step, "seconds": seconds, "schedule": schedule, "rates": rates}
+        save_tensors(path, tensors, about)
+
+    def restore(self, path: Path) -> float:
+        """Go on from a checkpoint; returns the seconds spent before it."""
+        tensors, about = load_tensors(path)
+        adam = {name: tensors.pop(name) for name in list(tensors) if name.startswith("adam.")}
+        load_weights(self.network, tensors, path)
+        for name, parameter in self.network.named_parameters():
+            found = {
+                k: adam[f"adam.{k}.{name}"]
+                for k in ("step", "exp_avg", "exp_avg_sq")
+                if f"adam.{k}.{name}" in adam
+            }
+            self.optimiser.state[parameter] = {k: v.to(self.team.device) for k, v in found.items()}
+        for group, rate in zip(self.optimiser.param_groups, about["rates"], strict=True):
+            group["lr"] = rate
+        self.schedule.load_state_dict(about["schedule"])
+        self.step = int(about["step"])
+        return float(about["seconds"])
+
+
+def seed_of(*what: object) -> int:
+    """A seed for a generator from a description."""
+    return int.from_bytes(hashlib.sha256(repr(what).encode()).digest()[:8]) >> 1
+
+
+def _fields(task: Task, split: str, size: int, seed: int, team: Team) -> Tensor:
+    """Solutions, on the device if they fit beside the training, else where the device can fetch them from."""
+    if not team.main:
+        team.wait()  # the first process solves and fills the cache
+    fields = task.dataset(split, size=size, seed=seed).fields
+    if team.main:
+        team.wait()
+    if team.device.type == "cpu":
+        return fields
+    free = torch.cuda.mem_get_info(team.device)[0]
+    return fields.to(team.device) if fields.nbytes < free / 3 else fields.pin_memory()
