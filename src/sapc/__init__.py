@@ -8,18 +8,31 @@ any field on it.
     H = task.manifold(data.fields)
     noise = sapc.source.sample(task.grid, 64)
     H.residual(H.project(noise))   # zero
+
+A run is a task, a method and everything else that decides a training; a model is what the training leaves behind.
+
+    run = sapc.preset("small", "heat", "sapc")
+    sapc.train.train(run, "runs/heat-sapc")
+    model = sapc.load("runs/heat-sapc")
+    model.sample(n=64, condition=data.fields[:1])            # on the manifold of that condition
+    sapc.evaluate.evaluate(model, samples=100)["mean"]
 """
 
 __version__ = "0.1.0"
 
-from . import metrics, source
+from . import evaluate, flow, metrics, source, train
+from .config import Run, preset
 from .constraints import Affine, Balance, Constraint, Pin, WithGradient
 from .errors import SapcError, SapcWarning
+from .fno import FNO
 from .grid import Axis, FrameIntegral, Grid
+from .methods import Method, get_method, method_names
+from .model import Model, load
 from .projection import Globalised, Manifold, Plain
 from .tasks import Dataset, get_task, load_dataset, task_names
 
 __all__ = [
+    "FNO",
     "Affine",
     "Axis",
     "Balance",
@@ -29,15 +42,25 @@ __all__ = [
     "Globalised",
     "Grid",
     "Manifold",
+    "Method",
+    "Model",
     "Pin",
     "Plain",
+    "Run",
     "SapcError",
     "SapcWarning",
     "WithGradient",
     "__version__",
+    "evaluate",
+    "flow",
+    "get_method",
     "get_task",
+    "load",
     "load_dataset",
+    "method_names",
     "metrics",
+    "preset",
     "source",
     "task_names",
+    "train",
 ]

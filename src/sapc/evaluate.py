@@ -1,0 +1,267 @@
+"""Evaluation: generate every test set, score it, time it.
+
+A test set is one condition with many solutions. As many fields are generated on its manifold and compared with the solutions; beside every
+distribution metric stands its sampling floor, the same metric between two independent draws of the solutions, below which nothing can be
+expected. What is generated stays in float64, so the constraint errors show rounding and nothing else where a method is exact.
+
+The result is plain JSON:
+
+    run        task, method, seed and steps of the training        settings   how it was evaluated
+    sets       per test set: metrics, floor (one value per repeat), worst residual, evaluations, seconds per sample, peak memory
+    mean       the same, averaged over the sets (the worst of residuals and memory)
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from . import metrics
+from .checkpoint import Folder, environment, write_json
+from .errors import SapcError
+from .methods import Method
+from .model import Model, count_broken, load, whole
+from .projection import Manifold
+from .tasks import SPLITS, Task
+
+FORMAT = "sapc-scores-1"
+TEST_SETS = tuple(split for split in SPLITS if split.startswith("test"))
+CHUNK = 2**22  # grid points whose residuals are looked at together
+COSTLY = 2**22  # grid points per draw from which solving in three dimensions takes minutes on a CPU
+
+Progress = Callable[[str, int, int], None]
+"""Called with what is being done, (parts done, parts in all)."""
+
+
+def evaluate(
+    model: Model | str | os.PathLike[str],
+    splits: Sequence[str] = TEST_SETS,
+    samples: int | None = None,
+    reference: int = 1225,
+    steps: int = 100,
+    seed: int = 0,
+    floor_repeats: int = 3,
+    *,
+    method: str | None = None,
+    device: str = "auto",
+    batch: int | None = None,
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """Score a model, or the one in a run folder, on test sets.
+
+    samples        fields generated per set, as many as published unless given: 1225, in three dimensions 100
+    reference      solutions to compare with
+    floor_repeats  pairs of independent draws for the sampling floor; 0 for none
+    method         another method that samples with these weights
+    """
+    model = model if isinstance(model, Model) else load(model, device)
+    if samples is None:
+        samples = 1225 if len(model.task.grid.shape) == 2 else 100
+    ignore = lambda what, done, total: None
+    sampler, report = model.sampler(method), progress or ignore
+    wanted = _Wanted(model, sampler, samples, reference, steps, seed, floor_repeats, batch, report)
+    wanted.check(splits)
+    sets = {split: wanted.score(split) for split in dict.fromkeys(splits)}
+    run = model.run
+    return {
+        "format": FORMAT,
+        "run": {
+            "task": run.task,
+            "options": dict(run.options),
+            "grid": list(run.grid),
+            "method": run.method,
+            "preset": run.preset,
+            "seed": run.seed,
+            "steps": run.steps,
+            "trained": model.step,
+            "parameters": model.parameters,
+        },
+        "settings": {
+            "method": wanted.method.name,
+            "samples": samples,
+            "reference": reference,
+            "steps": steps,
+            "seed": seed,
+            "floor_repeats": floor_repeats,
+            "batch": model.batch_size(samples, model.task, batch),
+            "device": str(model.device),
+        },
+        "environment": environment(),
+        "sets": sets,
+        "mean": _mean(list(sets.values())),
+    }
+
+
+def write_scores(folder: str | os.PathLike[str], result: dict[str, Any]) -> Path:
+    """Write a result into its run folder: `scores.json`, or `scores-<method>.json` if another method sampled. Returns the path."""
+    run, sampler = result["run"], result["settings"]["method"]
+    if run["trained"] < run["steps"]:
+        raise SapcError(
+            f"the scores of an unfinished training (step {run['trained']} of {run['steps']}) are not kept in its folder; "
+            f"finish it with `sapc train --resume {folder}`"
+        )
+    scores = Folder(folder).scores
+    path = scores if sampler == run["method"] else scores.with_name(f"scores-{sampler}.json")
+    write_json(path, result)
+    return path
+
+
+@dataclass(frozen=True)
+class _Wanted:
+    """One evaluation: the settings, and what is done with every test set."""
+
+    model: Model
+    method: Method
+    samples: int
+    reference: int
+    steps: int
+    seed: int
+    repeats: int
+    batch: int | None
+    progress: Progress
+
+    @property
+    def task(self) -> Task:
+        """Whose test sets they are."""
+        return self.model.task
+
+    def check(self, splits: Sequence[str]) -> None:
+        """Refuse before the work what cannot be done."""
+        whole(self.samples, "number of samples", 2)
+        whole(self.reference, "reference size", 2)
+        whole(self.steps, "number of sampling steps", 1)
+        whole(self.seed, "seed", 0)
+        whole(self.repeats, "number of floor repeats", 0)
+        if isinstance(splits, str) or not splits:
+            raise SapcError(f"give test sets as a list, as ['test0'], got {splits!r}")
+        for split in splits:
+            if split not in TEST_SETS:
+                raise SapcError(f"unknown test set {split!r}; choose from {', '.join(TEST_SETS)}")
+            self.task.check(split, max(self.reference, self.samples))
+
+    def score(self, split: str) -> dict[str, Any]:
+        """All about one test set."""
+        truth = self._solutions(split, self.reference, 0, f"{split}: solving")
+        condition = truth[:1]
+        generated, cost = self._generate(split, condition)
+        if bad := count_broken(generated):
+            raise SapcError(
+                f"{bad} of {len(generated)} samples of {split} contain NaN or infinity and cannot be scored; "
+                "train longer, or with a smaller lr or in float32"
+            )
+        self.progress(f"{split}: scoring", 0, 1)
+        generated, H = generated.to(self.model.device), self.model.manifold(condition)
+        values = {name: metric(generated, truth) for name, metric in metrics.DISTRIBUTION.items()}
+        values |= {"ce_local": metrics.ce_local(H, generated), "ce_global": metrics.ce_global(H, generated)}
+        self.progress(f"{split}: scoring", 1, 1)
+        floor, why = self._floor(split)
+        return {
+            "metrics": _finite(values, split),
+            "floor": floor,
+            **({"floor_left_out": why} if why else {}),
+            "worst_residual": worst_residuals(H, generated),
+            "evaluations": self.method.evaluations(self.steps),
+            **cost,
+        }
+
+    def _solutions(self, split: str, size: int, seed: int, label: str) -> Tensor:
+        device = self.model.device if self.task.integrates else "cpu"
+        report = lambda done, total: self.progress(label, done, total)
+        return self.task.dataset(split, size=size, seed=seed, device=device, progress=report).fields
+
+    def _generate(self, split: str, condition: Tensor) -> tuple[Tensor, dict[str, float]]:
+        """The fields, and what they cost."""
+        model, cuda = self.model, self.model.device.type == "cuda"
+        sample = partial(model.sample, condition=condition, seed=self.seed, method=self.method.name)
+        size = model.batch_size(self.samples, self.task, self.batch)
+        if cuda:  # what happens once only is not part of the time: kernels are loaded, the network compiled
+            model.compile_for(math.ceil(self.samples / size) * self.method.evaluations(self.steps))
+            sample(size, steps=1, batch=size)
+            torch.cuda.reset_peak_memory_stats(model.device)
+        report = lambda done, total: self.progress(f"{split}: sampling", done, total)
+        start = time.perf_counter()
+        fields = sample(self.samples, steps=self.steps, batch=size, progress=report)
+        seconds = time.perf_counter() - start  # the fields have arrived on the CPU: nothing is under way
+        peak = torch.cuda.max_memory_allocated(model.device) if cuda else _peak_memory()
+        return fields, {"seconds_per_sample": seconds / self.samples, "peak_memory": peak}
+
+    def _floor(self, split: str) -> tuple[dict[str, list[float]], str]:
+        """Every distribution metric between independent solutions, one value per repeat, or why there is none."""
+        if not self.repeats:
+            return {}, "not asked for"
+        if is_costly(self.task, self.model.device, self.samples + self.reference):
+            return {}, "solving further draws would take minutes on a CPU; evaluate on a GPU"
+        found: dict[str, list[float]] = {name: [] for name in metrics.DISTRIBUTION}
+        for k in range(self.repeats):
+            label = f"{split}: sampling floor {k + 1}/{self.repeats}"
+            # Seed 0 is the reference itself.
+            draw = lambda seed, size, k=k, label=label: self._solutions(split, size, 1 + 2 * k + seed, label)
+            floor = metrics.sampling_floor(draw, self.samples, self.reference)
+            for name, value in floor.items():
+                found[name].append(value)
+        return found, ""
+
+
+def is_costly(task: Task, device: torch.device, solutions: int) -> bool:
+    """Whether solving takes minutes."""
+    points = solutions * math.prod(task.grid.shape)
+    return task.integrates and len(task.grid.shape) == 3 and device.type == "cpu" and points > COSTLY
+
+
+def worst_residuals(H: Manifold, fields: Tensor) -> dict[str, float]:
+    """The largest deviation from a pinned value and from the balance law, over all samples."""
+    size = max(1, CHUNK // fields[0].numel())
+    worst = {"local": 0.0, "balance": 0.0}
+    for first in range(0, len(fields), size):
+        part = fields[first : first + size].to(H.fields.device)
+        own = H if len(H) == 1 else H[first : first + size]
+        for name, rows in (("local", own.local(part)), ("balance", own.balance(part))):
+            worst[name] = max(worst[name], float(rows.abs().max()))
+    return worst
+
+
+def _finite(values: dict[str, float], split: str) -> dict[str, float]:
+    for name, value in values.items():
+        if not math.isfinite(value):
+            raise SapcError(
+                f"{name} of {split} is {value}: the samples are too large to be scored; train longer"
+            )
+    return values
+
+
+def _mean(sets: list[dict[str, Any]]) -> dict[str, Any]:
+    def mean(values: Iterable[float]) -> float:
+        listed = list(values)
+        return math.fsum(listed) / len(listed)
+
+    floors = [s["floor"] for s in sets if s["floor"]]
+    return {
+        "metrics": {name: mean(s["metrics"][name] for s in sets) for name in sets[0]["metrics"]},
+        "floor": {name: mean(v for f in floors for v in f[name]) for name in (floors[0] if floors else ())},
+        "worst_residual": {
+            name: max(s["worst_residual"][name] for s in sets) for name in sets[0]["worst_residual"]
+        },
+        "evaluations": sets[0]["evaluations"],
+        "seconds_per_sample": mean(s["seconds_per_sample"] for s in sets),
+        "peak_memory": max(s["peak_memory"] for s in sets),
+    }
+
+
+def _peak_memory() -> int:
+    """The most memory this process has held, in bytes; 0 where the system does not tell."""
+    try:
+        import resource
+    except ImportError:
+        return 0
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else 1024 * peak

@@ -1,0 +1,298 @@
+"""A trained model: weights from a run folder, and sampling with them.
+
+    model = sapc.load("runs/heat-sapc")
+    fields = model.sample(n=64, condition=data.fields[:1], steps=100, seed=0)
+
+The source is drawn on the CPU from the seed, one field after the other, so a seed means the same noise on every device, and field i
+depends neither on how many are drawn nor on how many at a time. States are float64, whatever the precision of the network, so the
+samples of an exact method satisfy their constraints to the rounding of float64.
+
+Batches are equally large; the last one is filled up with copies, so that a compiled network sees one shape only.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+import os
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any, SupportsIndex
+
+import torch
+from torch import Tensor
+
+from . import source
+from .checkpoint import Folder, load_tensors, load_weights
+from .config import Run
+from .constraints import Pin
+from .distributed import find_device
+from .errors import SapcError, SapcWarning
+from .flow import Velocity
+from .fno import FNO, matmul_precision
+from .methods import Method, get_method
+from .projection import Manifold
+from .tasks import Dataset, Task
+from .tasks.memory import allocating, require
+from .training import seed_of
+
+BATCH = {("cpu", 2): 16, ("cpu", 3): 4, ("cuda", 2): 256, ("cuda", 3): 32}
+COMPILE_FROM = 1000  # network evaluations in sight from which compiling on a GPU is worth its time
+
+Progress = Callable[[int, int], None]
+"""Called with (fields done, fields in all); fields in the making count in part."""
+
+
+def load(
+    path: str | os.PathLike[str], device: str | torch.device = "auto", compiled: bool | None = None
+) -> Model:
+    """The model in a run folder, on a device (`auto`: the GPU where there is one).
+
+    `compiled` is whether the network is compiled; unless given it is on a GPU, once many evaluations are asked for.
+    An unfinished training gives the weights of its last checkpoint, with a warning.
+    """
+    folder = Folder(path)
+    run, where = folder.run(), find_device(str(device))
+    if folder.trained:
+        file = folder.weights
+    elif folder.checkpoint.is_file():
+        file = folder.checkpoint
+    else:
+        raise SapcError(
+            f"{path} holds no weights yet: its training was stopped before the first checkpoint; "
+            f"continue it with `sapc train --resume {path}`"
+        )
+    tensors, about = load_tensors(file)
+    network = run.make_network()
+    load_weights(network, {k: v for k, v in tensors.items() if not k.startswith("adam.")}, file)
+    step = int(about["step"])
+    if step < run.steps:
+        message = f"{path} is not trained to its end: these are the weights of step {step} of {run.steps}"
+        warnings.warn(message, SapcWarning, stacklevel=2)
+    return Model(run, network, where, compiled=compiled, step=step)
+
+
+class Model:
+    """A network with the run that it was trained in.
+
+    run         the run's settings
+    task        the task, on the grid of the training
+    method      the method it was trained with, which also samples unless another one is named
+    network     the velocity, in evaluation mode, on `device`
+    step        training steps taken
+    """
+
+    def __init__(
+        self,
+        run: Run,
+        network: FNO,
+        device: torch.device,
+        *,
+        compiled: bool | None = None,
+        step: int | None = None,
+    ) -> None:
+        self.run, self.device, self.step = run, device, run.steps if step is None else step
+        self.task, self.method = run.make_task(), run.make_method()
+        self.network = network.to(device).eval().requires_grad_(False)
+        self._may_compile, self._is_compiled = compiled, False
+        if compiled:
+            self._compile()
+
+    @property
+    def parameters(self) -> int:
+        """How many real parameters the network has."""
+        return self.network.parameter_count
+
+    def __repr__(self) -> str:
+        grid = " x ".join(map(str, self.run.grid))
+        return (
+            f"Model({self.run.task}, {self.run.method}, {grid}, {self.parameters:,} parameters, "
+            f"step {self.step} of {self.run.steps}, {self.device})"
+        )
+
+    # -- sampling --
+
+    def sample(
+        self,
+        n: SupportsIndex = 64,
+        condition: Tensor | Dataset | None = None,
+        steps: SupportsIndex = 100,
+        seed: SupportsIndex = 0,
+        *,
+        method: str | None = None,
+        grid: Sequence[int] | None = None,
+        batch: SupportsIndex | None = None,
+        progress: Progress | None = None,
+    ) -> Tensor:
+        """Draw `n` fields, float64 `(n, *grid)` on the CPU.
+
+        condition   fields `(1, *grid)`, one for all, or `(n, *grid)`, one each; only the pinned values count, the others may be NaN
+        steps       of the sampler; `method.evaluations(steps)` evaluations of the network per field
+        method      another method that samples with these weights
+        grid        points per axis, if not those of the training; the condition lives there too
+        batch       fields at a time, at most
+        """
+        n, steps = whole(n, "number of samples", 1), whole(steps, "number of sampling steps", 1)
+        seed, chosen = whole(seed, "seed", 0), self.sampler(method)
+        task = self.on(grid)
+        size = self.batch_size(n, task, batch)
+        require(8 * n * math.prod(task.grid.shape), f"{n} fields on {_times(task.grid.shape)} points")
+        H = self._manifold_for(chosen, condition, n, task)
+        calls = math.ceil(n / size) * chosen.evaluations(steps)
+        self.compile_for(calls)
+        v = self._velocity(n, calls, progress)
+        g = torch.Generator().manual_seed(seed_of("sample", seed))
+        with torch.no_grad(), matmul_precision(self.run.precision), allocating(f"{size} fields at a time"):
+            out = torch.empty(n, *task.grid.shape, dtype=torch.float64)
+            for first in range(0, n, size):
+                last = min(first + size, n)
+                rows = torch.arange(first, first + size).clamp(max=n - 1)
+                v1 = source.sample(task.grid, last - first, g, length=self.run.length, dtype=torch.float64)
+                v1 = v1[rows - first].to(self.device)
+                fields = chosen.sample(v, v1, H if len(H) == 1 else H[rows], steps)
+                out[first:last] = fields[: last - first].cpu()
+        if progress is not None:
+            progress(n, n)
+        _warn_if_broken(out)
+        return out
+
+    def manifold(self, condition: Tensor | Dataset, grid: Sequence[int] | None = None) -> Manifold:
+        """The manifolds of conditions as `sample` takes them, on the model's device."""
+        task = self.on(grid)
+        return self._manifold(_pinned_values(condition, task), task)
+
+    def sampler(self, method: str | None) -> Method:
+        """The method to sample with: the trained one, or another that uses its weights."""
+        chosen = self.method if method is None else get_method(method)
+        if chosen.weights != self.run.method:
+            raise SapcError(
+                f"{chosen.name} samples with the weights of {chosen.weights}, but these were trained with {self.run.method}; "
+                f"train {self.run.task} with --method {chosen.weights}"
+            )
+        return chosen
+
+    def on(self, grid: Sequence[int] | None) -> Task:
+        """The task, on the grid of the training or another one."""
+        return self.task if grid is None else self.run.make_task(tuple(grid))
+
+    def batch_size(self, n: int, task: Task, batch: SupportsIndex | None = None) -> int:
+        """Fields at a time: as many as fit, in batches of equal size."""
+        if batch is None:
+            most = BATCH.get((self.device.type, len(task.grid.shape)), 16)
+            points = math.prod(task.paper_grid.shape) / math.prod(task.grid.shape)
+            batch = max(1, int(most * min(1.0, points)))
+        return math.ceil(n / math.ceil(n / whole(batch, "batch", 1)))
+
+    def compile_for(self, evaluations: int) -> None:
+        """Compile the network if so many evaluations make that worth while and the caller of `load` left it open."""
+        if self._may_compile is None and self.device.type == "cuda" and evaluations >= COMPILE_FROM:
+            self._compile()
+
+    def _compile(self) -> None:
+        if not self._is_compiled:
+            self.network.compile_core()
+            self._is_compiled = True
+
+    def _velocity(self, n: int, calls: int, progress: Progress | None) -> Velocity:
+        done = 0
+
+        def v(vt: Tensor, t: Tensor) -> Tensor:
+            nonlocal done
+            out: Tensor = self.network(vt.float(), t.float())
+            done += 1
+            if progress is not None:
+                progress(min(n, n * done // calls), n)
+            return out
+
+        return v
+
+    def _manifold_for(
+        self, method: Method, condition: Tensor | Dataset | None, n: int, task: Task
+    ) -> Manifold:
+        if condition is None:
+            if needs_condition(method):
+                raise SapcError(
+                    f"{method.name} samples on the manifold of a condition: give one, as condition=data.fields[:1] "
+                    f"(pinned are: {task.pinned})"
+                )
+            return self._manifold(torch.zeros(1, *task.grid.shape), task)
+        values = _pinned_values(condition, task)
+        if len(values) not in (1, n):
+            raise SapcError(
+                f"{len(values)} conditions for {n} samples; give a single one for all, as condition[:1], or one each"
+            )
+        return self._manifold(values, task)
+
+    def _manifold(self, values: Tensor, task: Task) -> Manifold:
+        return task.manifold(values.to(self.device), solver=self.run.solver(task))
+
+
+def needs_condition(method: Method) -> bool:
+    """Whether a method cannot sample without a manifold."""
+    return method.constrained or method.exact != "none"
+
+
+def pinned_mask(task: Task) -> Tensor:
+    """The pinned points of a task's grid, boolean."""
+    shape = task.grid.shape
+    mask = torch.zeros(shape, dtype=torch.bool)
+    for part in task.constraint.parts:
+        if isinstance(part, Pin):
+            mask |= part.mask(shape)
+    return mask
+
+
+def _pinned_values(condition: Tensor | Dataset, task: Task) -> Tensor:
+    """The condition in float64, zero where nothing is pinned; refuses another shape, and NaN where it counts."""
+    if isinstance(condition, Dataset):
+        if condition.task != task.name:
+            raise SapcError(
+                f"the condition is a dataset of {condition.task}, but this is a model of {task.name}"
+            )
+        condition = condition.fields
+    shape = task.grid.shape
+    if not isinstance(condition, Tensor) or condition.is_complex() or condition.dtype == torch.bool:
+        got = str(condition.dtype) if isinstance(condition, Tensor) else type(condition).__name__
+        raise SapcError(
+            f"the condition must be a real tensor of fields or a Dataset, got {got}; use torch.as_tensor"
+        )
+    if tuple(condition.shape[1:]) != shape or len(condition) == 0:
+        wanted = ", ".join(map(str, shape))
+        raise SapcError(
+            f"the condition has shape {tuple(condition.shape)}; expected (1, {wanted}), or one per sample, (n, {wanted}); "
+            "for another resolution give grid= as well"
+        )
+    mask = pinned_mask(task).to(condition.device)
+    values = torch.where(mask, condition.detach().double(), 0.0)
+    if bad := int((~values.isfinite()).sum()):
+        raise SapcError(
+            f"{bad} of the condition's {len(values) * int(mask.sum())} pinned values are NaN or infinite; "
+            f"give finite ones (pinned are: {task.pinned})"
+        )
+    return values
+
+
+def whole(value: SupportsIndex, what: str, least: int) -> int:
+    """A whole number of at least `least`."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        number = least - 1
+    if number < least or isinstance(value, bool):
+        raise SapcError(f"the {what} must be a whole number of at least {least}, got {value!r}")
+    return number
+
+
+def count_broken(fields: Tensor) -> int:
+    """How many fields contain NaN or infinity."""
+    return int((~fields.flatten(1).isfinite().all(1)).sum())
+
+
+def _warn_if_broken(fields: Tensor) -> None:
+    if bad := count_broken(fields):
+        message = f"{bad} of {len(fields)} samples contain NaN or infinity; train longer, or with a smaller lr or in float32"
+        warnings.warn(message, SapcWarning, stacklevel=3)
+
+
+def _times(shape: Sequence[Any]) -> str:
+    return " x ".join(map(str, shape))
