@@ -75,10 +75,8 @@ def find_device(name: str, local_rank: int = 0) -> torch.device:
         name = "cuda" if cuda else "cpu"
     try:
         device = torch.device(name)
-        if device.type == "cuda" and not cuda:
-            raise RuntimeError("there is no CUDA device")
-        if device.type == "cuda" and device.index is None:
-            device = torch.device("cuda", local_rank)
+        if device.type == "cuda":
+            device = torch.device("cuda", local_rank if ":" not in name else device.index)
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
         raise SapcError(

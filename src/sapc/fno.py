@@ -8,13 +8,8 @@
 A coarser grid has fewer modes; those it has keep their weights, so one set of weights serves every resolution. On each mode, channels are
 mixed by a complex matrix, stored as a pair of real ones.
 
-**Transforms as products.** So few modes are kept that a product with a thin DFT matrix beats a full FFT, and moves less memory. With the
-real and imaginary part as an axis p of length two, a transform along one axis is one real matrix. From the last axis to the first,
-
-    (b, x, t, c) -> (b, x, p k_t, c) = (b, x p, k_t c) -> (b, p k_x, k_t c),
-
-each arrow a product from the left, no transposition anywhere; the way back runs the same arrows in reverse. `transform="fft"` is the
-plain path by full FFTs with the same weights: the oracle in the tests and the yardstick in the benchmark.
+**Transforms** are products with thin DFT matrices (`sapc.dft`). `transform="fft"` is the plain path by full FFTs with the same weights: the
+oracle in the tests and the yardstick in the benchmark.
 
 **Lifting.** Of its input channels only the state varies with both sample and point. The time embedding is a vector per sample, the
 coordinates a map per point, so the first layer is a sum of three small products and the wide input is never built.
@@ -28,78 +23,19 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import lru_cache
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 from torch.nn.functional import gelu, linear
 
+from .dft import Transforms, transforms
 from .errors import SapcError
 
 Precision = Literal["float32", "tf32", "bf16"]
 LARGEST_TIME = 2000.0  # flow time is stretched by it before the embedding, and it is the longest wave length
-
-
-@dataclass(frozen=True, eq=False)
-class Transforms:
-    """DFT matrices of one grid, first axis first, and which of the stored modes the grid has."""
-
-    analyse: tuple[Tensor, ...]
-    synthesise: tuple[Tensor, ...]
-    kept: tuple[slice, ...]
-
-    def forward(self, x: Tensor) -> Tensor:
-        """`(batch, *grid, channels)` to `(batch, 2, *modes, channels)`."""
-        d = len(self.kept)
-        shape, modes = x.shape[:-1], [s.stop - s.start for s in self.kept]
-        for axis in reversed(range(d)):
-            n = shape[axis + 1] * (1 if axis == d - 1 else 2)
-            x = self.analyse[axis] @ x.reshape(math.prod(shape[: axis + 1]), n, -1)
-        return x.reshape(shape[0], 2, *modes, -1)
-
-    def inverse(self, z: Tensor, grid: tuple[int, ...]) -> Tensor:
-        """`(batch, 2, *modes, channels)` to `(batch, *grid, channels)`."""
-        batch, channels = z.shape[0], z.shape[-1]
-        for axis, n in enumerate(z.shape[2:-1]):
-            z = self.synthesise[axis] @ z.reshape(batch * math.prod(grid[:axis]), 2 * n, -1)
-        return z.reshape(batch, *grid, channels)
-
-
-@lru_cache(maxsize=16)
-def transforms(
-    grid: tuple[int, ...], modes: tuple[int, ...], dtype: torch.dtype, device: torch.device
-) -> Transforms:
-    """The matrices of a grid, computed in float64 and kept."""
-    analyse, synthesise, kept = [], [], []
-    for n, m in zip(grid[:-1], modes[:-1], strict=True):
-        low, high = -min(m // 2, n // 2), min((m + 1) // 2, (n + 1) // 2)
-        c, s = _waves(torch.arange(low, high), n)
-        # (c - i s)(re + i im), columns (x, p); and its conjugate transpose over n.
-        forward = torch.stack((torch.stack((c, s), -1), torch.stack((-s, c), -1))).flatten(2).flatten(0, 1)
-        analyse.append(forward)
-        synthesise.append(forward.T / n)
-        kept.append(slice(low + m // 2, high + m // 2))
-    n, m = grid[-1], min(modes[-1], grid[-1] // 2 + 1)
-    c, s = _waves(torch.arange(m), n)
-    forward = torch.cat((c, -s))
-    twice = torch.full((m,), 2.0, dtype=torch.float64)  # a wave and its conjugate, but for the mean and n/2
-    twice[0] = 1
-    if 2 * (m - 1) == n:
-        twice[-1] = 1
-    analyse.append(forward)
-    synthesise.append((forward * twice.repeat(2)[:, None]).T / n)
-    kept.append(slice(0, m))
-    first, second = (tuple(a.contiguous().to(device, dtype) for a in side) for side in (analyse, synthesise))
-    return Transforms(first, second, tuple(kept))
-
-
-def _waves(k: Tensor, n: int) -> tuple[Tensor, Tensor]:
-    """`cos` and `sin` of `2 pi k x / n`, `(k, x)`; the phase is reduced in integers, so it is exact."""
-    phase = (k[:, None] * torch.arange(n)).remainder(n).double() * (2 * math.pi / n)
-    return phase.cos(), phase.sin()
 
 
 class Spectral(nn.Module):
@@ -125,20 +61,20 @@ class Spectral(nn.Module):
         return how.inverse(z, tuple(x.shape[1:-1]))
 
     def by_fft(self, x: Tensor, how: Transforms) -> Tensor:
-        """By full FFTs: the oracle."""
-        grid, axes = tuple(x.shape[1:-1]), tuple(range(1, x.ndim - 1))
-        z = torch.fft.rfftn(x, dim=axes)
+        """By full FFTs, channels first as they like it: the oracle."""
+        grid, axes = tuple(x.shape[1:-1]), tuple(range(2, x.ndim))
+        z = torch.fft.rfftn(x.movedim(-1, 1).contiguous(), dim=axes)
         rows = [
             torch.arange(k.start - m // 2, k.stop - m // 2, device=x.device) % n
             for n, m, k in zip(grid[:-1], self.modes[:-1], how.kept[:-1], strict=True)
         ]
         last = torch.arange(how.kept[-1].stop, device=x.device)
-        at: tuple[slice | Tensor, ...] = (slice(None), *torch.meshgrid(*rows, last, indexing="ij"))
+        at: tuple[slice | Tensor, ...] = (slice(None),) * 2 + torch.meshgrid(*rows, last, indexing="ij")
         weight = torch.complex(*self.weight[(slice(None), *how.kept)].to(x.dtype))
         out = torch.zeros_like(z)
-        out[at] = torch.einsum("b...i,...io->b...o", z[at], weight)
+        out[at] = torch.einsum("bi...,...io->bo...", z[at], weight)
         back: Tensor = torch.fft.irfftn(out, s=grid, dim=axes)
-        return back
+        return back.movedim(1, -1)
 
 
 class Block(nn.Module):
@@ -153,6 +89,41 @@ class Block(nn.Module):
         """Channels last."""
         mixed = self.spectral.by_fft(x, how) if fft else self.spectral(x, how)
         return mixed + linear(x, self.pointwise.weight.to(x.dtype)) + self.spectral.bias.to(x.dtype)
+
+
+class Lift(torch.autograd.Function):
+    """`gelu(inputs @ maps)`, a map per sample, where the inputs are few and the outputs many.
+
+    The wide pre-activation is made again for the backward pass instead of being kept, and the gradients of all maps are one product;
+    differentiated automatically, each would be a sum over the wide tensor of its own.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, inputs: Tensor, maps: Tensor, dtype: torch.dtype) -> Tensor:
+        """`(batch, points, in)`, `(batch, in, out)` to `(batch, points, out)` in `dtype`."""
+        ctx.save_for_backward(inputs, maps)
+        return gelu(_few(inputs, maps)).to(dtype)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
+        """Through gelu, then to maps and, where asked, to inputs."""
+        inputs, maps = ctx.saved_tensors
+        x = _few(inputs, maps)
+        slope = 0.5 * (1 + torch.erf(x * math.sqrt(0.5))) + x * torch.exp(-x * x / 2) / math.sqrt(2 * math.pi)
+        d = (grad * slope).to(grad.dtype)
+        to_inputs = (d @ maps.mT.to(d.dtype)).to(inputs.dtype) if ctx.needs_input_grad[0] else None
+        return to_inputs, (inputs.mT.to(d.dtype) @ d).to(maps.dtype), None
+
+
+def _few(inputs: Tensor, maps: Tensor) -> Tensor:
+    """The product, on CUDA written out so that a compiler folds it into what follows."""
+    if not inputs.is_cuda:
+        return inputs @ maps
+    return sum(
+        (inputs[..., i, None] * maps[:, None, i] for i in range(1, inputs.shape[-1])),
+        inputs[..., 0, None] * maps[:, None, 0],
+    )
 
 
 class FNO(nn.Module):
@@ -223,17 +194,18 @@ class FNO(nn.Module):
         return linear(x.to(weight.dtype), weight, bias)[..., 0]
 
     def _lift(self, channels: Tensor, t: Tensor, dtype: torch.dtype) -> Tensor:
-        """First layer as a sum over what its inputs depend on, then the second."""
-        grid, ones = channels.shape[1:-1], (1,) * (channels.ndim - 2)
+        """First layer by what its inputs depend on, then the second."""
+        batch, grid = len(channels), channels.shape[1:-1]
         sizes = [channels.shape[-1], self.time_channels, len(grid)]
         state, time, place = torch.split(self.lift_in.weight, sizes, dim=1)
-        x = linear(self._embedding(t), time, self.lift_in.bias).reshape(len(t), *ones, -1)
-        for i in range(len(grid)):
-            line = torch.linspace(0, 1, grid[i], dtype=t.dtype, device=t.device)
-            x = x + (line[:, None] * place[:, i]).reshape(*(1,) * (i + 1), -1, *ones[i + 1 :], len(state))
-        for i in range(channels.shape[-1]):
-            x = x + channels[..., i, None] * state[:, i]
-        return linear(gelu(x).to(dtype), self.lift_out.weight.to(dtype), self.lift_out.bias.to(dtype))
+        lines = [torch.linspace(0, 1, n, dtype=t.dtype, device=t.device) for n in grid]
+        mesh = torch.stack((*torch.meshgrid(*lines, indexing="ij"), torch.ones_like(channels[0, ..., 0])), -1)
+        inputs = torch.cat((channels, mesh.expand(batch, *mesh.shape)), -1).flatten(1, -2)
+        shared = torch.cat((state, place), 1).T.expand(batch, -1, -1)
+        maps = torch.cat((shared, linear(self._embedding(t), time, self.lift_in.bias)[:, None]), 1)
+        x: Tensor = Lift.apply(inputs, maps, dtype)  # type: ignore[no-untyped-call]
+        x = linear(x, self.lift_out.weight.to(dtype), self.lift_out.bias.to(dtype))
+        return x.reshape(batch, *grid, -1)
 
     def _embedding(self, t: Tensor) -> Tensor:
         """`[sin, cos]` of the stretched time at frequencies from 1 down to 1 / 2000."""

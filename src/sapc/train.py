@@ -85,7 +85,7 @@ class _Loop:
             self.saved_step = training.step
         if self.team.main:
             self.folder.cut_log(training.step)
-            self.folder.note_start(step=training.step, processes=self.team.size, device=str(self.team.device))
+            self.folder.note_start(step=training.step, processes=self.team.size)
         self.start = self.saved = time.monotonic()
         with ExitStack() as stack:
             if self.tensorboard and self.team.main:
@@ -201,8 +201,13 @@ def _tensorboard(path: Path, step: int) -> Iterator[Callable[[dict[str, float], 
         raise SapcError(
             "--tensorboard needs the package tensorboard; install it with pip install tensorboard"
         ) from error
-    writer = SummaryWriter(str(path / "tensorboard"), purge_step=step)  # type: ignore[no-untyped-call]
+    writer = SummaryWriter(str(path / "tensorboard"), purge_step=step)
+
+    def write(values: dict[str, float], at: int) -> None:
+        for name, value in values.items():
+            writer.add_scalar(name, value, at)
+
     try:
-        yield lambda values, at: writer.add_scalars("run", values, at)
+        yield write
     finally:
         writer.close()

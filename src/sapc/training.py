@@ -28,7 +28,14 @@ from .tasks import Task
 class Training:
     """The state of a training and its step."""
 
-    def __init__(self, run: Run, team: Team, compiled: bool | None = None) -> None:
+    def __init__(
+        self,
+        run: Run,
+        team: Team,
+        compiled: bool | None = None,
+        data: tuple[Tensor, Tensor] | None = None,
+    ) -> None:
+        """With the run's own data, or with given training and validation fields."""
         if run.batch % team.size:
             raise SapcError(
                 f"a batch of {run.batch} cannot be shared evenly by {team.size} processes; choose a multiple"
@@ -45,8 +52,10 @@ class Training:
         self.schedule = torch.optim.lr_scheduler.ReduceLROnPlateau(
             self.optimiser, factor=run.factor, patience=run.patience, min_lr=run.lr_floor
         )
-        self.data = _fields(self.task, "train", run.train, run.seed, team)
-        self.held_out = _fields(self.task, "validation", run.validation, run.seed, team)
+        self.data, self.held_out = data or (
+            _fields(self.task, split, size, run.seed, team)
+            for split, size in (("train", run.train), ("validation", run.validation))
+        )
         first = self.data[:1].to(team.device)
         self.H = self.task.manifold(first, solver=run.solver(self.task))
         self.generator = torch.Generator(team.device)
@@ -148,7 +157,7 @@ def _fields(task: Task, split: str, size: int, seed: int, team: Team) -> Tensor:
     """Solutions, on the device if they fit beside the training, else where the device can fetch them from."""
     if not team.main:
         team.wait()  # the first process solves and fills the cache
-    fields = task.dataset(split, size=size, seed=seed).fields
+    fields = task.dataset(split, size=size, seed=seed, device=team.device).fields
     if team.main:
         team.wait()
     if team.device.type == "cpu":

@@ -1,0 +1,90 @@
+"""Truncated Fourier transforms of channels-last fields as products with thin DFT matrices.
+
+So few modes are kept that a product beats a full FFT, and moves less memory. With the real and imaginary part as an axis p of length two,
+a transform along one axis is one real matrix. From the last axis to the first,
+
+    (b, x, t, c) -> (b, x, p k_t, c) = (b, x p, k_t c) -> (b, p k_x, k_t c),
+
+each arrow a product from the left, no transposition anywhere; the way back runs the same arrows in reverse.
+
+`modes` counts k = -m/2 .. m/2-1 on every axis but the last, and k = 0 .. m-1 on the last, whose transform is that of real data. Norm: none
+forward, 1/n back. A grid too coarse for some of the modes keeps those it has.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Transforms:
+    """DFT matrices of one grid, first axis first, and which of the stored modes the grid has."""
+
+    analyse: tuple[Tensor, ...]
+    synthesise: tuple[Tensor, ...]
+    kept: tuple[slice, ...]
+
+    def forward(self, x: Tensor) -> Tensor:
+        """`(batch, *grid, channels)` to `(batch, 2, *modes, channels)`."""
+        d = len(self.kept)
+        shape, modes = x.shape[:-1], [s.stop - s.start for s in self.kept]
+        for axis in reversed(range(d)):
+            n = shape[axis + 1] * (1 if axis == d - 1 else 2)
+            x = _product(self.analyse[axis], x.reshape(math.prod(shape[: axis + 1]), n, -1))
+        return x.reshape(shape[0], 2, *modes, -1)
+
+    def inverse(self, z: Tensor, grid: tuple[int, ...]) -> Tensor:
+        """`(batch, 2, *modes, channels)` to `(batch, *grid, channels)`."""
+        batch, channels = z.shape[0], z.shape[-1]
+        for axis, n in enumerate(z.shape[2:-1]):
+            z = _product(self.synthesise[axis], z.reshape(batch * math.prod(grid[:axis]), 2 * n, -1))
+        return z.reshape(batch, *grid, channels)
+
+
+def _product(matrix: Tensor, x: Tensor) -> Tensor:
+    """One matrix times a batch of them; `matrix @ x` would transpose all of x first."""
+    return torch.bmm(matrix.expand(len(x), -1, -1), x)
+
+
+@lru_cache(maxsize=16)
+def transforms(
+    grid: tuple[int, ...], modes: tuple[int, ...], dtype: torch.dtype, device: torch.device
+) -> Transforms:
+    """The matrices of a grid, computed in float64 and kept."""
+    analyse, synthesise, kept = [], [], []
+    for n, m in zip(grid[:-1], modes[:-1], strict=True):
+        low, high = -min(m // 2, n // 2), min((m + 1) // 2, (n + 1) // 2)
+        c, s = _waves(torch.arange(low, high), n)
+        # (c - i s)(re + i im), columns (x, p); and its conjugate transpose over n.
+        forward = torch.stack((torch.stack((c, s), -1), torch.stack((-s, c), -1))).flatten(2).flatten(0, 1)
+        analyse.append(forward)
+        synthesise.append(forward.T / n)
+        kept.append(slice(low + m // 2, high + m // 2))
+    n, m = grid[-1], min(modes[-1], grid[-1] // 2 + 1)
+    c, s = _waves(torch.arange(m), n)
+    forward = torch.cat((c, -s))
+    twice = torch.full((m,), 2.0, dtype=torch.float64)  # a wave and its conjugate, but for the mean and n/2
+    twice[0] = 1
+    if 2 * (m - 1) == n:
+        twice[-1] = 1
+    analyse.append(forward)
+    synthesise.append((forward * twice.repeat(2)[:, None]).T / n)
+    kept.append(slice(0, m))
+    first, second = (tuple(a.contiguous().to(device, dtype) for a in side) for side in (analyse, synthesise))
+    return Transforms(first, second, tuple(kept))
+
+
+def _aligned(a: Tensor) -> Tensor:
+    """The same matrix with rows that start at multiples of eight entries: the fast kernels of a GPU ask for it."""
+    return a.new_zeros(a.shape[0], -(-a.shape[1] // 8) * 8)[:, : a.shape[1]].copy_(a)
+
+
+def _waves(k: Tensor, n: int) -> tuple[Tensor, Tensor]:
+    """`cos` and `sin` of `2 pi k x / n`, `(k, x)`; the phase is reduced in integers, so it is exact."""
+    phase = (k[:, None] * torch.arange(n)).remainder(n).double() * (2 * math.pi / n)
+    return phase.cos(), phase.sin()
