@@ -39,7 +39,7 @@ def test_the_table_is_whole_at_80_columns():
 
     row = Row("reaction_diffusion", "dense Gauss-Newton", (1, 1), 1e-10, 1e-10, 1e10, 1e-16, 1.0, 12345.6, "")
     console = Console(width=80, record=True, file=io.StringIO())
-    console.print(cli._residuals([row]))
+    console.print(cli.demo.residual_table([row]))
     text = console.export_text()
     assert "…" not in text
     assert "reaction_diffusion" in text

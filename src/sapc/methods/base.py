@@ -8,7 +8,7 @@ Everything else (drawing, optimising, devices, files) is common to all methods a
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 from jaxtyping import Float
 from torch import Tensor
@@ -17,6 +17,7 @@ from ..flow import Velocity
 from ..projection import Manifold
 
 
+@runtime_checkable
 class Loss(Protocol):
     """The objective of a batch: data v0, source v1, flow times t, the manifolds H of the data."""
 
@@ -24,6 +25,7 @@ class Loss(Protocol):
         """One number to minimise."""
 
 
+@runtime_checkable
 class Sampler(Protocol):
     """From draws of the source to fields, in `steps` steps; the result has the dtype of `v1`."""
 

@@ -1,0 +1,113 @@
+"""The application: its options, its consoles, and how a command's end becomes an exit code."""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+import traceback
+import warnings
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from .. import __version__
+from ..errors import SapcError
+
+INTERRUPTED = 130
+
+app = typer.Typer(
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="Flow matching over PDE solutions, with conditions and conservation laws satisfied exactly.\n\n"
+    "Start with: [bold]sapc demo[/bold], then [bold]sapc tasks[/bold] and [bold]sapc train heat[/bold].",
+)
+out = Console()
+err = Console(stderr=True)
+_debug = False
+
+
+class Stopped(Exception):
+    """An interrupt with something to say."""
+
+
+def _version(wanted: bool) -> bool:
+    if wanted:
+        print(f"sapc {__version__}")
+        raise typer.Exit
+    return wanted
+
+
+@app.callback()
+def root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+) -> None:
+    """Options of every command."""
+    global _debug
+    _debug = debug
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Entry point: one sentence and exit code 2 for a user's mistake."""
+    global _debug
+    _debug = False
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(
+            errors="backslashreplace"
+        )  # a symbol that the terminal lacks is no reason to fail
+    with warnings.catch_warnings():
+        warnings.showwarning = warn
+        sys.exit(_run(sys.argv[1:] if arguments is None else arguments))
+
+
+def _run(arguments: list[str]) -> int:
+    """Run a command and return its exit code."""
+    try:
+        code = app(arguments or ["--help"], prog_name="sapc", standalone_mode=False)
+        sys.stdout.flush()
+        if code == INTERRUPTED:
+            raise KeyboardInterrupt
+        return int(code or 0)
+    except Stopped as stopped:
+        print(f"sapc: {stopped}", file=sys.stderr)
+        return INTERRUPTED
+    except (KeyboardInterrupt, typer.Abort):
+        print("sapc: interrupted; nothing half-written was left behind", file=sys.stderr)
+        return INTERRUPTED
+    except BrokenPipeError:  # the reader has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except Exception as error:
+        sentence = _sentence(error)
+        if sentence is None:
+            raise
+        if _debug:
+            traceback.print_exc()
+        print("sapc: " + " ".join(sentence.splitlines()), file=sys.stderr)
+        return 2
+
+
+def _sentence(error: Exception) -> str | None:
+    """What to tell the user, or None for a mistake of ours."""
+    if isinstance(error, SapcError):
+        return str(error)
+    if isinstance(error, MemoryError):
+        return "the memory is exhausted; choose a smaller size or grid"
+    if isinstance(error, OSError):
+        return f"{error}; check the path and the room on its disk"
+    if hasattr(error, "format_message"):  # a usage error, of click or of the copy that typer carries
+        context = getattr(error, "ctx", None)
+        command = context.command_path if context else "sapc"
+        return f"{error.format_message().rstrip('.')}; see {command} --help"
+    return None
+
+
+def warn(message: Warning | str, *_: Any, **__: Any) -> None:
+    """A warning, as this program words it."""
+    print("sapc: warning: " + " ".join(str(message).splitlines()), file=sys.stderr)
