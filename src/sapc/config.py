@@ -68,8 +68,8 @@ class Run:
     patience: int = 10
     clip: float = 100.0
     validate: int = 200
-    precision: Precision = "bf16"
-    projector: Projector = "feasible"
+    precision: str = "bf16"
+    projector: str = "feasible"
     length: float = 1e-3
     preset: str = "paper"
 

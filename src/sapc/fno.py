@@ -139,8 +139,8 @@ class FNO(nn.Module):
         *,
         blocks: int = 4,
         conditions: int = 0,
-        precision: Precision = "float32",
-        transform: Literal["dft", "fft"] = "dft",
+        precision: str = "float32",
+        transform: str = "dft",
         compiled: bool = False,
     ) -> None:
         super().__init__()

@@ -1,0 +1,137 @@
+"""The time convention and the samplers, without any training: with Gaussian data the exact velocity is known."""
+
+import pytest
+import torch
+
+import sapc
+from sapc import flow, get_method
+from sapc.errors import SapcError
+
+
+def test_the_two_ends_and_the_way():
+    v0, v1 = torch.zeros(3, 2, 2), torch.ones(3, 2, 2)
+    t = torch.tensor([0.0, 0.25, 1.0])
+    assert torch.equal(flow.interpolate(v0, v1, t)[:, 0, 0], t)
+    vt = flow.interpolate(v0, v1, t)
+    assert torch.equal(flow.endpoint(vt[1:2], 0.25, (v1 - v0)[1:2]), v0[1:2])
+
+
+def test_a_step_with_the_plain_estimate_is_eulers():
+    g = torch.Generator().manual_seed(0)
+    vt, v = (torch.randn(2, 5, 4, generator=g, dtype=torch.float64) for _ in range(2))
+    step = flow.toward(vt, flow.endpoint(vt, 0.7, v), 0.7, 0.6)
+    assert (step - (vt - 0.1 * v)).abs().max() < 1e-14
+    v0 = flow.endpoint(vt, 0.1, v)
+    assert torch.equal(flow.toward(vt, v0, 0.1, 0.0), v0)
+
+
+def test_times_run_from_one_to_zero():
+    pairs = list(flow.times(4))
+    assert pairs == [(1.0, 0.75), (0.75, 0.5), (0.5, 0.25), (0.25, 0.0)]
+
+
+@pytest.mark.parametrize("steps", [0, -1, True])
+def test_bad_steps(steps):
+    with pytest.raises(SapcError, match="at least 1"):
+        flow.times(steps)
+
+
+class Gaussian:
+    """Data N(m, C) on the affine manifold of heat, source N(p, Q) or N(0, I), and the exact velocity between them.
+
+    v_t is Gaussian, so v(x, t) = E[v1 - v0 | v_t = x] = (p - m) + (t S - (1-t) C) (t^2 S + (1-t)^2 C)^+ (x - t p - (1-t) m),
+    S the source's covariance.
+    """
+
+    def __init__(self, anchored):
+        task = sapc.get_task("heat", grid=(6, 5))
+        g = torch.Generator().manual_seed(0)
+        self.shape = task.grid.shape
+        condition = task.dataset("test1", size=1).fields.double()
+        self.H = task.manifold(condition)
+        n = condition.numel()
+        tangent = self.H.project(torch.eye(n, dtype=torch.float64).reshape(n, *self.shape)).flatten(1)
+        self.p = self.H.project(torch.zeros(1, *self.shape, dtype=torch.float64)).flatten()
+        self.Q = tangent - self.p  # symmetric: the projection's linear part
+        B = self.Q @ torch.randn(n, n, generator=g, dtype=torch.float64) / n**0.5
+        self.C = B @ B.T
+        self.m = self.H.project(torch.randn(1, *self.shape, generator=g, dtype=torch.float64)).flatten()
+        self.S, self.at_source = (self.Q, self.p) if anchored else (torch.eye(n).double(), torch.zeros(n).double())
+        self.n = n
+
+    def velocity(self, vt, t):
+        t = float(t[0])
+        total = t**2 * self.S + (1 - t) ** 2 * self.C
+        gain = (t * self.S - (1 - t) * self.C) @ torch.linalg.pinv(total, hermitian=True, rtol=1e-12)
+        x = vt.flatten(1) - t * self.at_source - (1 - t) * self.m
+        return (self.at_source - self.m + x @ gain.T).reshape(vt.shape)
+
+    def errors(self, name, steps):
+        """Of mean and covariance of the generated fields, exactly: the sampler is an affine map of the source draw."""
+        unit = torch.cat((torch.zeros(1, self.n), torch.eye(self.n))).double().reshape(-1, *self.shape)
+        out = get_method(name).sample(self.velocity, unit, self.H, steps)
+        mean, A = out[0].flatten(), (out[1:] - out[0]).flatten(1)
+        residual = self.H.residual(out).abs().max()
+        return (mean - self.m).abs().max(), (A.T @ A - self.C).norm() / self.C.norm(), residual
+
+
+@pytest.mark.parametrize(("name", "anchored"), [("ffm", False), ("sapc", True)])
+def test_samplers_are_of_first_order(name, anchored):
+    case = Gaussian(anchored)
+    errors = [case.errors(name, steps) for steps in (20, 40, 80, 160)]
+    for coarse, fine in zip(errors, errors[1:], strict=False):
+        assert 1.8 < coarse[1] / fine[1] < 2.2
+    assert errors[-1][1] < 0.05
+    assert all(mean < 1e-12 for mean, _, _ in errors)  # the mean moves on a straight line, so Euler is exact
+
+
+def test_sapc_stays_on_the_manifold():
+    case = Gaussian(anchored=True)
+    assert all(case.errors("sapc", steps)[2] < 1e-13 for steps in (1, 7, 100))
+    states = []
+
+    def watched(vt, t):
+        states.append(vt)
+        return case.velocity(vt, t) + torch.sin(1e3 * vt)  # a network with errors of any size
+
+    v1 = torch.randn(3, *case.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    get_method("sapc").sample(watched, v1, case.H, 50)
+    assert len(states) == 50
+    assert max(case.H.residual(vt).abs().max() for vt in states) < 1e-12
+
+
+@pytest.mark.parametrize("task_name", sapc.task_names())
+def test_sapc_ends_on_the_manifold_whatever_the_velocity(task_name):
+    task = sapc.get_task(task_name, grid=(12, 12, 6) if task_name == "navier_stokes" else (16, 14))
+    f = task.dataset("test0", size=2).fields.double()
+    H = task.manifold(f, solver=sapc.Globalised(nearest=0))
+    v1 = sapc.source.sample(task.grid, 2, torch.Generator().manual_seed(0), dtype=torch.float64)
+    v = lambda vt, t: 0.9 * (vt - f) / t[:, None, None].reshape(-1, *(1,) * (vt.ndim - 1))
+    out = get_method("sapc").sample(v, v1, H, 10)
+    assert H.residual(out).abs().max() < 1e-11
+    assert (out - f).abs().mean() < 0.2 * (v1 - f).abs().mean()
+
+
+def test_the_state_keeps_the_dtype_of_the_source():
+    case = Gaussian(anchored=True)
+    v = lambda vt, t: case.velocity(vt.double(), t).float()
+    for dtype in (torch.float32, torch.float64):
+        v1 = torch.zeros(1, *case.shape, dtype=dtype)
+        assert all(get_method(name).sample(v, v1, case.H, 3).dtype == dtype for name in ("ffm", "sapc"))
+
+
+def test_losses_are_the_stated_means():
+    case = Gaussian(anchored=True)
+    g = torch.Generator().manual_seed(0)
+    v0, v1 = (torch.randn(4, *case.shape, generator=g, dtype=torch.float64) for _ in range(2))
+    t = torch.rand(4, generator=g, dtype=torch.float64)
+    v = lambda vt, t: vt * t[:, None, None]
+    for name, source in (("ffm", v1), ("sapc", case.H.project(v1))):
+        vt = (1 - t[:, None, None]) * v0 + t[:, None, None] * source
+        want = ((v(vt, t) - (source - v0)) ** 2).mean()
+        assert get_method(name).loss(v, v0, v1, t, case.H) == pytest.approx(float(want), rel=1e-14)
+
+
+def test_unknown_method():
+    with pytest.raises(SapcError, match="choose one of sapc, ffm"):
+        get_method("ddpm")

@@ -1,0 +1,180 @@
+"""The backbone: parameter counts, agreement with full FFTs, resolutions, precisions, and what it is made of."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sapc.dft import transforms
+from sapc.errors import SapcError
+from sapc.fno import FNO, Lift, matmul_precision
+
+
+def small(dims=2, **more):
+    torch.manual_seed(0)
+    return FNO(dims, **{"modes": 6, "hidden": 8, "projection": 12, "time_channels": 8, **more})
+
+
+def fields(*shape, dtype=torch.float32):
+    g = torch.Generator().manual_seed(1)
+    return torch.randn(shape, generator=g, dtype=dtype), torch.rand(shape[0], generator=g, dtype=dtype)
+
+
+def test_parameter_counts():
+    assert FNO(grid_dims=2, modes=32, hidden=64, projection=256, time_channels=32).parameter_count == 17_884_993
+    assert FNO(grid_dims=3, modes=16, hidden=32, projection=128, time_channels=16).parameter_count == 18_889_761
+    condition = FNO(grid_dims=2, modes=32, hidden=64, projection=256, time_channels=32, conditions=1)
+    assert condition.parameter_count == 17_884_993 + 256
+
+
+GRIDS = [(20, 18), (6, 6), (5, 4), (7, 9), (12, 10), (3, 3), (16, 16, 10), (5, 6, 4)]
+
+
+@pytest.mark.parametrize("grid", GRIDS)
+def test_products_equal_ffts(grid):
+    network = small(len(grid)).double()
+    u, t = fields(2, *grid, dtype=torch.float64)
+    answers, slopes = [], []
+    for network.transform in ("dft", "fft"):
+        network.zero_grad()
+        v = network(u, t)
+        v.square().sum().backward()
+        answers.append(v.detach())
+        slopes.append([p.grad.clone() for p in network.parameters()])
+    assert (answers[0] - answers[1]).abs().max() < 1e-12 * answers[1].abs().max()
+    assert all((a - b).abs().max() <= 1e-11 * (b.abs().max() + 1e-3) for a, b in zip(*slopes, strict=True))
+
+
+def test_products_equal_ffts_to_float32_rounding_at_the_published_size():
+    torch.manual_seed(0)
+    network = FNO(2, 32, 64, 256, 32)
+    u, t = fields(1, 100, 100)
+    with torch.no_grad():
+        products = network(u, t)
+        network.transform = "fft"
+        plain = network(u, t)
+        exact = network.double()(u.double(), t.double())
+    assert (products - exact).abs().max() < 4e-6 * exact.abs().max()
+    assert (plain - exact).abs().max() < 4e-6 * exact.abs().max()
+
+
+@given(n=st.integers(1, 12), m=st.integers(1, 14))
+@settings(max_examples=60, deadline=None)
+def test_transforms_of_one_axis_are_those_of_numpy(n, m):
+    how = transforms((n, n), (m, m // 2 + 1), torch.float64, torch.device("cpu"))
+    u = fields(2, n, n, dtype=torch.float64)[0]
+    z = how.forward(u[..., None])[..., 0]
+    full = torch.fft.rfft2(u)
+    rows = [k % n for k in range(how.kept[0].start - m // 2, how.kept[0].stop - m // 2)]
+    want = full[:, rows, : how.kept[1].stop]
+    assert torch.allclose(torch.complex(z[:, 0], z[:, 1]), want, atol=1e-11)
+    kept = torch.zeros_like(full)
+    kept[:, rows, : how.kept[1].stop] = want
+    back = how.inverse(z[..., None], (n, n))[..., 0]
+    assert torch.allclose(back, torch.fft.irfft2(kept, s=(n, n)), atol=1e-11)
+
+
+def test_modes_are_the_stated_ones():
+    how = transforms((100, 100), (32, 17), torch.float64, torch.device("cpu"))
+    x = torch.arange(100, dtype=torch.float64) * (2 * math.pi / 100)
+    for k, kept in ((-16, True), (-17, False), (15, True), (16, False)):
+        wave = torch.cos(k * x)[:, None] * torch.cos(3 * x) - torch.sin(k * x)[:, None] * torch.sin(3 * x)
+        power = how.forward(wave[None, ..., None]).square().sum()  # cos(k x + 3 t): the pair (k, 3) and its conjugate
+        assert (power > 1) == kept
+    for k, kept in ((16, True), (17, False)):
+        power = how.forward(torch.cos(k * x).expand(100, 100)[None, ..., None]).square().sum()
+        assert (power > 1) == kept
+
+
+def test_one_set_of_weights_serves_every_resolution():
+    """A band-limited field at twice the resolution gives the same velocity at the shared points, but for the edge coordinate."""
+    network = small(modes=4).double()
+    network.lift_in.weight.data[:, -2:] = 0  # coordinates run to 1 on every grid, so they differ between resolutions
+    x = torch.arange(24, dtype=torch.float64) * (2 * math.pi / 24)
+    fine = torch.cos(x)[None, :, None] * torch.sin(x)[None, None, :]
+    t = torch.tensor([0.3], dtype=torch.float64)
+    coarse = network(fine[:, ::2, ::2], t)
+    # GELU makes higher modes, whose aliases differ; the difference falls with resolution and is small already.
+    assert (network(fine, t)[:, ::2, ::2] - coarse).abs().max() < 0.02 * coarse.abs().max()
+
+
+def test_lift_has_the_gradients_of_its_formula():
+    g = torch.Generator().manual_seed(0)
+    inputs = torch.randn(2, 5, 4, generator=g, dtype=torch.float64, requires_grad=True)
+    maps = torch.randn(2, 4, 3, generator=g, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(lambda a, b: Lift.apply(a, b, torch.float64), (inputs, maps))
+
+
+def test_the_first_layer_is_that_of_the_concatenated_input():
+    network = small(conditions=1).double()
+    u, t = fields(3, 6, 5, dtype=torch.float64)
+    c = fields(3, 6, 5, dtype=torch.float64)[0].flip(0)
+    half = network.time_channels // 2
+    rates = torch.exp(-torch.arange(half, dtype=torch.float64) * math.log(2000) / (half - 1))
+    phase = 2000 * t[:, None] * rates
+    embedding = torch.cat((phase.sin(), phase.cos()), 1)[:, None, None].expand(-1, 6, 5, -1)
+    x, y = torch.meshgrid(*(torch.linspace(0, 1, n, dtype=torch.float64) for n in (6, 5)), indexing="ij")
+    place = torch.stack((x, y), -1).expand(3, -1, -1, -1)
+    wide = torch.cat((u[..., None], c[..., None], embedding, place), -1)
+    want = network.lift_out(torch.nn.functional.gelu(network.lift_in(wide)))
+    got = network._lift(torch.stack((u, c), -1), t, torch.float64)
+    assert (got - want).abs().max() < 1e-13
+
+
+def test_initial_weights_have_the_stated_spread():
+    torch.manual_seed(0)
+    network = FNO(2, 16, 64, 64, 16, blocks=1)
+    assert float(network.blocks[0].spectral.weight.detach().std()) == pytest.approx(0.0884, rel=5e-3)
+
+
+def test_samples_do_not_see_each_other():
+    network = small()
+    u, t = fields(4, 10, 8)
+    alone = torch.cat([network(u[i : i + 1], t[i : i + 1]) for i in range(4)])
+    assert (network(u, t) - alone).abs().max() < 1e-6
+
+
+def test_bf16_is_float32_to_its_rounding():
+    network = small()
+    u, t = fields(4, 12, 10)
+    with torch.no_grad():
+        exact = network(u, t)
+        network.precision = "bf16"
+        rounded = network(u, t)
+    assert rounded.dtype == torch.float32
+    assert 0 < (rounded - exact).norm() / exact.norm() < 2e-2
+
+
+def test_matmul_precision_is_put_back():
+    before = torch.get_float32_matmul_precision()
+    with matmul_precision("tf32"):
+        assert torch.get_float32_matmul_precision() == "high"
+    assert torch.get_float32_matmul_precision() == before
+
+
+@pytest.mark.parametrize(
+    ("settings_", "words"),
+    [
+        ({"modes": 0}, "modes"),
+        ({"modes": (4, 4, 4)}, "one positive number of modes per axis"),
+        ({"time_channels": 5}, "even"),
+        ({"precision": "float16"}, "float32, tf32, bf16"),
+        ({"transform": "dct"}, "choose 'dft'"),
+        ({"transform": "fft", "precision": "bf16"}, "float32 or tf32"),
+    ],
+)
+def test_bad_settings(settings_, words):
+    with pytest.raises(SapcError, match=words):
+        small(**settings_)
+
+
+def test_bad_input():
+    u, t = fields(2, 8, 8)
+    with pytest.raises(SapcError, match="2 grid axes"):
+        small()(u[..., None], t)
+    with pytest.raises(SapcError, match="no condition"):
+        small()(u, t, u)
+    with pytest.raises(SapcError, match="one condition field"):
+        small(conditions=1)(u, t)
