@@ -54,7 +54,10 @@ def test_tridiagonal_solve_against_dense(n, m, seed):
     gram = rows @ rows.mT + 0.1 * torch.eye(n, dtype=F64)
     diagonal, off = gram.diagonal(dim1=1, dim2=2), gram.diagonal(1, 1, 2)
     x = torch.randn(2, n, m, generator=g, dtype=F64)
-    assert torch.allclose(solve_tridiagonal(diagonal, off, gram @ x), x, atol=1e-8)
+    packed = (gram @ x).movedim(-1, 0)
+    assert torch.allclose(solve_tridiagonal(diagonal, off, packed)[0], x.movedim(-1, 0), atol=1e-8)
+    for got, want in zip(solve_tridiagonal(diagonal, off, *packed), x.unbind(-1), strict=True):
+        assert torch.allclose(got, want, atol=1e-8)
 
 
 @pytest.mark.parametrize("name", CURVED)

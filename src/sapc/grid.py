@@ -13,7 +13,9 @@ the one-sided difference of first order, as numpy's and torch's `gradient` with 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
@@ -94,6 +96,36 @@ class Axis:
         return _difference(u, dim, 0.5 / self.spacing, transposed, out)
 
 
+def shift(u: Tensor, dim: int, k: int) -> Tensor:
+    """`u` moved by `k` points along `dim`, zeros moving in: entry i is `u[i - k]`."""
+    dim %= u.ndim
+    kept = u.narrow(dim, max(-k, 0), u.shape[dim] - abs(k))
+    return torch.nn.functional.pad(kept, (0, 0) * (u.ndim - 1 - dim) + (max(k, 0), max(-k, 0)))
+
+
+_compilable: ContextVar[bool] = ContextVar("compilable", default=False)
+
+
+@contextmanager
+def compilable() -> Iterator[None]:
+    """Inside, differences are made of operations that a compiler can fuse, instead of written piece by piece into memory."""
+    token = _compilable.set(True)
+    try:
+        yield
+    finally:
+        _compilable.reset(token)
+
+
+def _stencil(u: Tensor, dim: int, scale: float, transposed: bool) -> Tensor:
+    """`_difference` without writing into memory: `k (S^T - S) u + v u`, S the shift by one, k doubled at the ends, v zero except there."""
+    i = torch.arange(u.shape[dim], device=u.device).reshape(-1, *(1,) * (u.ndim - 1 - dim))
+    first, last = (i == 0).to(u), (i == u.shape[dim] - 1).to(u)
+    k, v = scale * (1 + first + last), 2 * scale * (last - first)
+    if transposed:
+        return shift(k * u, dim, 1) - shift(k * u, dim, -1) + v * u
+    return k * (shift(u, dim, -1) - shift(u, dim, 1)) + v * u
+
+
 def difference(u: Tensor, dim: int, scale: float, transposed: bool = False) -> Tensor:
     """`scale` times the difference of the neighbours along `dim`, twice the one-sided difference at the ends; or its transpose."""
     out: Tensor = _Difference.apply(u, dim, scale, transposed)  # type: ignore[no-untyped-call]
@@ -128,6 +160,8 @@ class _Difference(torch.autograd.Function):
     @staticmethod
     def forward(u: Tensor, dim: int, scale: float, transposed: bool) -> Tensor:
         """See `_difference`."""
+        if _compilable.get():
+            return _stencil(u, dim, scale, transposed)
         return _difference(u, dim, scale, transposed, torch.empty_like(u))
 
     @staticmethod

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from copy import copy
+
 import torch
 from torch import Tensor
 
@@ -27,10 +29,34 @@ class Binding:
                 mask |= pin.mask(self.shape)
         self.index = mask.flatten().nonzero()[:, 0].to(fields.device)
         self.full_frames = int(mask.flatten(0, -2).all(0).sum())
+        self.key = mask.numpy().tobytes()  # tells masks apart without asking the device
         self.pinned = mask.to(fields.device)
         self.free = (~self.pinned).to(self.fields)
         self.laws = tuple(p for p in parts if isinstance(p, Balance | Constraint))
         self.wanted = self._wanted() if wanted is None else wanted
+
+    def on(self, fields: Tensor, wanted: Tensor | None = None) -> Binding:
+        """The same constraints bound to other fields of this grid and device, sharing all that does not depend on them.
+
+        Nothing is read back from the device, so values that are not finite go unnoticed here.
+        """
+        if not isinstance(fields, Tensor) or not fields.is_floating_point():
+            raise SapcError(f"conditions must be a floating-point tensor of fields, got {_kind(fields)}")
+        if tuple(fields.shape[1:]) != self.shape or fields.device != self.fields.device or len(fields) == 0:
+            raise SapcError(
+                f"conditions of shape {tuple(fields.shape)} on {fields.device} cannot take the place of fields "
+                f"(batch, {', '.join(map(str, self.shape))}) on {self.fields.device}; bind the constraint itself to them"
+            )
+        other = copy(self)
+        other.fields = fields.double()
+        own = any(isinstance(law, Constraint) and isinstance(law.value, str) for law in self.laws)
+        if wanted is not None or own:
+            other.wanted = other._wanted() if wanted is None else wanted
+        elif len(self.wanted) not in (1, len(fields)):
+            raise SapcError(
+                f"a constraint's value has {len(self.wanted)} rows for {len(fields)} conditions; give one row, or one per condition"
+            )
+        return other
 
     def _wanted(self) -> Tensor:
         """What `measure` must equal, `(batch or 1, rows)`; what a condition's own field shows counts as a constant."""
@@ -95,6 +121,10 @@ class Binding:
                 f"the fields are on {u.device}, the conditions on {self.fields.device}; move one with .to(device)"
             )
         return u.double()
+
+
+def _kind(x: object) -> str:
+    return str(x.dtype) if isinstance(x, Tensor) else type(x).__name__
 
 
 def _check_fields(fields: Tensor) -> None:

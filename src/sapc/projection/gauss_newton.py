@@ -12,19 +12,21 @@ follows its linear prediction, `|r(u - alpha d) - (1 - alpha) r(u)| <= kappa alp
 so the path stays short and the point found is close to u_0. A sample whose path ends at a fold of the manifold starts again from u_0
 and then accepts any decrease of |r|, which gets through at the price of a longer way. From there `nearest` goes on.
 
-Every sample runs its own iteration: once it has converged it is frozen, so batch mates do not influence it. Nothing in the loops waits for
-the device: the stop flag is read as it arrives, and passes that run meanwhile change no frozen sample.
+Every sample runs its own iteration: once it has converged it is frozen, so batch mates do not influence it. The host runs one pass ahead
+of the device (see `stop`), and a pass too many changes no frozen sample.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from ..errors import SapcError
-from .problem import Linearisation, Problem, norm, spread
+from .problem import Linearisation, Problem, norm
+from .restoration import choose, sup
+from .stop import Stop, any_left
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,7 @@ class Globalised:
     inner    conjugate-gradient steps in each of them
     rtol     nearest when |tau| <= rtol |u - u_0|
     kappa    how closely a restoration step must follow its linear prediction
+    compiled whether restoration runs as a compiled program; None: on a GPU, where the compiler is installed
     """
 
     tol: float = 1e-12
@@ -58,6 +61,7 @@ class Globalised:
     inner: int = 60
     rtol: float = 1e-9
     kappa: float = 0.5
+    compiled: bool | None = None
 
     def __post_init__(self) -> None:
         if self.tol <= 0 or self.passes < 1 or self.nearest < 0 or self.inner < 1 or not 0 < self.kappa <= 1:
@@ -78,35 +82,6 @@ class Outcome:
     tangential: Tensor
     iterations: Tensor
     converged: Tensor
-
-
-@dataclass
-class _Stop:
-    """Says when no sample is active any more, without ever waiting for the device."""
-
-    pending: list[tuple[Tensor, torch.cuda.Event]] = field(default_factory=list)
-
-    def __call__(self, active: Tensor) -> bool:
-        if not active.is_cuda:
-            return not bool(active.any())
-        if torch.cuda.is_current_stream_capturing():
-            return False
-        flag = torch.empty((), dtype=torch.bool, pin_memory=True)
-        flag.copy_(active.any(), non_blocking=True)
-        event = torch.cuda.Event()  # type: ignore[no-untyped-call]
-        event.record()
-        self.pending.append((flag, event))
-        return any(event.query() and not bool(flag) for flag, event in self.pending)  # type: ignore[no-untyped-call]
-
-
-def _sup(residual: Tensor) -> Tensor:
-    """|R|_inf per sample; infinite where anything is not finite, so that a comparison always decides."""
-    size = residual.abs().amax(1)
-    return torch.where(size.isfinite(), size, torch.inf)
-
-
-def _choose(mask: Tensor, yes: Tensor, no: Tensor) -> Tensor:
-    return torch.where(spread(mask, yes), yes, no)
 
 
 class _Working:
@@ -131,21 +106,21 @@ class _Working:
 def project_plain(problem: Problem, u0: Tensor, solver: Plain) -> Outcome:
     """The paper's iteration; differentiable through its steps."""
     graph = torch.is_grad_enabled() and u0.requires_grad
-    u, stop = u0, _Stop()
+    u, stop = u0, Stop()
     active = torch.ones(len(u0), dtype=torch.bool, device=u0.device)
     iterations = torch.zeros(len(u0), dtype=torch.long, device=u0.device)
     for _ in range(solver.n_iter):
         lin = problem.linearise(u, solver.mu, graph)
-        active = active & (_sup(problem.residual(lin.rows.detach())) >= solver.tol)
-        if stop(active):
+        active = active & (sup(problem.residual(lin.rows.detach())) >= solver.tol)
+        if stop(any_left(active)):
             break
         l = lin.solve(lin.rows - lin.apply(u - u0))
         usable = active & l.detach().isfinite().all(1)
-        u = _choose(usable, u0 - lin.transpose(l), u)
+        u = choose(usable, u0 - lin.transpose(l), u)
         iterations = iterations + active
     with torch.no_grad():
         end = problem.linearise(u)
-        size = _sup(problem.residual(end.rows))
+        size = sup(problem.residual(end.rows))
     return Outcome(u, size, _tangential(end, u.detach() - u0.detach()), iterations, size < solver.tol)
 
 
@@ -154,61 +129,16 @@ def _tangential(lin: Linearisation, v: Tensor) -> Tensor:
     return norm(lin.tangent(v)) / torch.where(moved > 0, moved, 1.0)
 
 
-def restore(
-    problem: Problem, u: Tensor, lin: Linearisation, solver: Globalised, tol: Tensor, strict: bool
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Newton steps of smallest norm onto the manifold, one trial point a pass; returns the fields, |R|_inf and the passes used."""
-    r = problem.residual(lin.rows)
-    d = lin.normal_step(lin.rows)
-    tiny = torch.finfo(u.dtype).tiny
-    alpha = torch.ones(len(u), dtype=u.dtype, device=u.device)
-    passes = torch.zeros(len(u), dtype=torch.long, device=u.device)
-    stop = _Stop()
-    for _ in range(solver.passes):
-        active = (_sup(r) > tol) & (alpha > 2.0**-12) & norm(d).isfinite()
-        if stop(active):
-            break
-        work = _Working(active)
-        ui, ri, di, ai, on = work.take(u, r, d, alpha, active)
-        trial = ui - spread(ai, ui) * di
-        lin = work.of(problem).linearise(trial)
-        rt = problem.residual(lin.rows)
-        bend = norm(rt - (1 - ai)[:, None] * ri) / (ai * norm(ri)).clamp(
-            min=tiny
-        )  # grows in proportion to alpha
-        good = bend <= solver.kappa if strict else norm(rt) <= (1 - 1e-4 * ai) * norm(ri)
-        accept = on & good & rt.isfinite().all(1)
-        step = _choose(accept, lin.normal_step(lin.rows), di)
-        u, r, d = (
-            work.put(u, _choose(accept, trial, ui)),
-            work.put(r, _choose(accept, rt, ri)),
-            work.put(d, step),
-        )
-        alpha = work.put(
-            alpha, torch.where(on, _next_alpha(ai, accept, bend / solver.kappa, norm(step) / norm(di)), ai)
-        )
-        passes = passes + active
-    return u, _sup(r), passes
-
-
-def _next_alpha(alpha: Tensor, accept: Tensor, bend: Tensor, growth: Tensor) -> Tensor:
-    """The step length that the measured bend (one: as much as is allowed) suggests; bend grows with alpha and with the step's norm."""
-    suggested = alpha / bend.nan_to_num(torch.inf).clamp(min=1e-3)
-    longer = torch.maximum(suggested / growth.nan_to_num(1.0).clamp(min=1e-3), alpha)
-    shorter = torch.minimum(torch.maximum(suggested, alpha / 8), alpha / 2)
-    return torch.where(accept, longer.clamp(max=1.0), shorter)
-
-
 def _polish(
     problem: Problem, u: Tensor, tol: Tensor, active: Tensor, steps: int = 8
 ) -> tuple[Tensor, Linearisation]:
     """Full Newton steps from a point near the manifold, for the active samples."""
-    stop = _Stop()
+    stop = Stop()
     lin = problem.linearise(u)
     for _ in range(steps):
-        active = active & (_sup(problem.residual(lin.rows)) > tol / 16)
-        if stop(active):
+        active = active & (sup(problem.residual(lin.rows)) > tol / 16)
+        if stop(any_left(active)):
             break
-        u = _choose(active, u - lin.normal_step(lin.rows), u)
+        u = choose(active, u - lin.normal_step(lin.rows), u)
         lin = problem.linearise(u)
     return u, lin

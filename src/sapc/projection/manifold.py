@@ -19,6 +19,7 @@ from __future__ import annotations
 import operator
 import warnings
 from collections.abc import Iterator
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal, SupportsIndex, cast, get_args
@@ -34,7 +35,7 @@ from ..grid import FrameIntegral
 from .affine import GramSolver, project_conserved
 from .binding import Binding
 from .gauss_newton import Globalised, Plain, Solver, project_plain
-from .nearest import Nearest
+from .nearest import Nearest, project_globalised
 from .problem import Banded, Dense, Problem, norm
 
 Algorithm = Literal["closed form", "factorised", "banded Gauss-Newton", "dense Gauss-Newton"]
@@ -86,9 +87,7 @@ class Manifold:
     ) -> None:
         self._bound = Binding(parts, fields, wanted)
         self.fields, self.shape, self.pinned = self._bound.fields, self._bound.shape, self._bound.pinned
-        self.solver = Globalised() if solver is None else solver
-        if not isinstance(self.solver, Plain | Globalised):
-            raise SapcError(f"the solver must be sapc.Plain(...) or sapc.Globalised(...), got {solver!r}")
+        self.solver = Globalised() if solver is None else _checked(solver)
         if algorithm not in (None, *get_args(Algorithm)):
             raise SapcError(
                 f"unknown algorithm {algorithm!r}; choose one of {', '.join(get_args(Algorithm))}"
@@ -104,6 +103,11 @@ class Manifold:
         return (
             "factorised" if len(laws) > 1 or any(isinstance(law, Affine) for law in laws) else "closed form"
         )
+
+    @property
+    def affine(self) -> bool:
+        """Whether the projection is affine: a closed form or a factor, no iteration."""
+        return self.algorithm in ("closed form", "factorised")
 
     # -- batches of conditions --
 
@@ -122,22 +126,35 @@ class Manifold:
                 raise IndexError(f"condition {number} of {len(self)}")
             rows = torch.tensor([number % len(self)])
         rows, wanted = rows.to(self.fields.device), self._bound.wanted
-        return self._like(self.fields[rows], wanted if len(wanted) == 1 else wanted[rows])
+        return self._like(self._bound.on(self.fields[rows], wanted if len(wanted) == 1 else wanted[rows]))
 
     def __iter__(self) -> Iterator[Manifold]:
         return (self[i] for i in range(len(self)))
 
-    def _like(self, fields: Tensor, wanted: Tensor, solver: Solver | None = None) -> Manifold:
-        solver = self.solver if solver is None else solver
-        return Manifold(self._bound.parts, fields, solver=solver, algorithm=self.algorithm, wanted=wanted)
+    def on(self, fields: Shaped[Tensor, "other *grid"]) -> Manifold:
+        """The same constraints, solver and algorithm for other conditions, on the same grid and device.
+
+        Masks, indices and factors are shared and nothing waits for the device, so it costs nothing to call in a loop; that the fields
+        are finite is the caller's to know.
+        """
+        return self._like(self._bound.on(fields))
+
+    def _like(self, bound: Binding) -> Manifold:
+        other = copy(self)
+        other._bound, other.fields = bound, bound.fields
+        return other
 
     def to(self, device: torch.device | str) -> Manifold:
         """The same manifolds on another device."""
-        return self._like(self.fields.to(device), self._bound.wanted.to(device))
+        fields, wanted = self.fields.to(device), self._bound.wanted.to(device)
+        parts, solver = self._bound.parts, self.solver
+        return Manifold(parts, fields, solver=solver, algorithm=self.algorithm, wanted=wanted)
 
     def with_solver(self, solver: Solver) -> Manifold:
         """The same manifolds with other Gauss-Newton settings."""
-        return self._like(self.fields, self._bound.wanted, solver)
+        other = copy(self)
+        other.solver = _checked(solver)
+        return other
 
     def dense(self) -> Manifold:
         """The same manifolds through dense automatic differentiation: the oracle of the fast paths."""
@@ -166,7 +183,7 @@ class Manifold:
         self, u: Shaped[Tensor, "batch *grid"], *, check: bool = True
     ) -> Float[Tensor, "batch *grid"]:
         """P(u). With `check`, samples that missed the manifold or its nearest point are named in a warning."""
-        projected, report = self.solve(u)
+        projected, report = self._solve(u, report=check)
         if check:
             _warn(~report.converged, "did not reach the manifold", f"|R| {float(report.residual.max()):.1e}")
             if isinstance(self.solver, Globalised) and self.solver.nearest > 0:
@@ -177,37 +194,51 @@ class Manifold:
 
     def solve(self, u: Shaped[Tensor, "batch *grid"]) -> tuple[Float[Tensor, "batch *grid"], Report]:
         """P(u) and what was reached, per sample."""
+        return self._solve(u, report=True)
+
+    def _solve(self, u: Tensor, report: bool) -> tuple[Tensor, Report]:
+        """P(u); without `report` the parts of it that cost something beyond the projection are left at zero."""
         with torch.inference_mode(False), torch.set_grad_enabled(torch.is_grad_enabled()):
             start = torch.where(self.pinned, self.fields, self._bound.enter(u))
-            affine = self.algorithm in ("closed form", "factorised")
-            end, report = self._project_affine(start) if affine else self._project_curved(start)
-            with torch.no_grad():
-                report = replace(report, moved=norm(end - u))
-            return end.to(u.dtype), report
+            end, reached = (self._project_affine if self.affine else self._project_curved)(start, report)
+            if report:
+                with torch.no_grad():
+                    reached = replace(reached, moved=norm(end - u))
+            return end.to(u.dtype), reached
 
-    def _project_affine(self, u: Tensor) -> tuple[Tensor, Report]:
+    def _project_affine(self, u: Tensor, report: bool) -> tuple[Tensor, Report]:
         bound = self._bound
-        terms = u.new_zeros(
-            len(u), 1
-        )  # what is added up in a row, without signs: its rounding is the best to expect
         if self.algorithm == "factorised":
             end = self._gram.project(u, bound.wanted)
-            terms = end.detach().flatten(1).abs() @ self._gram.full.abs().T + bound.wanted.abs()
         elif bound.laws:
-            stored = bound.laws[0].stored  # type: ignore[union-attr]
-            assert isinstance(stored, FrameIntegral)  # what makes a law closed form
-            end = project_conserved(u, stored.weights_like(u), bound.free)
-            terms = (stored.weights_like(u).abs()[..., None] * end.detach().abs()).flatten(1, -2).sum(1)
+            end = project_conserved(u, self._stored.weights_like(u), bound.free)
         else:
             end = u
+        zero = u.new_zeros(len(u))
+        size, fine = self._missed_by(end.detach()) if report else (zero, zero == 0)
+        return end, Report(self.algorithm, size, zero, zero, zero.long() + 1, fine)
+
+    @property
+    def _stored(self) -> FrameIntegral:
+        stored = self._bound.laws[0].stored  # type: ignore[union-attr]
+        assert isinstance(stored, FrameIntegral)  # what makes a law closed form
+        return stored
+
+    def _missed_by(self, end: Tensor) -> tuple[Tensor, Tensor]:
+        """|R|_inf after an affine projection, and whether that is no more than rounding."""
+        bound = self._bound
+        # What is added up in a row, without signs: its rounding is the best to expect.
+        terms = end.new_zeros(len(end), 1)
+        if self.algorithm == "factorised":
+            terms = end.flatten(1).abs() @ self._gram.full.abs().T + bound.wanted.abs()
+        elif bound.laws:
+            terms = (self._stored.weights_like(end).abs()[..., None] * end.abs()).flatten(1, -2).sum(1)
         with torch.no_grad():
             rows = bound.measure(end) - bound.wanted
             # Without laws nothing can be missed, but a field that is not finite is on no manifold.
             size = rows.abs().amax(1) if bound.laws else end.flatten(1).sum(1) * 0
             size = torch.nan_to_num(size, torch.inf)
-            fine = size <= 64 * torch.finfo(end.dtype).eps * terms.amax(1)
-        zero = torch.zeros_like(size)
-        return end, Report(self.algorithm, size, zero, zero, zero.long() + 1, fine)
+            return size, size <= 64 * torch.finfo(end.dtype).eps * terms.amax(1)
 
     @cached_property
     def _gram(self) -> GramSolver:
@@ -216,7 +247,7 @@ class Manifold:
         anchor = next(law for law in bound.laws if isinstance(law, Affine))
         known = _grams.setdefault(anchor, {})
         laws = tuple(ref(law) for law in bound.laws)
-        key = (laws, self.shape, self.pinned.cpu().numpy().tobytes(), self.fields.device)
+        key = (laws, self.shape, bound.key, self.fields.device)
         if key not in known:
             for old in [k for k in known if any(law() is None for law in k[0])]:  # type: ignore[attr-defined]
                 del known[old]
@@ -238,10 +269,10 @@ class Manifold:
         if self.algorithm == "banded Gauss-Newton":
             # Between two frames without free points the rows of a law can depend on each other.
             jitter = 1e-12 if bound.full_frames > 1 else 0.0
-            return Banded(bound.laws[0], bound.free, bound.index, jitter)  # type: ignore[arg-type]
+            return Banded(bound.laws[0], bound.free, bound.index, jitter, bound.key)  # type: ignore[arg-type]
         return Dense(bound.measure, bound.wanted, bound.free)
 
-    def _project_curved(self, u: Tensor) -> tuple[Tensor, Report]:
+    def _project_curved(self, u: Tensor, report: bool) -> tuple[Tensor, Report]:
         if isinstance(self.solver, Globalised) and self.solver.nearest == 0 and u.requires_grad:
             raise SapcError(
                 "Globalised(nearest=0) stops at a feasible point that has no derivative; use nearest > 0, or Plain"
@@ -253,21 +284,29 @@ class Manifold:
         else:  # on the CPU in portions that stay in its cache
             chunk = len(u) if u.is_cuda else max(1, CACHE_BYTES // (8 * self._bound.free.numel()))
         portions = range(0, len(u), chunk)
-        done = [self._run(problem, u, i, min(i + chunk, len(u))) for i in portions]
-        residual, tangential, iterations, converged = (
-            torch.cat(column) for column in zip(*(r for _, r in done), strict=True)
+        done = [self._run(problem, u, i, min(i + chunk, len(u)), report) for i in portions]
+        end, residual, tangential, iterations, converged = (
+            column[0] if len(done) == 1 else torch.cat(column) for column in zip(*done, strict=True)
         )
-        report = Report(self.algorithm, residual, residual, tangential, iterations, converged)
-        return torch.cat([end for end, _ in done]), report
+        zero = torch.zeros_like(residual)
+        return end, Report(self.algorithm, residual, zero, tangential, iterations, converged)
 
-    def _run(self, problem: Problem, u: Tensor, first: int, last: int) -> tuple[Tensor, tuple[Tensor, ...]]:
+    def _run(self, problem: Problem, u: Tensor, first: int, last: int, report: bool) -> tuple[Tensor, ...]:
         if (first, last) != (0, len(u)):
             problem, u = problem.select(torch.arange(first, last, device=u.device)), u[first:last]
         if isinstance(self.solver, Plain):
             out = project_plain(problem, u, self.solver)
-            return out.field, (out.residual, out.tangential, out.iterations, out.converged)
-        end, *report = Nearest.apply(u, problem, self.solver, self.fields.requires_grad)  # type: ignore[no-untyped-call]
-        return end, tuple(report)
+        elif self.solver.nearest == 0:  # no derivative, so nothing to keep for one
+            out = project_globalised(problem, u, self.solver, report)
+        else:
+            return Nearest.apply(u, problem, self.solver, self.fields.requires_grad)  # type: ignore[no-untyped-call, no-any-return]
+        return out.field, out.residual, out.tangential, out.iterations, out.converged
+
+
+def _checked(solver: Solver) -> Solver:
+    if not isinstance(solver, Plain | Globalised):
+        raise SapcError(f"the solver must be sapc.Plain(...) or sapc.Globalised(...), got {solver!r}")
+    return solver
 
 
 def _guard(rows: int, points: int, path: str) -> int:

@@ -14,8 +14,11 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from .gauss_newton import Globalised, Outcome, _choose, _polish, _Stop, _sup, _tangential, _Working, restore
+from .compiled import passes_of
+from .gauss_newton import Globalised, Outcome, _polish, _tangential, _Working
 from .problem import Linearisation, Problem, dot, norm, spread
+from .restoration import choose, restore, sup
+from .stop import Stop, any_left
 
 
 class _Hessian:
@@ -50,15 +53,15 @@ def _newton_direction(
     z, r, p = torch.zeros_like(b), b, b
     rr = dot(r, r)
     goal = eta**2 * rr
-    active, stop = active & (rr > goal), _Stop()
+    active, stop = active & (rr > goal), Stop()
     for k in range(steps):
-        if stop(active):
+        if stop(any_left(active)):
             break
         hp = lin.tangent(hessian(p))
         curvature = dot(p, hp)
         bent = active & ~(curvature > 1e-12 * dot(p, p))
         if k == 0:
-            z = _choose(bent, b, z)
+            z = choose(bent, b, z)
         active = active & ~bent
         alpha = torch.where(active, rr / torch.where(active, curvature, 1.0), 0.0)
         z = z + spread(alpha, z) * p
@@ -67,7 +70,7 @@ def _newton_direction(
             r = lin.tangent(r)  # rounding builds up a normal component that would stop the convergence
         new = dot(r, r)
         beta = torch.where(active, new / torch.where(rr > 0, rr, 1.0), 0.0)
-        p = _choose(active, r + spread(beta, p) * p, p)
+        p = choose(active, r + spread(beta, p) * p, p)
         rr = torch.where(active, new, rr)
         active = active & (rr > goal)
     return z
@@ -86,9 +89,9 @@ def approach(
     tiny = torch.finfo(u.dtype).tiny
     alpha = torch.ones(len(u), dtype=u.dtype, device=u.device)
     steps = torch.zeros(len(u), dtype=torch.long, device=u.device)
-    stop = _Stop()
+    stop = Stop()
     for _ in range(solver.nearest):
-        if stop(active):
+        if stop(any_left(active)):
             break
         work = _Working(active)
         ui, start, ai, goal, on = work.take(u, u0, alpha, tol, active)
@@ -106,48 +109,27 @@ def approach(
         nearer = gain >= -2e-4 * ai * dot(d, tau)
         # Close to the solution the distances agree to rounding, and the tangential part decides.
         flatter = (gain >= -1e-9 * dot(v, v)) & (norm(_stationarity(lin, trial - start)[1]) <= norm(tau) / 2)
-        accept = on & (_sup(some.residual(lin.rows)) <= goal) & (nearer | flatter)
-        u = work.put(u, _choose(accept, trial, ui))
+        accept = on & (sup(some.residual(lin.rows)) <= goal) & (nearer | flatter)
+        u = work.put(u, choose(accept, trial, ui))
         ai = torch.where(accept, (3 * ai).clamp(max=1.0), ai / 3)
         alpha, active = work.put(alpha, ai), work.put(active, on & (ai > 2.0**-12))
         steps = steps + active
     return u, steps
 
 
-def project_globalised(problem: Problem, u0: Tensor, solver: Globalised) -> Outcome:
-    """Feasible first, then nearest; see the module docstring."""
+def project_globalised(problem: Problem, u0: Tensor, solver: Globalised, report: bool = True) -> Outcome:
+    """Feasible first, then nearest; see the module docstring. Without `report`, the tangential part of a feasible point is left out."""
     with torch.no_grad():
-        lin = problem.linearise(u0)
-        tol = (16 * lin.rounding(u0)).clamp(min=solver.tol)
-        u, size, iterations = restore(problem, u0, lin, solver, tol, strict=True)
-        u, size, iterations = _retry(problem, u0, solver, tol, u, size, iterations)
-        feasible = size <= tol
+        state = restore(passes_of(problem, solver), u0, solver.passes)
+        u, tol, iterations, size = state.u, state.tol, state.passes, sup(state.r)
+        if solver.nearest == 0 and not report:
+            return Outcome(u, size, torch.zeros_like(size), iterations, size <= tol)
         if solver.nearest > 0:
-            u, steps = approach(problem, u, u0, solver, tol, feasible)
+            u, steps = approach(problem, u, u0, solver, tol, size <= tol)
             iterations = iterations + steps
         end = problem.linearise(u)
-        size = _sup(problem.residual(end.rows))
+        size = sup(problem.residual(end.rows))
         return Outcome(u, size, _tangential(end, u - u0), iterations, size <= tol)
-
-
-def _retry(
-    problem: Problem, u0: Tensor, solver: Globalised, tol: Tensor, u: Tensor, size: Tensor, iterations: Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Start the samples that are not yet on the manifold again from u0, now accepting any decrease."""
-    missed = size > tol
-    start = _choose(
-        missed, u0, u
-    )  # on a device the others take part too, from where they are, and stop at once
-    if _Stop()(missed):
-        return u, size, iterations
-    work = _Working(missed)
-    ui, si, goal = work.take(start, size, tol)
-    some = work.of(problem)
-    again, size_again, passes = restore(some, ui, some.linearise(ui), solver, goal, strict=False)
-    better = size_again < si
-    u = work.put(u, _choose(better, again, work.take(u)[0]))
-    size = work.put(size, torch.minimum(size_again, si))
-    return u, size, work.put(iterations, work.take(iterations)[0] + passes)
 
 
 class Nearest(torch.autograd.Function):

@@ -30,6 +30,7 @@ import torch
 from torch import Tensor
 
 from ..constraints import Balance, WithGradient
+from ..grid import FrameIntegral
 from .tridiagonal import solve_tridiagonal
 
 
@@ -108,6 +109,8 @@ class Banded(Problem):
     free: Tensor
     pinned: Tensor  # flat indices of the pinned points
     jitter: float = 0.0  # relative to the Gram matrix's diagonal; needed where rows can depend on each other
+    key: object = None  # tells problems with different pins apart
+    traced: bool = False  # for a compiler: differentiate the law itself, write nothing in place
 
     def rows(self, u: Tensor) -> Tensor:
         """The increments of the law."""
@@ -129,27 +132,31 @@ class Banded(Problem):
         functions = zip(
             (law.stored, law.rate, law.coefficient), ("stored", "rate", "coefficient"), strict=True
         )
-        pairs = [_both(law.checked(f, what), f, u, graph) for f, what in functions if f is not None]
+        pairs = [
+            _both(law.checked(f, what), f, u, graph, self.traced) for f, what in functions if f is not None
+        ]
         slopes = [self._masked(slope, graph) for _, slope in pairs]
         return BandedLinearisation(
-            [value for value, _ in pairs], slopes, law.steps(u.shape[-1], u) / 2, mu, self.jitter
+            [value for value, _ in pairs], slopes, law.steps(u.shape[-1], u) / 2, mu, self.jitter, self.traced
         )
 
     def _masked(self, slope: Tensor, graph: bool) -> Tensor:
-        if graph or not slope.is_contiguous():
+        if graph or self.traced or not slope.is_contiguous():
             return slope * self.free
         slope.flatten(1).index_fill_(1, self.pinned, 0)  # touches the pinned points only
         return slope
 
 
 def _both(
-    checked: Callable[[Tensor], Tensor], f: Callable[[Tensor], Tensor], u: Tensor, graph: bool
+    checked: Callable[[Tensor], Tensor], f: Callable[[Tensor], Tensor], u: Tensor, graph: bool, traced: bool
 ) -> tuple[Tensor, Tensor]:
     """`f(u)` and the gradient of its sum; with `graph`, differentiable once more."""
-    if isinstance(f, WithGradient) and not graph:
+    if isinstance(f, FrameIntegral) and not graph:
+        return checked(u), f.weights_like(u)[..., None].expand_as(u)
+    if isinstance(f, WithGradient) and not graph and not traced:
         return f.both(u)
     with torch.enable_grad():
-        u = u if graph else u.requires_grad_()
+        u = u if graph else u.detach().requires_grad_()
         value = checked(u)
         slope = None
         if value.requires_grad:
@@ -167,9 +174,16 @@ class BandedLinearisation(Linearisation):
     """See the module docstring; letters as there."""
 
     def __init__(
-        self, values: list[Tensor], slopes: list[Tensor], c: Tensor, mu: float, jitter: float = 0.0
+        self,
+        values: list[Tensor],
+        slopes: list[Tensor],
+        c: Tensor,
+        mu: float,
+        jitter: float = 0.0,
+        traced: bool = False,
     ) -> None:
         """From [e], [e, s] or [e, s, theta] and their gradients."""
+        self.traced = traced
         e, s, theta = _three(values)
         self.E, self.S, self.g = _three(slopes)
         self.rows = e.diff(dim=1)
@@ -200,7 +214,7 @@ class BandedLinearisation(Linearisation):
         # A row without any gradient cannot be met by moving; unit pivot, so that it stays finite and is reported.
         self.diagonal, self.off = torch.where(diagonal > 0, diagonal * (1 + jitter), 1.0), off
         if self.g is not None:
-            self.h, self.gg = self._apply_0(self.g), dot(self.g, self.g)
+            self.h, self.gg = self._apply_0(self.g), self._frames(self.g, self.g).sum(1)
 
     def _apply_0(self, v: Tensor) -> Tensor:
         out = self._frames(self.E, v).diff(dim=1)
@@ -226,7 +240,7 @@ class BandedLinearisation(Linearisation):
         zero = torch.zeros_like(l[:, :1])
 
         def per_frame(a: Tensor) -> Tensor:
-            return a.reshape(len(a), *(1,) * (self.E.ndim - 2), -1)
+            return a.reshape(a.shape[0], *(1,) * (self.E.ndim - 2), -1)
 
         out = self.E * per_frame(torch.cat((zero, l), 1) - torch.cat((l, zero), 1))
         if self.S is not None:
@@ -239,9 +253,11 @@ class BandedLinearisation(Linearisation):
     def solve(self, rhs: Tensor) -> Tensor:
         """Woodbury: `J J^T = M + [h q] K [h q]^T` with `K^-1 = [[-|g|^2, -1], [-1, 0]]`."""
         if self.g is None:
-            return solve_tridiagonal(self.diagonal, self.off, rhs[..., None])[..., 0]
+            return solve_tridiagonal(self.diagonal, self.off, rhs)[0]
         h, q = self.h, self.q
-        y, mh, mq = solve_tridiagonal(self.diagonal, self.off, torch.stack((rhs, h, q), -1)).unbind(-1)
+        given = (rhs, h, q) if self.traced else (torch.stack((rhs, h, q)),)
+        solved = solve_tridiagonal(self.diagonal, self.off, *given)
+        y, mh, mq = solved if self.traced else solved[0]
         k11, k12, k22 = dot(h, mh) - self.gg, dot(h, mq) - 1, dot(q, mq)
         b1, b2 = dot(h, y), dot(q, y)
         determinant = k11 * k22 - k12 * k12

@@ -31,7 +31,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ..constraints import Balance, Pin, Stackable
+from ..constraints import Balance, Pin, Stackable, WithGradient
 from ..grid import Axis, Grid
 from ..projection import Plain
 from .base import Parameters, Task
@@ -69,7 +69,8 @@ class ReactionDiffusion(Task):
     @cached_property
     def constraint(self) -> Stackable:
         """The initial frame, and mass with its sources."""
-        return Pin.frame(0) & Balance(self.grid.integral(), self.supply, times=self.grid.time.points)
+        supply = WithGradient(self.supply, self._supply)
+        return Pin.frame(0) & Balance(self.grid.integral(), supply, times=self.grid.time.points)
 
     def supply(self, u: Tensor) -> Tensor:
         """`g_L - g_R + rho int u (1 - u) dx` of every frame, the fluxes by one-sided differences."""
@@ -77,6 +78,16 @@ class ReactionDiffusion(Task):
         g_left = -DIFFUSIVITY * (u[:, 1] - u[:, 0]) / dx
         g_right = -DIFFUSIVITY * (u[:, -1] - u[:, -2]) / dx
         return g_left - g_right + GROWTH * self.grid.integral()(u * (1 - u))
+
+    def _supply(self, u: Tensor) -> tuple[Tensor, Tensor]:
+        """The same with its gradient: `rho w (1 - 2 u)`, and the fluxes' weights in the four cells they read."""
+        weights = GROWTH * self.grid.integral().weights_like(u)[:, None]
+        slope = weights * (1 - 2 * u)
+        flux = DIFFUSIVITY / self.grid["x"].spacing
+        for edge, inside in ((0, 1), (-1, -2)):
+            slope[:, edge].add_(flux)
+            slope[:, inside].sub_(flux)
+        return self.supply(u), slope
 
     def _draw(self, streams: Streams, size: int) -> dict[str, Tensor]:
         i, j = streams.product(size)

@@ -67,7 +67,7 @@ class Stokes(Task):
         """`<u_t, u_xx> / <u_xx, u_xx>`: the viscosity that fits the field best."""
         u_t = self.grid.derivative(u, "t")
         u_xx = self.grid.derivative(self.grid.derivative(u, "x"), "x")
-        return (u_t * u_xx).flatten(1).sum(1) / (u_xx**2).flatten(1).sum(1)
+        return (u_t * u_xx).sum(1).sum(1) / (u_xx**2).sum(1).sum(1)
 
     # The same three with their gradients, by hand: D is the difference in x, w the quadrature weights in x.
 

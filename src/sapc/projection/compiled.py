@@ -1,0 +1,162 @@
+"""Restoration passes as compiled programs: a few dozen kernels a pass instead of several hundred.
+
+A pass is traced once with a symbolic batch size into a graph of tensor operations; the gradients of the law are part of it, so any
+law can be compiled that can be differentiated. The graph is then compiled, for all batch sizes at once. A traced graph knows nothing of
+the Python around it, so nothing needs to be checked from call to call but the shapes.
+
+Programs are kept with the law they were made for. What cannot be traced or compiled runs step by step, after one warning.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import warnings
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor
+
+from ..constraints import Balance
+from ..errors import SapcWarning
+from ..grid import compilable
+from .gauss_newton import Globalised
+from .problem import Banded, Problem
+from .restoration import Eager, Passes, State
+
+Program = Callable[..., tuple[Tensor, ...]]
+
+_programs: WeakKeyDictionary[Balance, dict[tuple[object, ...], Compiled]] = WeakKeyDictionary()
+
+
+@cache
+def _has_triton() -> bool:
+    return importlib.util.find_spec("triton") is not None
+
+
+def passes_of(problem: Problem, solver: Globalised) -> Passes:
+    """The passes for a problem: compiled if the solver asks for it or, unless it says, where it pays."""
+    if not isinstance(problem, Banded) or solver.compiled is False:
+        return Eager(problem, solver)
+    if solver.compiled is None and not (problem.free.is_cuda and _has_triton()):
+        return Eager(problem, solver)
+    known = _programs.setdefault(problem.balance, {})
+    key = (problem.key, problem.jitter, problem.free.shape, problem.free.device, solver.tol, solver.kappa)
+    if key not in known:
+        known[key] = Compiled(problem, solver)
+    return known[key]
+
+
+class Compiled:
+    """`begin` and `advance` of one law on one grid, compiled when first called."""
+
+    def __init__(self, problem: Banded, solver: Globalised) -> None:
+        self.eager = Eager(problem, solver)
+        # Not the problem itself: that one writes gradients in place.
+        self.pure = Eager(replace(problem, traced=True), solver)
+        self.programs: dict[str, Program] = {}
+        self.failed = False
+
+    def begin(self, u: Tensor) -> tuple[State, Tensor]:
+        """See `Eager.begin`."""
+
+        def pure(u: Tensor) -> tuple[Tensor, ...]:
+            state, counts = self.pure.begin(u)
+            return (*state, counts)
+
+        out = self._call("begin", pure, (u,))
+        return self.eager.begin(u) if out is None else (State(*out[:-1]), out[-1])
+
+    def advance(self, state: State, strict: Tensor) -> tuple[State, Tensor]:
+        """See `Eager.advance`."""
+
+        def pure(strict: Tensor, *state: Tensor) -> tuple[Tensor, ...]:
+            after, counts = self.pure.advance(State(*state), strict)
+            return (*after, counts)
+
+        out = self._call("advance", pure, (strict, *state))
+        return self.eager.advance(state, strict) if out is None else (State(*out[:-1]), out[-1])
+
+    def select(self, index: Tensor) -> Compiled:
+        """A balance law is the same for every sample."""
+        return self
+
+    def _call(self, name: str, function: Program, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...] | None:
+        """The program's outputs, or None where there is no program."""
+        if self.failed or (name not in self.programs and _capturing(inputs[-1])):
+            return None
+        if inputs[-1].shape[0] == 1:  # a size of one would be compiled apart; two share the program of many
+            out = self._call(name, function, tuple(x if x.ndim == 0 else torch.cat((x, x)) for x in inputs))
+            return None if out is None else (*(x[:1] for x in out[:-1]), out[-1] // 2)
+        try:
+            if name not in self.programs:
+                self.programs[name] = _compile(function, inputs)
+            return self.programs[name](*inputs)
+        except Exception as error:
+            self.failed = True
+            warnings.warn(
+                f"the projection could not be compiled and runs step by step, more slowly ({type(error).__name__}: "
+                f"{str(error).strip().splitlines()[0] if str(error).strip() else 'no message'}); "
+                "Globalised(compiled=False) avoids the attempt",
+                SapcWarning,
+                stacklevel=2,
+            )
+            return None
+
+
+def _capturing(u: Tensor) -> bool:
+    return u.is_cuda and torch.cuda.is_current_stream_capturing()
+
+
+def _compile(function: Program, inputs: tuple[Tensor, ...]) -> Program:
+    """Trace, check that the trace holds for another batch size, and compile with the first dimension left open."""
+    with warnings.catch_warnings(), compilable():
+        warnings.simplefilter("ignore")  # of the compiler about itself
+        graph = _trace(function, inputs)
+        program: Program = torch.compile(graph, fullgraph=True)
+        for x in inputs:
+            if x.ndim > 0:
+                torch._dynamo.mark_dynamic(x, 0)
+        program(*inputs)
+    return program
+
+
+def _trace(function: Program, inputs: tuple[Tensor, ...]) -> Program:
+    """The operations of `function`, with the batch size as an unknown."""
+    from torch.fx.experimental.proxy_tensor import make_fx  # slow to import, and few need it
+
+    sizes = {n for x in inputs for n in x.shape[1:]}
+    # Sizes that no other dimension has, so that only what depends on the batch size has it.
+    few, more = [n for n in range(3, 99) if n not in sizes][:2]
+    example, other = (tuple(x if x.ndim == 0 else _resized(x, n) for x in inputs) for n in (few, more))
+    want = function(*other)  # first: it also fills caches of weights, which a trace must not
+    mode, symbolic = _symbolic(example)
+    with mode:
+        graph: Any = make_fx(function)(*symbolic)
+    for a, b in zip(want, graph(*other), strict=True):
+        if a.shape != b.shape or not torch.allclose(a, b, rtol=1e-6, atol=1e-9, equal_nan=True):
+            raise RuntimeError("its trace depends on the batch size")
+    return graph  # type: ignore[no-any-return]
+
+
+def _symbolic(inputs: tuple[Tensor, ...]) -> tuple[Any, list[Tensor]]:
+    """Stand-ins for the inputs whose first dimension is one common symbol."""
+    from torch._dynamo.source import ConstantSource
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
+
+    mode = FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True)
+    out = []
+    for i, x in enumerate(inputs):
+        sizes = [DimDynamic.DUCK if k == 0 else DimDynamic.STATIC for k in range(x.ndim)]
+        context: Any = StatelessSymbolicContext(dynamic_sizes=sizes)  # type: ignore[arg-type]
+        out.append(mode.from_tensor(x, symbolic_context=context, source=ConstantSource(f"input_{i}")))
+    return mode, out
+
+
+def _resized(x: Tensor, n: int) -> Tensor:
+    """`n` samples, the given ones over and over."""
+    return x[torch.arange(n, device=x.device) % x.shape[0]]

@@ -1,0 +1,209 @@
+"""Restoration: `u <- u - alpha J^+ r(u)`, feasible first; the loop that samples run between two network passes, so it counts in kernels.
+
+A pass takes a state to the next one and is a pure function of tensors: `begin` linearises at the start, `advance` tries the point
+`u - alpha d`, accepts it or shortens alpha, and has the next step ready. The same two functions run step by step, or as one compiled
+program each (see `compiled`). The length of a step needs no pass over the field: `d = J^T l` with `J J^T l = r`, so `|d|^2 = l . r`.
+
+The counts at the end of a pass (samples active, samples off the manifold) tell the host when to stop, whether anybody missed, and when
+so few samples are left that going on with those alone is cheaper. Samples only ever become inactive, so counts that are one pass old
+are still enough room, and nothing has to wait for newer ones.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
+
+import torch
+from torch import Tensor
+
+from .problem import Linearisation, Problem, dot, norm, spread
+from .stop import Stop
+
+if TYPE_CHECKING:
+    from .gauss_newton import Globalised
+
+SHORTEST = 2.0**-12  # a shorter step than this share of Newton's is no progress
+FEWEST = 64  # on a device, fewer samples than this are not worth sorting out
+
+
+class State(NamedTuple):
+    """Where every sample stands."""
+
+    u: Tensor
+    r: Tensor  # residual there
+    d: Tensor  # Newton step of smallest norm from there
+    alpha: Tensor  # share of it to try next
+    length: Tensor  # |d|
+    tol: Tensor
+    passes: Tensor
+    active: Tensor
+
+
+@runtime_checkable
+class Passes(Protocol):
+    """The two functions of the loop for one problem: step by step, or compiled."""
+
+    def begin(self, u: Tensor) -> tuple[State, Tensor]:
+        """The state at the start, and counts."""
+
+    def advance(self, state: State, strict: Tensor) -> tuple[State, Tensor]:
+        """The state after one trial, and counts."""
+
+    def select(self, index: Tensor) -> Passes:
+        """The same for some of the samples."""
+
+
+class Eager:
+    """The passes, operation by operation."""
+
+    def __init__(self, problem: Problem, solver: Globalised) -> None:
+        self.problem, self.solver = problem, solver
+
+    def begin(self, u: Tensor) -> tuple[State, Tensor]:
+        """Linearise at `u`; the tolerance is the solver's, or what rounding allows at `u`."""
+        lin = self.problem.linearise(u)
+        r = self.problem.residual(lin.rows)
+        d, length = newton_step(lin)
+        tol = (16 * lin.rounding(u)).clamp(min=self.solver.tol)
+        alpha, passes = torch.ones_like(length), torch.zeros_like(length, dtype=torch.long)
+        return _ended(State(u, r, d, alpha, length, tol, passes, length.isfinite()))
+
+    def advance(self, state: State, strict: Tensor) -> tuple[State, Tensor]:
+        """Try `u - alpha d`; see the module docstring of `gauss_newton` for the test."""
+        u, r, d, alpha, length, tol, passes, active = state
+        tiny = torch.finfo(u.dtype).tiny
+        trial = u - spread(alpha, u) * d
+        lin = self.problem.linearise(trial)
+        rt = self.problem.residual(lin.rows)
+        step, new_length = newton_step(lin)
+        size = norm(r)
+        # grows in proportion to alpha
+        bend = norm(rt - (1 - alpha)[:, None] * r) / (alpha * size).clamp(min=tiny)
+        shrinks = norm(rt) <= (1 - 1e-4 * alpha) * size
+        good = torch.where(strict, bend <= self.solver.kappa, shrinks)
+        accept = active & good & rt.isfinite().all(1)
+        new_length = torch.where(accept, new_length, length)
+        next_alpha = _next_alpha(alpha, accept, bend / self.solver.kappa, new_length / length)
+        return _ended(
+            State(
+                choose(accept, trial, u),
+                choose(accept, rt, r),
+                choose(accept, step, d),
+                torch.where(active, next_alpha, alpha),
+                new_length,
+                tol,
+                passes + active,
+                active,
+            )
+        )
+
+    def select(self, index: Tensor) -> Eager:
+        """The same for some of the samples."""
+        return Eager(self.problem.select(index), self.solver)
+
+
+def newton_step(lin: Linearisation) -> tuple[Tensor, Tensor]:
+    """`J^+ r` and its length."""
+    l = lin.solve(lin.rows)
+    return lin.transpose(l), dot(l, lin.rows).clamp(min=0).sqrt()
+
+
+def _ended(state: State) -> tuple[State, Tensor]:
+    """The state with its active samples, and how many are active and how many off the manifold."""
+    off = sup(state.r) > state.tol
+    active = state.active & off & (state.alpha > SHORTEST) & state.length.isfinite()
+    return state._replace(active=active), torch.stack((active.sum(), off.sum()))
+
+
+def _next_alpha(alpha: Tensor, accept: Tensor, bend: Tensor, growth: Tensor) -> Tensor:
+    """The step length that the measured bend (one: as much as is allowed) suggests; bend grows with alpha and with the step's norm."""
+    suggested = alpha / bend.nan_to_num(torch.inf).clamp(min=1e-3)
+    longer = torch.maximum(suggested / growth.nan_to_num(1.0).clamp(min=1e-3), alpha)
+    shorter = torch.minimum(torch.maximum(suggested, alpha / 8), alpha / 2)
+    return torch.where(accept, longer.clamp(max=1.0), shorter)
+
+
+def sup(residual: Tensor) -> Tensor:
+    """|R|_inf per sample; infinite where anything is not finite, so that a comparison always decides."""
+    size = residual.abs().amax(1)
+    return torch.where(size.isfinite(), size, torch.inf)
+
+
+def choose(mask: Tensor, yes: Tensor, no: Tensor) -> Tensor:
+    """Per sample, one or the other."""
+    return torch.where(spread(mask, yes), yes, no)
+
+
+class _Loop:
+    """A state that shrinks to the samples still active while the rest waits, frozen, in `whole`."""
+
+    def __init__(self, passes: Passes, state: State) -> None:
+        self.passes, self.state, self.whole = passes, state, state
+        self.index: Tensor | None = None  # rows of `whole` that `state` holds
+        self.lost = torch.zeros(
+            2, dtype=torch.long, device=state.u.device
+        )  # counts of those that were left out
+
+    def advance(self, strict: Tensor) -> Tensor:
+        """One pass; the counts of all samples."""
+        self.state, counts = self.passes.advance(self.state, strict)
+        return counts if self.index is None else counts + self.lost
+
+    def shrink(self, count: int) -> None:
+        """Go on with `count` samples, all active ones among them, if that is worth it."""
+        n = self.state.u.shape[0]
+        if not 0 < count < n or (self.state.u.is_cuda and (n <= FEWEST or count > n // 2)):
+            return
+        self.whole, before = self.merged(), _ended(self.state)[1]
+        chosen = self.state.active.to(torch.int8).argsort(descending=True, stable=True)[:count]
+        self.index = chosen if self.index is None else self.index[chosen]
+        self.state = State(*(x[chosen] for x in self.state))
+        self.lost = self.lost + before - _ended(self.state)[1]
+        self.passes = self.passes.select(chosen)
+
+    def merged(self) -> State:
+        """The state of all samples, as far as it is a result."""
+        if self.index is None:
+            return self.state
+        rows = {
+            name: getattr(self.whole, name).index_copy(0, self.index, getattr(self.state, name))
+            for name in ("u", "r", "passes", "active")
+        }
+        return self.whole._replace(**rows)
+
+
+def run(
+    passes: Passes, state: State, counts: Tensor, limit: int, strict: bool, most: int
+) -> tuple[State, int]:
+    """At most `limit` passes with at most `most` active samples; the state reached, and how many samples are off the manifold."""
+    loop, stop = _Loop(passes, state), Stop()
+    loop.shrink(most)
+    how = torch.full((), strict, dtype=torch.bool, device=state.u.device)
+    for _ in range(limit):
+        if stop(counts):
+            break
+        if stop.known is not None:
+            loop.shrink(stop.known[0])
+        counts = loop.advance(how)
+    else:
+        stop(counts)
+    final = stop.final()
+    return loop.merged(), state.u.shape[0] if final is None else final[1]
+
+
+def restore(passes: Passes, u: Tensor, limit: int) -> State:
+    """Newton steps of smallest norm onto the manifold; who misses it tries again from `u`, then accepting any decrease."""
+    start, counts = passes.begin(u)
+    first, missed = run(passes, start, counts, limit, strict=True, most=u.shape[0])
+    if missed == 0:
+        return first
+    off = sup(first.r) > first.tol
+    start = start._replace(active=start.active & off)
+    counts = torch.stack((start.active.sum(), off.sum()))
+    second, _ = run(passes, start, counts, limit, strict=False, most=missed)
+    better = off & (sup(second.r) < sup(first.r))
+    return first._replace(
+        u=choose(better, second.u, first.u),
+        r=choose(better, second.r, first.r),
+        passes=first.passes + torch.where(off, second.passes, 0),
+    )
