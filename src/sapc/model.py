@@ -153,7 +153,7 @@ class Model:
                 out[first:last] = fields[: last - first].cpu()
         if progress is not None:
             progress(n, n)
-        _warn_if_broken(out)
+        _check_finite(out)
         return out
 
     def manifold(self, condition: Tensor | Dataset, grid: Sequence[int] | None = None) -> Manifold:
@@ -283,15 +283,12 @@ def whole(value: SupportsIndex, what: str, least: int) -> int:
     return number
 
 
-def count_broken(fields: Tensor) -> int:
-    """How many fields contain NaN or infinity."""
-    return int((~fields.flatten(1).isfinite().all(1)).sum())
-
-
-def _warn_if_broken(fields: Tensor) -> None:
-    if bad := count_broken(fields):
-        message = f"{bad} of {len(fields)} samples contain NaN or infinity; train longer, or with a smaller lr or in float32"
-        warnings.warn(message, SapcWarning, stacklevel=3)
+def _check_finite(fields: Tensor) -> None:
+    if bad := int((~fields.flatten(1).isfinite().all(1)).sum()):
+        raise SapcError(
+            f"{bad} of {len(fields)} samples contain NaN or infinity: the network is not usable; "
+            "train longer, or with a smaller lr or in float32"
+        )
 
 
 def _times(shape: Sequence[Any]) -> str:

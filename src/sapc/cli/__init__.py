@@ -3,9 +3,8 @@
 One file per command; the help lists them in the order of the imports here.
 """
 
-from . import lists  # isort: skip
-from . import data  # isort: skip
-from . import demo  # isort: skip
+# ruff: isort: off
+from . import lists, data, train, sample, evaluate, demo
 from .app import main
 
-__all__ = ["data", "demo", "lists", "main"]
+__all__ = ["data", "demo", "evaluate", "lists", "main", "sample", "train"]

@@ -12,7 +12,7 @@ from ..errors import SapcError
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for a machine to read.")]
 GridText = Annotated[
-    str | None, typer.Option("--grid", help="Points per axis, as 64x50; the published grid unless given.")
+    str | None, typer.Option("--grid", help="Points per axis, as 64x50, if not the standard ones.")
 ]
 OptionTexts = Annotated[
     list[str] | None, typer.Option("--option", help="A task option, as initial_range=0,1. May be repeated.")

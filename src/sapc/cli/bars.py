@@ -56,10 +56,10 @@ def stages_bar(label: str) -> Iterator[Callable[[str, int, int], None]]:
 
 
 class TrainingBar:
-    """Step, losses, steps per second and time left; called with (step, steps, losses)."""
+    """Step, losses, steps per second and time left; called with (step, steps, losses). The first step is announced."""
 
-    def __init__(self, label: str, quiet: bool = False) -> None:
-        self.label, self.quiet, self.began = label, quiet, False
+    def __init__(self, label: str, announcement: str = "", quiet: bool = False) -> None:
+        self.label, self.announcement, self.quiet, self.began = label, announcement, quiet, False
         self.first, self.start, self.said = 0, 0.0, time.monotonic()
         columns = (
             SpinnerColumn(),
@@ -86,6 +86,8 @@ class TrainingBar:
         now = time.monotonic()
         if not self.began:
             self.began, self.first, self.start = True, step, now
+            if self.announcement:
+                print(self.announcement, flush=True)
             self.bar.reset(self.row, description=self.label, total=steps, completed=step)
         rate = (step - self.first) / (now - self.start) if now > self.start else 0.0
         parts = [f"{name} {losses[name]:.4g}" for name in ("loss", "validation") if name in losses]

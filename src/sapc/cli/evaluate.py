@@ -1,0 +1,89 @@
+"""`sapc evaluate`: a trained model on the test sets."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Annotated, Any
+
+import typer
+from rich import box
+from rich.table import Table
+
+from .. import evaluate as evaluation
+from ..model import load
+from .app import app, out
+from .arguments import AsJson, Device, RunFolder, SamplerName
+from .bars import stages_bar
+
+
+@app.command()
+def evaluate(
+    folder: RunFolder,
+    sets: Annotated[
+        list[str] | None, typer.Option("--set", help="A test set; may be repeated. \\[test0 to test3]")
+    ] = None,
+    samples: Annotated[
+        int | None, typer.Option(help="Fields to generate per set. \\[1225, navier_stokes 100]")
+    ] = None,
+    reference: Annotated[int, typer.Option(help="Solutions to compare with.")] = 1225,
+    steps: Annotated[int, typer.Option(help="Sampling steps.")] = 100,
+    seed: Annotated[int, typer.Option(help="Seed of the source draws.")] = 0,
+    repeats: Annotated[
+        int, typer.Option("--floor-repeats", help="Pairs of draws for the sampling floor.")
+    ] = 3,
+    method: SamplerName = None,
+    device: Device = "auto",
+    batch: Annotated[int | None, typer.Option(help="Fields at a time, at most.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Generate the test sets, compare them with solutions, and write scores.json into the run folder.
+
+    Example: [bold]sapc evaluate runs/heat-sapc --set test0 --samples 100[/bold]
+    """
+    model = load(folder, device)
+    with stages_bar("starting") as bar:
+        result = evaluation.evaluate(
+            model, sets or evaluation.TEST_SETS, samples, reference, steps, seed, repeats,
+            method=method, batch=batch, progress=bar,
+        )  # fmt: skip
+    finished = model.step == model.run.steps
+    path = evaluation.write_scores(folder, result) if finished else None
+    if as_json:
+        print(json.dumps(result))
+        return
+    out.print(score_table(result))
+    _print_rest(result)
+    print(f"wrote {path}" if path else f"not written: training is at step {model.step} of {model.run.steps}")
+
+
+def score_table(result: dict[str, Any]) -> Table:
+    """Metrics by set, with the sampling floor below those that have one."""
+    sets, mean = result["sets"], result["mean"]
+    columns = [*sets.values(), *([mean] if len(sets) > 1 else [])]
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table.add_column("metric", no_wrap=True)
+    for name in (*sets, *(("mean",) if len(sets) > 1 else ())):
+        table.add_column(name, justify="right", no_wrap=True)
+    for name in mean["metrics"]:
+        table.add_row(name, *(f"{c['metrics'][name]:.2e}" for c in columns))
+        if name in mean["floor"]:
+            floors = (c["floor"].get(name) for c in columns)
+            table.add_row("  floor", *("" if f is None else f"{_mean(f):.2e}" for f in floors), style="dim")
+    for name, label in (("local", "worst pin"), ("balance", "worst balance")):
+        table.add_row(label, *(f"{c['worst_residual'][name]:.2e}" for c in columns))
+    return table
+
+
+def _mean(value: float | list[float]) -> float:
+    return math.fsum(value) / len(value) if isinstance(value, list) else value
+
+
+def _print_rest(result: dict[str, Any]) -> None:
+    mean, settings = result["mean"], result["settings"]
+    print(
+        f"{settings['samples']} samples per set with {settings['method']}, {mean['evaluations']} evaluations and "
+        f"{mean['seconds_per_sample']:.3g} s each on {settings['device']}, peak memory {mean['peak_memory'] / 2**30:.2f} GiB"
+    )
+    for why in {s["floor_left_out"] for s in result["sets"].values() if "floor_left_out" in s}:
+        print(f"no sampling floor: {why}")

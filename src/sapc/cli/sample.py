@@ -1,0 +1,122 @@
+"""`sapc sample`: fields from a trained model."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import torch
+import typer
+from torch import Tensor
+
+from ..checkpoint import environment
+from ..errors import SapcError
+from ..evaluate import worst_residuals
+from ..model import Model, load, pinned_mask, whole
+from ..tasks import SPLITS, Task
+from .app import app
+from .arguments import AsJson, Device, GridText, RunFolder, SamplerName, check_target, parse_grid
+from .arrays import check_suffix, read_condition, write_samples
+from .bars import bar_for
+
+
+@app.command()
+def sample(
+    folder: RunFolder,
+    n: Annotated[
+        int | None, typer.Option("--n", help="Fields to draw. \\[64, or one per condition of the file]")
+    ] = None,
+    split: Annotated[
+        str | None,
+        typer.Option(
+            "--set", help="Take the condition from a test set, or one per field from train. \\[test0]"
+        ),
+    ] = None,
+    condition: Annotated[
+        Path | None,
+        typer.Option(
+            help="Take it from a dataset, or an npz or HDF5 file with an array `condition`, (*grid) or (m, *grid). "
+            "Only pinned values count, the others may be NaN."
+        ),
+    ] = None,
+    path: Annotated[Path, typer.Option("--out", help="The file to write, .h5 or .npz.")] = Path("samples.h5"),
+    steps: Annotated[int, typer.Option(help="Sampling steps.")] = 100,
+    seed: Annotated[int, typer.Option(help="Seed of the source draws.")] = 0,
+    grid: GridText = None,
+    method: SamplerName = None,
+    device: Device = "auto",
+    batch: Annotated[int | None, typer.Option(help="Fields at a time, at most.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace the file if it exists.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Draw fields from a trained model that satisfy a condition, and write them with where they came from.
+
+    Example: [bold]sapc sample runs/heat-sapc --n 64 --set test1 --out heat.npz[/bold]
+    """
+    check_suffix(path)
+    check_target(path, force)
+    if split is not None and condition is not None:
+        raise SapcError("--set and --condition both name a condition; give one of them")
+    model = load(folder, device)
+    points = parse_grid(grid)
+    task, sampler = model.on(points), model.sampler(method)
+    values = read_condition(condition, task) if condition else _of_set(task, split or "test0", n or 64)
+    count = n if n is not None else 64 if len(values) == 1 else len(values)
+    with bar_for(f"{task.name} {sampler.name}") as bar:
+        fields = model.sample(
+            count, values, steps, seed, method=method, grid=points, batch=batch, progress=bar
+        )
+    worst = worst_residuals(model.manifold(values, points), fields)
+    origin = {"set": split or "test0"} if condition is None else {"file": str(condition)}
+    about = _about(model, folder, sampler.name, steps, seed, task, origin, worst)
+    kept = torch.where(pinned_mask(task), values.double(), torch.nan)
+    write_samples(path, {"fields": fields, "condition": kept}, about)
+    _print(path, fields, about, as_json)
+
+
+def _of_set(task: Task, split: str, n: int) -> Tensor:
+    """The condition of a test set; of another split one per field."""
+    if split not in SPLITS:
+        raise SapcError(f"unknown set {split!r}; choose one of {', '.join(SPLITS)}")
+    size = 1 if split.startswith("test") else whole(n, "number of samples", 1)
+    with bar_for(f"{task.name} {split}") as bar:
+        return task.dataset(split, size=size, progress=bar).fields
+
+
+def _about(
+    model: Model,
+    folder: Path,
+    method: str,
+    steps: int,
+    seed: int,
+    task: Task,
+    origin: dict[str, str],
+    worst: dict[str, float],
+) -> dict[str, Any]:
+    return {
+        "run": model.run.to_dict(),
+        "folder": str(folder),
+        "trained": model.step,
+        "method": method,
+        "steps": steps,
+        "seed": seed,
+        "grid": task.grid.to_dict(),
+        "condition": origin,
+        "worst_residual": worst,
+        "environment": environment(),
+    }
+
+
+def _print(path: Path, fields: Tensor, about: dict[str, Any], as_json: bool) -> None:
+    worst, run = about["worst_residual"], about["run"]
+    if as_json:
+        print(json.dumps({"path": str(path), "shape": list(fields.shape), **about}))
+        return
+    shape = " x ".join(map(str, fields.shape[1:]))
+    origin = ", ".join(about["condition"].values())
+    print(
+        f"wrote {path}: {len(fields)} fields of {run['task']} ({about['method']}, {origin}, {about['steps']} steps, "
+        f"seed {about['seed']}) on {shape} points"
+    )
+    print(f"largest residual: pinned values {worst['local']:.1e}, balance law {worst['balance']:.1e}")

@@ -1,0 +1,180 @@
+"""`sapc train`: a run, from the start or from where it was left."""
+
+from __future__ import annotations
+
+import json
+import os
+import warnings
+from pathlib import Path
+from typing import Annotated, Any
+
+import torch
+import typer
+
+from .. import config, distributed
+from .. import train as training
+from ..checkpoint import Folder
+from ..config import Run
+from ..errors import SapcError
+from .app import Stopped, app, warn
+from .arguments import AsJson, Device, GridText, OptionTexts, parse_grid, parse_options
+from .bars import TrainingBar
+
+Whole = int | None
+
+
+@app.command()
+def train(
+    task: Annotated[str | None, typer.Argument(help="A task name; `sapc tasks` lists them.")] = None,
+    method: Annotated[str | None, typer.Option(help="A method; `sapc methods` lists them. \\[sapc]")] = None,
+    preset: Annotated[
+        str | None, typer.Option(help="paper, small or tiny. \\[paper on a GPU, small without]")
+    ] = None,
+    path: Annotated[
+        Path | None,
+        typer.Option("--out", help="The run folder. \\[runs/TASK-METHOD and what is not standard]"),
+    ] = None,
+    resume: Annotated[
+        Path | None, typer.Option(help="Continue the run in this folder; its settings are read from there.")
+    ] = None,
+    seed: Annotated[Whole, typer.Option(help="Seed of data, weights and batches. \\[0]")] = None,
+    steps: Annotated[Whole, typer.Option(help="Optimiser steps.")] = None,
+    batch: Annotated[Whole, typer.Option(help="Samples per step, over all devices together.")] = None,
+    lr: Annotated[float | None, typer.Option(help="First learning rate.")] = None,
+    precision: Annotated[str | None, typer.Option(help="float32, tf32 or bf16.")] = None,
+    projector: Annotated[
+        str | None, typer.Option(help="On curved manifolds: feasible, nearest or paper.")
+    ] = None,
+    train_size: Annotated[Whole, typer.Option("--train", help="Solutions to train on.")] = None,
+    validation: Annotated[Whole, typer.Option(help="Solutions to validate on.")] = None,
+    modes: Annotated[Whole, typer.Option(help="Fourier modes per axis.")] = None,
+    hidden: Annotated[Whole, typer.Option(help="Channels of the blocks.")] = None,
+    projection: Annotated[Whole, typer.Option(help="Channels of lifting and projection.")] = None,
+    time_channels: Annotated[Whole, typer.Option(help="Channels of the time embedding.")] = None,
+    blocks: Annotated[Whole, typer.Option(help="Fourier blocks.")] = None,
+    grid: GridText = None,
+    option: OptionTexts = None,
+    device: Device = "auto",
+    devices: Annotated[int, typer.Option(help="Processes on this machine, one per GPU.")] = 1,
+    compiled: Annotated[
+        bool | None, typer.Option("--compile/--no-compile", help="Compile the network. \\[on a GPU]")
+    ] = None,
+    tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Write TensorBoard files too.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Train a model in a run folder. The same command, or --resume, continues a run that was interrupted.
+
+    Example: [bold]sapc train heat --method sapc --preset small[/bold], or on four GPUs [bold]sapc train heat --devices 4[/bold]
+    """
+    settings = {
+        "seed": seed, "steps": steps, "batch": batch, "lr": lr, "precision": precision, "projector": projector,
+        "train": train_size, "validation": validation, "modes": modes, "hidden": hidden, "projection": projection,
+        "time_channels": time_channels, "blocks": blocks, "grid": parse_grid(grid), "options": parse_options(option) or None,
+    }  # fmt: skip
+    changes = {name: value for name, value in settings.items() if value is not None}
+    where = distributed.find_device(device)
+    if resume is not None:
+        given: dict[str, Any] = {"TASK": task, "--method": method, "--preset": preset, "--out": path}
+        given |= {f"--{name.replace('_', '-')}": value for name, value in changes.items()}
+        path, run = resume, _resumed(resume, [name for name, value in given.items() if value is not None])
+    else:
+        run = _new(task, method or "sapc", preset or ("paper" if where.type == "cuda" else "small"), changes)
+        path = path or default_folder(run)
+    _check(run, devices)
+    folder = Folder(path)
+    before = folder.trained
+    _train(
+        run,
+        path,
+        devices,
+        "" if as_json else _announcement(run, folder),
+        {"device": device, "compiled": compiled, "tensorboard": tensorboard},
+    )
+    if _speaks():
+        _report(run, folder, before, as_json)
+
+
+def _resumed(path: Path, given: list[str]) -> Run:
+    if given:
+        raise SapcError(
+            f"--resume reads the settings from {path}, so {given[0]} cannot be given as well; leave one of them out"
+        )
+    return Folder(path).run()
+
+
+def _new(task: str | None, method: str, preset: str, changes: dict[str, Any]) -> Run:
+    if task is None:
+        raise SapcError(
+            "sapc train needs a task, as in `sapc train heat`, or --resume FOLDER; see sapc tasks"
+        )
+    return config.preset(preset, task, method, **changes)
+
+
+def default_folder(run: Run) -> Path:
+    """Where a run goes unless told: named after what is not standard about it."""
+    parts = [run.task, run.method]
+    parts += [run.preset] if run.preset != "paper" else []
+    parts += [f"seed{run.seed}"] if run.seed else []
+    return Path("runs") / "-".join(parts)
+
+
+def _check(run: Run, devices: int) -> None:
+    """Refuse before the work what would fail after a folder was made for it."""
+    with torch.device("meta"):
+        run.make_network()
+    task = run.make_task()
+    task.check("train", run.train, run.seed)
+    task.check("validation", run.validation, run.seed)
+    if devices > 1 and run.batch % devices:
+        raise SapcError(
+            f"a batch of {run.batch} cannot be shared evenly by {devices} devices; choose a multiple"
+        )
+
+
+def _announcement(run: Run, folder: Folder) -> str:
+    """What runs and where."""
+    grid = " x ".join(map(str, run.grid))
+    verb = "continuing" if folder.checkpoint.is_file() else "training"
+    return f"{verb} {run.method} on {run.task}, {grid} points, {run.steps} steps (preset {run.preset}) in {folder.path}"
+
+
+def _train(run: Run, path: Path, devices: int, announcement: str, options: dict[str, Any]) -> None:
+    try:
+        if devices == 1:
+            _work(run, path, announcement, options)
+        else:
+            distributed.spawn(devices, _work, run, path, announcement, options)
+    except KeyboardInterrupt as interrupt:
+        if not str(interrupt):
+            raise
+        raise Stopped(str(interrupt)) from interrupt
+
+
+def _work(run: Run, path: Path, announcement: str, options: dict[str, Any]) -> None:
+    """What every process does."""
+    bar = TrainingBar(f"{run.task} {run.method}", announcement, quiet=not _speaks())
+    with warnings.catch_warnings(), bar:
+        warnings.showwarning = warn
+        training.train(run, path, progress=bar, **options)
+
+
+def _speaks() -> bool:
+    """Whether this process is alone or the first of those that torchrun or srun started."""
+    return os.environ.get("RANK", os.environ.get("SLURM_PROCID", "0")) == "0"
+
+
+def _report(run: Run, folder: Folder, before: bool, as_json: bool) -> None:
+    entries = folder.entries()
+    last = {
+        name: entry[name] for entry in entries for name in ("loss", "validation", "seconds") if name in entry
+    }
+    if as_json:
+        print(
+            json.dumps(
+                {"folder": str(folder.path), "weights": str(folder.weights), "step": run.steps, **last}
+            )
+        )
+        return
+    losses = ", ".join(f"{name} {last[name]:.4g}" for name in ("loss", "validation") if name in last)
+    print(f"{'already trained' if before else 'trained'}: {folder.weights} ({losses})")
+    print(f"next: sapc evaluate {folder.path}")
