@@ -53,12 +53,12 @@ def train(
             return folder
         with matmul_precision(run.precision), Interrupts() as interrupts:
             training = Training(run, team, compiled=compiled)
-            _Loop(training, folder, interrupts, progress, save_seconds, tensorboard).run()
+            Loop(training, folder, interrupts, progress, save_seconds, tensorboard).run()
         team.wait()
     return folder
 
 
-class _Loop:
+class Loop:
     """Steps, log lines, validations and checkpoints, until the end or until asked to stop."""
 
     def __init__(
@@ -79,6 +79,7 @@ class _Loop:
         self.write: Callable[[dict[str, float], int], None] = lambda values, step: None
 
     def run(self) -> None:
+        """From the checkpoint, or from the start, to the trained weights."""
         training, steps = self.training, self.run_.steps
         if self.folder.checkpoint.exists():
             self.before = training.restore(self.folder.checkpoint)

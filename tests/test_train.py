@@ -1,0 +1,357 @@
+"""Training: the same bits after any interruption, the same result from several processes, nothing lost, clear errors."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+import torch
+
+from sapc.checkpoint import Folder, load_tensors
+from sapc.config import Run, preset
+from sapc.distributed import Team, spawn
+from sapc.errors import SapcError
+from sapc.train import Interrupts, Loop, train
+from sapc.training import Training
+
+
+def tiny(task="heat", method="sapc", **changes):
+    return preset("tiny", task, method, **changes)
+
+
+def weights(folder):
+    return load_tensors(Folder(folder).weights)[0]
+
+
+def same_bits(a, b):
+    a, b = weights(a), weights(b)
+    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
+
+
+def lines(folder):
+    """The log without its clock."""
+    return [{k: v for k, v in entry.items() if k != "seconds"} for entry in Folder(folder).entries()]
+
+
+# A training in a process of its own, so that it can be killed: steps are slowed down, checkpoints written at every chance.
+SCRIPT = """
+import sys, time
+import sapc.train as t
+from sapc.config import preset
+t.LOG_EVERY = 5
+def slow(step, steps, shown):
+    print(step, flush=True)
+    time.sleep(0.02)
+run = preset("tiny", "heat", "sapc", steps=60, validate=20)
+try:
+    t.train(run, sys.argv[1], save_seconds=0, progress=slow)
+except KeyboardInterrupt as stop:
+    print(stop, file=sys.stderr)
+    sys.exit(130)
+"""
+
+
+def start(folder):
+    env = {**os.environ, "OMP_NUM_THREADS": "1"}
+    return subprocess.Popen(
+        [sys.executable, "-c", SCRIPT, str(folder)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=env,
+    )
+
+
+def until(process, step):
+    for line in process.stdout:
+        if int(line) >= step:
+            return
+
+
+def test_killed_twice_and_continued_gives_the_same_bits(tmp_path):
+    whole = start(tmp_path / "whole")
+    whole.communicate()
+    assert whole.returncode == 0
+    for step in (23, 41):
+        process = start(tmp_path / "killed")
+        until(process, step)
+        process.kill()
+        process.communicate()
+        assert not (tmp_path / "killed" / "weights.safetensors").exists()
+    last = start(tmp_path / "killed")
+    out, errors = last.communicate()
+    assert last.returncode == 0, errors
+    assert int(out.split()[0]) > 20  # it did not begin again
+    assert same_bits(tmp_path / "whole", tmp_path / "killed")
+    assert lines(tmp_path / "whole") == lines(tmp_path / "killed")
+    starts = json.loads((tmp_path / "killed" / "environment.json").read_text())["starts"]
+    assert [s["step"] > 0 for s in starts] == [False, True, True]
+    assert not (tmp_path / "killed" / "checkpoint.safetensors").exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_asked_to_stop_it_saves_the_very_step(tmp_path, number):
+    process = start(tmp_path / "run")
+    until(process, 13)
+    process.send_signal(number)
+    out, errors = process.communicate()
+    assert process.returncode == 130
+    last = int(out.split()[-1]) if out.split() else 13
+    assert f"stopped at step {last} of 60" in errors
+    assert load_tensors(Folder(tmp_path / "run").checkpoint)[1]["step"] == last
+    assert start(tmp_path / "run").communicate()[1] == ""
+    assert start(tmp_path / "whole").communicate()[1] == ""
+    assert same_bits(tmp_path / "whole", tmp_path / "run")
+
+
+def test_a_lost_checkpoint_only_costs_time(tmp_path):
+    for folder in ("a", "b"):
+        process = start(tmp_path / folder)
+        until(process, 20)
+        process.kill()
+        process.communicate()
+    (tmp_path / "b" / "checkpoint.safetensors").unlink()
+    for folder in ("a", "b"):
+        assert start(tmp_path / folder).communicate()[1] == ""
+    assert same_bits(tmp_path / "a", tmp_path / "b")
+    assert lines(tmp_path / "a") == lines(tmp_path / "b")
+
+
+def test_same_seed_same_bits_other_seed_other_bits(tmp_path):
+    for folder, seed in (("a", 0), ("b", 0), ("c", 1)):
+        train(tiny(seed=seed), tmp_path / folder)
+    assert same_bits(tmp_path / "a", tmp_path / "b")
+    assert not same_bits(tmp_path / "a", tmp_path / "c")
+
+
+GOLDEN = {
+    ("heat", "ffm"): [1.112903, 1.071416],
+    ("heat", "sapc"): [0.952801, 0.914161],
+    ("stokes_ic", "sapc"): [0.788952, 0.747473],
+}
+
+
+@pytest.mark.parametrize(("task", "method"), list(GOLDEN))
+def test_golden_losses(tmp_path, task, method):
+    """A change of code that is not meant to change numbers keeps these."""
+    folder = train(tiny(task, method), tmp_path / "run")
+    found = [entry["validation"] for entry in folder.entries() if "validation" in entry]
+    assert found == pytest.approx(GOLDEN[task, method], rel=2e-4)
+
+
+def test_training_learns(tmp_path):
+    """Heat on a coarse grid: the validation loss falls well below that of a network that says nothing."""
+    run = tiny(steps=150, batch=16, train=64, hidden=8, modes=(6, 6), lr=5e-3, validate=50)
+    found = [e["validation"] for e in train(run, tmp_path / "run").entries() if "validation" in e]
+    assert found[-1] < 0.75 * found[0]
+
+
+def test_the_rate_falls_on_a_plateau(tmp_path):
+    run = tiny(steps=60, lr=1e-6, lr_floor=2e-7, validate=5, patience=1)
+    rates = {e["lr"] for e in train(run, tmp_path / "run").entries() if "lr" in e}
+    assert min(rates) == pytest.approx(2e-7)
+
+
+def in_team(folder, run):
+    train(run, folder, device="cpu")
+
+
+@pytest.mark.parametrize("task", ["heat", "stokes_bc"])
+def test_two_processes_equal_one_with_the_joint_batch(tmp_path, task):
+    run = tiny(task, batch=6, validation=9, steps=12, validate=4)
+    train(run, tmp_path / "one")
+    spawn(2, in_team, tmp_path / "two", run)
+    one, two = weights(tmp_path / "one"), weights(tmp_path / "two")
+    first = Training(run, Team(torch.device("cpu"))).network.state_dict()
+    for name in one:
+        scale = (one[name] - first[name]).abs().max()
+        assert (one[name] - two[name]).abs().max() <= 2e-3 * scale + 1e-7, name
+    for a, b in zip(lines(tmp_path / "one"), lines(tmp_path / "two"), strict=True):
+        assert a == pytest.approx(b, rel=1e-5)
+
+
+def fail(folder, run):
+    raise SapcError("no luck")
+
+
+def test_an_error_in_one_process_is_told_in_one_sentence(tmp_path):
+    with pytest.raises(SapcError, match=r"^no luck$"):
+        spawn(2, fail, tmp_path, tiny())
+
+
+def test_an_uneven_batch_is_refused():
+    with pytest.raises(SapcError, match="batch of 4 cannot be shared evenly by 3"):
+        Training(tiny(), Team(torch.device("cpu"), 0, 3))
+
+
+def test_every_step_takes_each_solution_once_an_epoch():
+    training = Training(tiny(train=10, batch=4), Team(torch.device("cpu")))
+    seen = []
+    for training.step in range(5):
+        seen += training._rows().tolist()
+    assert sorted(seen[:10]) == sorted(seen[10:]) == list(range(10))
+    assert seen[:10] != seen[10:]
+
+
+def test_shares_make_up_the_batch():
+    whole = Training(tiny(batch=6), Team(torch.device("cpu")))
+    v0 = whole.data[:6]
+    want = whole._draw(v0, torch.Generator().manual_seed(3))
+    parts = []
+    for rank in range(3):
+        whole.team = Team(torch.device("cpu"), rank, 3)
+        parts.append(whole._draw(v0, torch.Generator().manual_seed(3)))
+    for i in range(3):
+        assert torch.equal(torch.cat([p[i] for p in parts]), want[i])
+
+
+def test_a_loss_that_is_not_finite_keeps_the_last_good_checkpoint(tmp_path):
+    run, folder = tiny(steps=200, validate=100), Folder(tmp_path / "run")
+    training = Training(run, Team(torch.device("cpu")))
+
+    def poison(step, steps, shown):
+        if step == 120:
+            training.network.lift_in.weight.data.fill_(float("nan"))
+
+    with (
+        folder.locked(),
+        pytest.raises(SapcError, match=r"step 121 has loss nan.*checkpoint, step 100, is in"),
+    ):
+        folder.begin(run)
+        Loop(training, folder, Interrupts(), poison, save_seconds=0.0, tensorboard=False).run()
+    tensors, about = load_tensors(folder.checkpoint)
+    assert about["step"] == 100
+    assert all(bool(value.isfinite().all()) for value in tensors.values())
+    assert not folder.trained
+
+
+def test_an_exploding_rate_ends_with_a_sentence(tmp_path):
+    with pytest.raises(SapcError, match="training cannot go on"):
+        train(tiny(lr=1e30, steps=60), tmp_path / "run")
+
+
+# -- folders --
+
+
+def test_a_finished_run_is_left_alone(tmp_path):
+    folder = train(tiny(), tmp_path / "run")
+    before = folder.weights.stat().st_mtime_ns
+    train(tiny(), tmp_path / "run")
+    assert folder.weights.stat().st_mtime_ns == before
+
+
+def test_another_run_in_the_folder_is_refused(tmp_path):
+    train(tiny(), tmp_path / "run")
+    with pytest.raises(SapcError, match="its seed is 0, not 1"):
+        train(tiny(seed=1), tmp_path / "run")
+
+
+def test_a_folder_of_something_else_is_refused(tmp_path):
+    (tmp_path / "thesis.tex").write_text("x")
+    with pytest.raises(SapcError, match="not empty and is not a run folder"):
+        train(tiny(), tmp_path)
+    assert [p.name for p in tmp_path.iterdir() if p.name != ".lock"] == ["thesis.tex"]
+
+
+def test_two_trainings_in_one_folder_are_refused(tmp_path):
+    folder = Folder(tmp_path / "run")
+    with folder.locked(), pytest.raises(SapcError, match="another process is training"):
+        train(tiny(), tmp_path / "run")
+
+
+@pytest.mark.parametrize("damage", ["cut", "empty", "text", "renamed"])
+def test_a_damaged_checkpoint_is_refused_by_name(tmp_path, damage):
+    process = start(tmp_path / "run")
+    until(process, 20)
+    process.kill()
+    process.communicate()
+    path = tmp_path / "run" / "checkpoint.safetensors"
+    content = path.read_bytes()
+    path.write_bytes(
+        {
+            "cut": content[:-10],
+            "empty": b"",
+            "text": b"x" * 100,
+            "renamed": content.replace(b"lift_in", b"lift_on"),
+        }[damage]
+    )
+    run = preset("tiny", "heat", "sapc", steps=60, validate=20)
+    with pytest.raises(SapcError, match=r"checkpoint\.safetensors"):
+        train(run, tmp_path / "run")
+    assert path.exists()
+
+
+def test_a_damaged_config_is_refused_by_name(tmp_path):
+    folder = train(tiny(), tmp_path / "run")
+    folder.config.write_text(folder.config.read_text()[:40])
+    with pytest.raises(SapcError, match=r"config\.json"):
+        folder.run()
+    folder.config.write_text('{"format": "other"}')
+    with pytest.raises(SapcError, match="sapc-run-1"):
+        folder.run()
+
+
+def test_config_round_trip():
+    for task in ("heat", "burgers", "navier_stokes"):
+        for name in ("paper", "small", "tiny"):
+            run = preset(name, task, "sapc")
+            assert Run.from_dict(json.loads(json.dumps(run.to_dict()))) == run
+
+
+def test_paper_settings():
+    run = preset("paper", "heat", "sapc")
+    assert (run.steps, run.batch, run.lr, run.clip, run.validate, run.patience, run.factor, run.lr_floor) == (
+        20_000, 256, 3e-4, 100.0, 200, 10, 0.5, 1e-4,
+    )  # fmt: skip
+    assert (run.train, run.validation, run.grid) == (6400, 1225, (100, 100))
+    assert run.make_network().parameter_count == 17_884_993
+    flow_3d = preset("paper", "navier_stokes", "sapc")
+    assert (flow_3d.batch, flow_3d.train) == (32, 10_000)
+    assert flow_3d.make_network().parameter_count == 18_889_761
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"steps": 0}, "steps must be a whole number of at least 1"),
+        ({"lr": -1.0}, "lr must be a positive number"),
+        ({"lr": float("nan")}, "lr must be a positive number"),
+        ({"precision": "float16"}, "unknown precision"),
+        ({"projector": "dense"}, "unknown projector"),
+        ({"colour": 3}, "unknown setting 'colour'"),
+        ({"seed": -1}, "seed"),
+    ],
+)
+def test_bad_settings(changes, words):
+    with pytest.raises(SapcError, match=words):
+        tiny(**changes)
+
+
+def test_unknown_names():
+    with pytest.raises(SapcError, match="unknown preset"):
+        preset("huge", "heat", "sapc")
+    with pytest.raises(SapcError, match="unknown method"):
+        preset("tiny", "heat", "gan")
+    with pytest.raises(SapcError, match="unknown task"):
+        preset("tiny", "heta", "sapc")
+
+
+def test_tensorboard_writes_events_or_says_what_is_missing(tmp_path):
+    try:
+        import tensorboard  # noqa: F401
+    except ImportError:
+        with pytest.raises(SapcError, match="pip install tensorboard"):
+            train(tiny(), tmp_path / "run", tensorboard=True)
+        return
+    train(tiny(), tmp_path / "run", tensorboard=True)
+    assert list((tmp_path / "run" / "tensorboard").iterdir())
+
+
+def test_precision_bf16_trains(tmp_path):
+    a = train(tiny(precision="bf16"), tmp_path / "a").entries()[-1]["validation"]
+    b = train(replace(tiny(), precision="float32"), tmp_path / "b").entries()[-1]["validation"]
+    assert a == pytest.approx(b, rel=2e-2)
+    assert a != b
