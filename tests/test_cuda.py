@@ -1,9 +1,13 @@
-"""What only a GPU can show: the same projection as on the CPU, and no waiting for the device inside it."""
+"""What only a GPU can show: the same projection as on the CPU, compiled or not, and a host that waits for nothing but its lead of a pass."""
+
+import warnings
 
 import pytest
 import torch
 
 import sapc
+from sapc.projection.compiled import Compiled, passes_of
+from sapc.projection.restoration import Eager, restore
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
@@ -26,20 +30,76 @@ def test_projection_agrees_with_the_cpu(name):
     assert (task.manifold(f).to("cuda").project(u.cuda()).cpu() - want).abs().max() < 1e-9
 
 
-@pytest.mark.parametrize("solver", [sapc.Globalised(), sapc.Plain()])
+SOLVERS = [
+    sapc.Globalised(compiled=False),
+    sapc.Globalised(nearest=0, compiled=False),
+    sapc.Globalised(nearest=0, compiled=True),
+    sapc.Plain(),
+]
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
 @pytest.mark.parametrize("name", sapc.task_names())
-def test_projection_never_waits_for_the_device(name, solver):
+def test_nothing_but_the_limit_on_running_ahead_waits_for_the_device(name, solver):
+    """That limit waits for an event, which the debug mode does not count; everything it counts is an error here."""
     task, f, u = case(name)
-    H = task.manifold(f.cuda(), solver=solver)
-    u = u.cuda()
+    f, u = f.cuda(), u.cuda()
+    H = task.manifold(f, solver=solver)
     H.solve(u)
     torch.cuda.synchronize()
     torch.cuda.set_sync_debug_mode("error")
     try:
-        _, report = H.solve(u)
+        other = H.on(f)
+        _, report = other.solve(u)
+        other.project(u, check=False)
     finally:
         torch.cuda.set_sync_debug_mode("default")
     assert report.residual.isfinite().all()
+
+
+@pytest.mark.parametrize("name", ["reaction_diffusion", "stokes_ic", "stokes_bc"])
+def test_compiled_equals_step_by_step(name):
+    task, f, u = case(name)
+    f, u = f.cuda(), u.cuda()
+    eager, fast = (task.manifold(f, solver=sapc.Globalised(nearest=0, compiled=how)) for how in (False, True))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", sapc.SapcWarning)
+        want, (got, _) = eager.project(u), fast.solve(u)
+        assert (got - want).abs().max() < 1e-12
+        for n in (1, 2, 3):
+            assert (fast[:n].project(u[:n]) - want[:n]).abs().max() < 1e-12
+        many = torch.arange(300, device="cuda") % len(u)  # enough for the loop to drop who is done
+        assert (fast[many].project(u[many], check=False) - want[many]).abs().max() < 1e-12
+        assert (eager[many].project(u[many], check=False) - want[many]).abs().max() < 1e-12
+    program = passes_of(fast._problem(), fast.solver)
+    assert isinstance(program, Compiled)
+    assert not program.failed
+
+
+def test_compiled_is_the_default_on_a_gpu():
+    task, f, _ = case("stokes_ic")
+    H = task.manifold(f.cuda(), solver=sapc.Globalised(nearest=0))
+    assert isinstance(passes_of(H._problem(), H.solver), Compiled)
+
+
+def test_the_host_does_not_queue_passes_that_nobody_needs():
+    """Behind a long kernel, as behind a network: passes queued are those used and one more, not all that are allowed."""
+    task, f, u = case("reaction_diffusion")
+    H = task.manifold(f.cuda(), solver=sapc.Globalised(nearest=0, compiled=False))
+    passes, u = Counting(H._problem(), H.solver), torch.where(H.pinned, H.fields, u.cuda())
+    torch.cuda._sleep(200_000_000)
+    state = restore(passes, u, 80)
+    assert passes.queued <= int(state.passes.max()) + 2
+
+
+class Counting(Eager):
+    """Counts its passes."""
+
+    queued = 0
+
+    def advance(self, state, strict):
+        self.queued += 1
+        return super().advance(state, strict)
 
 
 @pytest.mark.parametrize("name", sapc.task_names())

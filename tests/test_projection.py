@@ -80,11 +80,15 @@ def test_banded_linearisation_equals_automatic_differentiation(name):
         assert relative(a.normal_step(a.rows), b.normal_step(b.rows)) < 1e-10
 
 
-@pytest.mark.parametrize("name", ["stokes_ic", "stokes_bc"])
+@pytest.mark.parametrize("name", CURVED)
 def test_gradients_written_by_hand_equal_automatic_ones(name):
-    law = tiny_task(name).balance
+    law = tiny_task(name).constraint.parts[1]
     u = noise((3, *TINY[name])).requires_grad_()
-    for f in (law.stored, law.rate, law.coefficient):
+    brought = [
+        f for f in (law.stored, law.rate, law.coefficient) if isinstance(f, sapc.constraints.WithGradient)
+    ]
+    assert len(brought) == (1 if name == "reaction_diffusion" else 3)
+    for f in brought:
         value, slope = f.both(u.detach())
         assert relative(value, f(u).detach()) < 1e-13
         assert relative(slope, torch.autograd.grad(f(u).sum(), u)[0]) < 1e-12
@@ -623,6 +627,35 @@ def test_manifolds_index_and_iterate_like_sequences():
         assert torch.equal(H[index].balance(u[rows]), whole[rows])
     with pytest.raises(IndexError, match="condition 7 of 4"):
         H[7]
+
+
+@pytest.mark.parametrize("name", TINY)
+def test_other_conditions_on_the_same_manifold_equal_a_fresh_binding(name):
+    task = tiny_task(name)
+    f, other = tiny_fields(task, 3), tiny_fields(task, 2, seed=1).float()
+    u = noise(other.shape, 2)
+    H = task.manifold(f, solver=sapc.Globalised(nearest=0))
+    again, fresh = H.on(other), task.manifold(other, solver=sapc.Globalised(nearest=0))
+    assert H.affine == (name in AFFINE)
+    assert (len(again), again.solver, again.algorithm) == (2, H.solver, H.algorithm)
+    assert torch.equal(again.project(u), fresh.project(u))
+    assert torch.equal(again.residual(u), fresh.residual(u))
+    assert again.pinned is H.pinned
+    assert H[:2].pinned is H.pinned
+    assert len(H) == 3
+    H.on(f * torch.nan)  # nothing is read back, so nothing is refused
+
+
+def test_other_conditions_bring_their_own_values():
+    f, other, u = noise((3, 6, 5), 1), noise((2, 6, 5), 2), noise((2, 6, 5), 3)
+    law = sapc.Pin.frame(0) & sapc.Affine(noise((2, 30), 4), "field")
+    assert torch.equal(law.on(f).on(other).project(u), law.on(other).project(u))
+    assert law.on(f).on(other)._gram is law.on(f)._gram
+    per_condition = sapc.Constraint(lambda w: w[:, :2, 0], torch.zeros(3, 2)).on(f)
+    with pytest.raises(sapc.SapcError, match="3 rows for 2 conditions"):
+        per_condition.on(other)
+    with pytest.raises(sapc.SapcError, match="cannot take the place of fields"):
+        per_condition.on(other[:, :-1])
 
 
 MORE_BAD = [

@@ -126,7 +126,8 @@ def _compile(function: Program, inputs: tuple[Tensor, ...]) -> Program:
 
 def _trace(function: Program, inputs: tuple[Tensor, ...]) -> Program:
     """The operations of `function`, with the batch size as an unknown."""
-    from torch.fx.experimental.proxy_tensor import make_fx  # slow to import, and few need it
+    from torch._dispatch.python import enable_python_dispatcher  # slow to import, and few need it
+    from torch.fx.experimental.proxy_tensor import make_fx
 
     sizes = {n for x in inputs for n in x.shape[1:]}
     # Sizes that no other dimension has, so that only what depends on the batch size has it.
@@ -134,7 +135,7 @@ def _trace(function: Program, inputs: tuple[Tensor, ...]) -> Program:
     example, other = (tuple(x if x.ndim == 0 else _resized(x, n) for x in inputs) for n in (few, more))
     want = function(*other)  # first: it also fills caches of weights, which a trace must not
     mode, symbolic = _symbolic(example)
-    with mode:
+    with mode, enable_python_dispatcher():  # operations written in Python accept an unknown size
         graph: Any = make_fx(function)(*symbolic)
     for a, b in zip(want, graph(*other), strict=True):
         if a.shape != b.shape or not torch.allclose(a, b, rtol=1e-6, atol=1e-9, equal_nan=True):

@@ -1,0 +1,101 @@
+"""Compiled restoration: the same points as step by step, any batch size from one program, and a way back when compiling fails."""
+
+import warnings
+from functools import cache
+
+import pytest
+import torch
+import torch._inductor.config
+
+import sapc
+from sapc.projection import compiled
+from sapc.projection.problem import Banded
+
+F64 = torch.float64
+
+
+@pytest.fixture(autouse=True)
+def _plain_code():
+    """Without vector instructions and precompiled headers the C++ compiler is done sooner."""
+    with torch._inductor.config.patch({"cpp.simdlen": 1, "cpp_cache_precompile_headers": False}):
+        yield
+
+
+@cache
+def case(name, n=5):
+    """A task (kept, and its programs with it), conditions, and fields off the manifold, on a grid that compiles in seconds."""
+    task = sapc.get_task(name, grid=(10, 6))
+    x, t = torch.meshgrid(*(torch.linspace(0, 1, k, dtype=F64) for k in task.grid.shape), indexing="ij")
+    phase = torch.linspace(0, 1, n, dtype=F64)[:, None, None]
+    g = torch.Generator().manual_seed(0)
+    f = torch.cos(3 * x + 2 * t + 6 * phase)
+    return task, f, f + 0.1 * torch.randn(f.shape, generator=g, dtype=F64)
+
+
+def solvers():
+    return (sapc.Globalised(nearest=0, compiled=how) for how in (False, True))
+
+
+@pytest.mark.parametrize("name", ["reaction_diffusion", "stokes_ic", "stokes_bc"])
+def test_compiled_equals_step_by_step(name):
+    task, f, u = case(name)
+    eager, fast = (task.manifold(f, solver=solver) for solver in solvers())
+    want, there = eager.solve(u)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        got, report = fast.solve(u)
+    assert (got - want).abs().max() < 1e-12
+    assert torch.equal(report.iterations, there.iterations)
+    for rows in (slice(0, 1), slice(1, 3), slice(0, 4)):  # other batch sizes: no sample knows of its mates
+        assert (fast[rows].project(u[rows], check=False) - want[rows]).abs().max() < 1e-12
+    program = compiled.passes_of(fast._problem(), fast.solver)
+    assert isinstance(program, compiled.Compiled)
+    assert not program.failed
+    assert set(program.programs) == {"begin", "advance"}
+
+
+def test_a_converged_sample_stays_as_it_is_while_others_go_on():
+    task, f, u = case("stokes_ic")
+    _, solver = solvers()
+    H = task.manifold(f, solver=solver)
+    p = H.project(u, check=False)
+    mixed = torch.cat((p[:2], u[2:]))
+    assert torch.equal(H.project(mixed, check=False)[:2], p[:2])
+
+
+def test_the_cpu_runs_step_by_step_unless_asked():
+    task, f, _ = case("stokes_ic")
+    problem = task.manifold(f)._problem()
+    assert isinstance(problem, Banded)
+    assert isinstance(compiled.passes_of(problem, sapc.Globalised()), compiled.Eager)
+    assert isinstance(compiled.passes_of(problem, sapc.Globalised(compiled=True)), compiled.Compiled)
+
+
+def test_what_cannot_be_compiled_runs_step_by_step_after_one_warning():
+    """A law that looks at the values of the field has no trace."""
+
+    def stored(u):
+        return (u**2).sum(1) if float(u.sum()) == float(u.sum()) else u.sum(1)
+
+    _, f, u = case("stokes_ic")
+    law = sapc.Pin.frame(0) & sapc.Balance(stored)
+    eager, fast = (law.on(f, solver=solver) for solver in solvers())
+    with pytest.warns(sapc.SapcWarning, match="could not be compiled") as caught:
+        got = fast.project(u, check=False)
+    assert len(caught) == 1
+    assert torch.equal(got, eager.project(u, check=False))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        fast.project(u, check=False)
+
+
+def test_a_law_tied_to_its_batch_size_runs_step_by_step():
+    def stored(u):
+        return (u**2).sum(1) + torch.zeros(len(u), u.shape[-1], dtype=u.dtype)
+
+    _, f, u = case("stokes_ic")
+    law = sapc.Pin.frame(0) & sapc.Balance(stored)
+    eager, fast = (law.on(f, solver=solver) for solver in solvers())
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", sapc.SapcWarning)
+        assert (fast.project(u, check=False) - eager.project(u, check=False)).abs().max() < 1e-12
