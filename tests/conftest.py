@@ -1,4 +1,4 @@
-"""Shared by all tests: solved data is cached once per run, in a folder of the run's own."""
+"""Shared by all tests: solved data is cached once per run, in a folder of the run's own; and commands run in a folder of their own."""
 
 import os
 
@@ -13,3 +13,29 @@ def _data_cache(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SAPC_CACHE", str(folder))
         yield
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """An empty folder to work in, with a cache elsewhere and 80 columns."""
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+    monkeypatch.setenv("SAPC_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    return tmp_path / "work"
+
+
+@pytest.fixture
+def call(folder, capfd):
+    """Run a command in this process: exit code, standard output, standard error."""
+
+    from sapc import cli
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as done:
+            cli.main(list(arguments))
+        captured = capfd.readouterr()
+        return int(done.value.code or 0), captured.out, captured.err
+
+    return run

@@ -15,48 +15,11 @@ import pytest
 import torch
 from rich.cells import cell_len
 
-from sapc import __version__, cli
+from commands import command, contents, one_sentence
+from sapc import __version__
 from sapc.tasks import get_task, load_dataset, task_names
 
 BURGERS = ("data", "burgers", "--size", "3", "--grid", "12x3")
-
-
-@pytest.fixture
-def folder(tmp_path, monkeypatch):
-    """An empty folder to work in, with a cache elsewhere and 80 columns."""
-    (tmp_path / "work").mkdir()
-    monkeypatch.chdir(tmp_path / "work")
-    monkeypatch.setenv("SAPC_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setenv("COLUMNS", "80")
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    return tmp_path / "work"
-
-
-@pytest.fixture
-def call(folder, capfd):
-    """Run a command in this process: exit code, standard output, standard error."""
-
-    def run(*arguments: str) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as done:
-            cli.main(list(arguments))
-        captured = capfd.readouterr()
-        return int(done.value.code or 0), captured.out, captured.err
-
-    return run
-
-
-def command(*arguments: str, **options) -> subprocess.CompletedProcess[str]:
-    """Run the real command."""
-    line = [sys.executable, "-m", "sapc", *arguments]
-    return subprocess.run(line, capture_output=True, text=True, timeout=60, **options)
-
-
-def one_sentence(err: str) -> bool:
-    return err.startswith("sapc: ") and err.count("\n") == 1 and "Traceback" not in err
-
-
-def contents(folder: Path) -> list[str]:
-    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
 
 
 # -- what it says of itself --
@@ -67,7 +30,7 @@ def test_version():
     assert (done.returncode, done.stdout, done.stderr) == (0, f"sapc {__version__}\n", "")
 
 
-@pytest.mark.parametrize("name", ["tasks", "data", "demo"])
+@pytest.mark.parametrize("name", ["tasks", "methods", "data", "train", "sample", "evaluate", "demo"])
 def test_help_shows_an_example(call, name):
     code, out, _ = call(name, "--help")
     assert code == 0

@@ -122,10 +122,10 @@ def test_the_same_seed_gives_the_same_bits(heat):
 def test_a_field_depends_neither_on_the_number_nor_on_the_batch(models, task):
     model = models(task)
     own = condition(model)
-    fields = model.sample(7, own, steps=5, batch=7)
-    assert torch.allclose(fields[:3], model.sample(3, own, steps=5, batch=7), atol=1e-5, rtol=0)
-    for batch in (1, 2, 3, 5):
-        assert torch.allclose(fields, model.sample(7, own, steps=5, batch=batch), atol=1e-5, rtol=0)
+    fields = model.sample(7, own, steps=3, batch=7)
+    assert torch.allclose(fields[:3], model.sample(3, own, steps=3, batch=7), atol=1e-5, rtol=0)
+    for batch in (1, 3):
+        assert torch.allclose(fields, model.sample(7, own, steps=3, batch=batch), atol=1e-5, rtol=0)
 
 
 @pytest.mark.parametrize(
@@ -184,13 +184,6 @@ def test_progress_ends_at_the_end(heat):
     heat.sample(5, condition(heat), steps=4, batch=2, progress=lambda *both: seen.append(both))
     assert seen[-1] == (5, 5)
     assert seen == sorted(seen)
-
-
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of the compiler itself
-def test_compiling_changes_rounding_only(folders, heat):
-    own = condition(heat)
-    compiled = sapc.load(folders("heat"), device="cpu", compiled=True)
-    assert torch.allclose(compiled.sample(3, own, steps=2), heat.sample(3, own, steps=2), atol=1e-5)
 
 
 def test_a_broken_network_is_no_silent_nan(heat):
