@@ -216,12 +216,11 @@ def test_a_loss_that_is_not_finite_keeps_the_last_good_checkpoint(tmp_path):
         if step == 120:
             training.network.lift_in.weight.data.fill_(float("nan"))
 
-    with (
-        folder.locked(),
-        pytest.raises(SapcError, match=r"step 121 has loss nan.*checkpoint, step 100, is in"),
-    ):
+    with folder.locked():
         folder.begin(run)
-        Loop(training, folder, Interrupts(), poison, save_seconds=0.0, tensorboard=False).run()
+        loop = Loop(training, folder, Interrupts(), poison, save_seconds=0.0, tensorboard=False)
+        with pytest.raises(SapcError, match=r"step 121 has loss nan.*checkpoint, step 100, is in"):
+            loop.run()
     tensors, about = load_tensors(folder.checkpoint)
     assert about["step"] == 100
     assert all(bool(value.isfinite().all()) for value in tensors.values())

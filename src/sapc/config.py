@@ -151,11 +151,13 @@ def preset(name: str, task: str, method: str, grid: tuple[int, ...] | None = Non
     options = changes.pop("options", {})
     published = get_task(task, **options)
     settings = _PRESETS[name](published)
-    chosen = get_task(task, grid=grid or settings.pop("grid"), **options)
+    usual = settings.pop("grid")
+    chosen = get_task(task, grid=usual if grid is None else grid, **options)
     sizes = {f.name for f in fields(Backbone)}
-    body = replace(settings.pop("backbone"), **{k: changes.pop(k) for k in list(changes) if k in sizes})
-    if isinstance(body.modes, int):
-        body = replace(body, modes=(body.modes,) * len(chosen.grid.shape))
+    wanted = {k: changes.pop(k) for k in list(changes) if k in sizes}
+    if isinstance(modes := wanted.get("modes"), int):
+        wanted["modes"] = (modes,) * len(chosen.grid.shape)
+    body = replace(settings.pop("backbone"), **wanted)
     if unknown := sorted(set(changes) - {f.name for f in fields(Run)}):
         raise SapcError(f"unknown setting {unknown[0]!r} of a run")
     values = {**settings, "options": chosen.options, "preset": name, **changes}

@@ -14,7 +14,7 @@ forward, 1/n back. A grid too coarse for some of the modes keeps those it has.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import torch
@@ -23,11 +23,12 @@ from torch import Tensor
 
 @dataclass(frozen=True, eq=False)
 class Transforms:
-    """DFT matrices of one grid, first axis first, and which of the stored modes the grid has."""
+    """DFT matrices of one grid, first axis first, which of the stored modes the grid has, and the transform of the constant 1."""
 
     analyse: tuple[Tensor, ...]
     synthesise: tuple[Tensor, ...]
     kept: tuple[slice, ...]
+    one: Tensor  # (modes,): zero but for the mean's entry
 
     def forward(self, x: Tensor) -> Tensor:
         """`(batch, *grid, channels)` to `(batch, 2, *modes, channels)`."""
@@ -76,7 +77,14 @@ def transforms(
     synthesise.append((forward * twice.repeat(2)[:, None]).T / n)
     kept.append(slice(0, m))
     first, second = (tuple(a.contiguous().to(device, dtype) for a in side) for side in (analyse, synthesise))
-    return Transforms(first, second, tuple(kept))
+    ones = torch.ones(1, *grid, 1, dtype=dtype, device=device)
+    found = Transforms(first, second, tuple(kept), torch.empty(0))
+    return replace(found, one=_mean_only(found.forward(ones)[0, 0, ..., 0], math.prod(grid)))
+
+
+def _mean_only(z: Tensor, points: int) -> Tensor:
+    """The transform of 1 without its rounding."""
+    return torch.where(z > points / 2, float(points), 0.0).to(z.dtype).flatten()
 
 
 def _aligned(a: Tensor) -> Tensor:

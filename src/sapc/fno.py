@@ -56,7 +56,10 @@ class Spectral(nn.Module):
         batch, modes, c = z.shape[0], z.shape[2:-1], z.shape[-1]
         re, im = self.weight[(slice(None), *how.kept)].to(x.dtype).reshape(2, -1, c, c)
         mix = torch.cat((torch.cat((re, im), 2), torch.cat((-im, re), 2)), 1)  # (modes, 2c, 2c)
-        z = z.reshape(batch, 2, -1, c).permute(2, 0, 1, 3).reshape(-1, batch, 2 * c) @ mix
+        z = z.reshape(batch, 2, -1, c).permute(2, 0, 1, 3).reshape(-1, batch, 2 * c)
+        # The bias joins the mean's mode: as a sum over the wide tensor its gradient would cost as much as a transform.
+        bias = torch.cat((self.bias, torch.zeros_like(self.bias))).to(x.dtype)
+        z = torch.baddbmm(how.one[:, None, None] * bias, z, mix)
         z = z.reshape(-1, batch, 2, c).permute(1, 2, 0, 3).reshape(batch, 2, *modes, c)
         return how.inverse(z, tuple(x.shape[1:-1]))
 
@@ -74,11 +77,11 @@ class Spectral(nn.Module):
         out = torch.zeros_like(z)
         out[at] = torch.einsum("bi...,...io->bo...", z[at], weight)
         back: Tensor = torch.fft.irfftn(out, s=grid, dim=axes)
-        return back.movedim(1, -1)
+        return back.movedim(1, -1) + self.bias
 
 
 class Block(nn.Module):
-    """`S(x) + W x + b`."""
+    """`S(x) + W x`, the bias within S."""
 
     def __init__(self, hidden: int, modes: tuple[int, ...]) -> None:
         super().__init__()
@@ -88,7 +91,7 @@ class Block(nn.Module):
     def forward(self, x: Tensor, how: Transforms, fft: bool) -> Tensor:
         """Channels last."""
         mixed = self.spectral.by_fft(x, how) if fft else self.spectral(x, how)
-        return mixed + linear(x, self.pointwise.weight.to(x.dtype)) + self.spectral.bias.to(x.dtype)
+        return mixed + linear(x, self.pointwise.weight.to(x.dtype))
 
 
 class Lift(torch.autograd.Function):

@@ -1,0 +1,66 @@
+"""What only a GPU can show of backbone, training and sampling."""
+
+import os
+import signal
+
+import pytest
+import torch
+
+import sapc
+from sapc.checkpoint import Folder, load_tensors
+from sapc.config import preset
+from sapc.fno import FNO, matmul_precision
+from sapc.train import train
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+
+
+@pytest.mark.parametrize(("precision", "bound"), [("float32", 1e-5), ("tf32", 3e-3), ("bf16", 3e-2)])
+def test_compiled_products_equal_ffts_in_float64(precision, bound):
+    torch.manual_seed(0)
+    network = FNO(2, 12, 16, 32, 16, precision=precision).cuda()
+    u, t = torch.randn(8, 40, 36, device="cuda"), torch.rand(8, device="cuda")
+    oracle = FNO(2, 12, 16, 32, 16, transform="fft").cuda().double()
+    oracle.load_state_dict(network.state_dict())
+    network.compile_core()
+    with matmul_precision(precision):
+        for net, x, at in ((network, u, t), (oracle, u.double(), t.double())):
+            net(x, at).square().mean().backward()
+        got, want = network(u, t).detach(), oracle(u.double(), t.double()).detach()
+    assert (got - want).norm() < bound * want.norm()
+    for (name, p), q in zip(network.named_parameters(), oracle.parameters(), strict=True):
+        assert (p.grad - q.grad).norm() < 10 * bound * q.grad.norm() + 1e-12, name
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_continued_training_gives_the_same_bits(tmp_path, compiled):
+    run = preset("tiny", "heat", "sapc", steps=60, validate=20, precision="bf16")
+
+    def stop(step, steps, shown):
+        if step == 50:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    train(run, tmp_path / "whole", compiled=compiled)
+    with pytest.raises(KeyboardInterrupt):
+        train(run, tmp_path / "stopped", compiled=compiled, progress=stop)
+    torch.compiler.reset()
+    train(run, tmp_path / "stopped", compiled=compiled)
+    a, b = (load_tensors(Folder(tmp_path / name).weights)[0] for name in ("whole", "stopped"))
+    assert all(torch.equal(a[name], b[name]) for name in a)
+
+
+@pytest.mark.parametrize("task", ["heat", "reaction_diffusion", "stokes_ic", "stokes_bc", "burgers"])
+def test_training_and_sampling_end_on_the_manifold(tmp_path, task):
+    folder = train(preset("tiny", task, "sapc", precision="bf16"), tmp_path / "run", compiled=False)
+    model = sapc.load(folder.path, compiled=False)
+    truth = model.task.dataset("test0", size=1).fields
+    fields = model.sample(8, condition=truth, steps=10)
+    H = model.task.manifold(truth.double())
+    assert H.residual(fields.cpu()).abs().max() < 1e-10
+
+
+def test_a_seed_means_the_same_noise_on_both_devices(tmp_path):
+    folder = train(preset("tiny", "heat", "sapc", precision="float32"), tmp_path / "run", compiled=False)
+    truth = sapc.load(folder.path, device="cpu").task.dataset("test0", size=1).fields
+    fields = [sapc.load(folder.path, device=d, compiled=False).sample(4, condition=truth, steps=5).cpu() for d in ("cpu", "cuda")]
+    assert (fields[0] - fields[1]).abs().max() < 1e-4
