@@ -80,8 +80,8 @@ def train(
     else:
         run = _new(task, method or "sapc", preset or ("paper" if where.type == "cuda" else "small"), changes)
         path = path or default_folder(run)
-    _check(run, devices)
     folder = Folder(path)
+    _check(run, folder, devices)
     before = folder.trained
     _train(
         run,
@@ -118,13 +118,15 @@ def default_folder(run: Run) -> Path:
     return Path("runs") / "-".join(parts)
 
 
-def _check(run: Run, devices: int) -> None:
+def _check(run: Run, folder: Folder, devices: int) -> None:
     """Refuse before the work what would fail after a folder was made for it."""
     with torch.device("meta"):
         run.make_network()
     task = run.make_task()
     task.check("train", run.train, run.seed)
     task.check("validation", run.validation, run.seed)
+    if folder.config.exists() or (folder.path.is_dir() and any(folder.path.iterdir())):
+        folder.begin(run)
     if devices > 1 and run.batch % devices:
         raise SapcError(
             f"a batch of {run.batch} cannot be shared evenly by {devices} devices; choose a multiple"

@@ -1,0 +1,379 @@
+"""The commands around runs: train, sample, evaluate, methods."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+import torch
+from rich.cells import cell_len
+
+import sapc
+from commands import command, contents, one_sentence
+from sapc.checkpoint import Folder, load_tensors
+
+TINY = ("train", "heat", "--preset", "tiny", "--device", "cpu")
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A run folder that nobody writes to."""
+    run = sapc.preset("tiny", "heat", "sapc")
+    return sapc.train.train(run, tmp_path_factory.mktemp("runs") / "heat", device="cpu").path
+
+
+@pytest.fixture
+def run(trained, folder):
+    """A run folder of one's own."""
+    shutil.copytree(trained, folder / "run")
+    return "run"
+
+
+# -- methods --
+
+
+def test_methods(call):
+    code, out, err = call("methods")
+    assert (code, err) == (0, "")
+    assert max(map(cell_len, out.splitlines())) <= 80
+    assert "…" not in out
+    assert all(name in out for name in sapc.method_names())
+
+
+def test_methods_as_json(call):
+    described = json.loads(call("methods", "--json")[1])
+    assert [m["name"] for m in described] == sapc.method_names()
+    assert next(m for m in described if m["name"] == "sapc")["exact"] == "all"
+
+
+# -- train, sample, evaluate --
+
+
+def test_from_training_to_scores(call, folder):
+    code, out, err = call(*TINY, "--method", "sapc", "--steps", "6", "--seed", "2")
+    assert (code, err) == (0, "")
+    first, second, third = out.splitlines()
+    assert (
+        first == "training sapc on heat, 16 x 16 points, 6 steps (preset tiny) in runs/heat-sapc-tiny-seed2"
+    )
+    assert second.startswith("trained: runs/heat-sapc-tiny-seed2/weights.safetensors (loss ")
+    assert third == "next: sapc evaluate runs/heat-sapc-tiny-seed2"
+    assert Folder("runs/heat-sapc-tiny-seed2").run().seed == 2
+    assert call("sample", "runs/heat-sapc-tiny-seed2", "--n", "3", "--steps", "4")[0] == 0
+    small = ("--samples", "4", "--reference", "5", "--steps", "3", "--floor-repeats", "1")
+    code, out, err = call("evaluate", "runs/heat-sapc-tiny-seed2", *small)
+    assert (code, err) == (0, "")
+    assert all(word in out for word in ("mmse", "floor", "ce_global", "test0", "test3", "mean"))
+    assert max(map(cell_len, out.splitlines()[:-2])) <= 80
+    assert out.splitlines()[-1] == "wrote runs/heat-sapc-tiny-seed2/scores.json"
+    assert sorted(json.loads(Path("runs/heat-sapc-tiny-seed2/scores.json").read_text())["sets"]) == [
+        "test0", "test1", "test2", "test3"
+    ]  # fmt: skip
+
+
+def test_settings_reach_the_run(call):
+    code, out, _ = call(
+        *TINY, "--method", "ffm", "--grid", "12x10", "--batch", "2", "--lr", "1e-3", "--train", "5", "--validation", "3",
+        "--steps", "2", "--modes", "3", "--hidden", "5", "--projection", "6", "--time-channels", "8", "--blocks", "1",
+        "--precision", "tf32", "--projector", "nearest", "--out", "here", "--json",
+    )  # fmt: skip
+    assert code == 0
+    summary = json.loads(out)
+    assert (summary["folder"], summary["weights"]) == ("here", "here/weights.safetensors")
+    assert {"loss", "validation", "seconds", "step"} <= set(summary)
+    own = Folder("here").run()
+    assert (own.method, own.grid, own.batch, own.lr, own.train, own.validation) == (
+        "ffm",
+        (12, 10),
+        2,
+        1e-3,
+        5,
+        3,
+    )
+    assert own.backbone == sapc.config.Backbone((3, 3), 5, 6, 8, blocks=1)
+    assert (own.precision, own.projector) == ("tf32", "nearest")
+
+
+def test_options_of_the_task_reach_the_run(call):
+    arguments = ("train", "burgers", "--preset", "tiny", "--steps", "1", "--option", "initial_range=0,1")
+    assert call(*arguments, "--out", "b")[0] == 0
+    assert Folder("b").run().options == {"initial_range": (0.0, 1.0)}
+    assert call(*arguments, "--out", "b")[1].startswith("already trained")
+
+
+def test_a_trained_run_is_left_alone(call, run):
+    before = Path("run/weights.safetensors").read_bytes()
+    code, out, _ = call(*TINY, "--out", run)
+    assert code == 0
+    assert out.startswith("already trained: run/weights.safetensors")
+    assert call("train", "--resume", run)[1] == out
+    assert Path("run/weights.safetensors").read_bytes() == before
+
+
+def test_an_interrupted_training_is_continued_to_the_same_bits(call, folder):
+    """Stopped in the middle and resumed, it ends where an undisturbed one does."""
+    settings = ("--steps", "150", "--out")
+    line = [sys.executable, "-m", "sapc", *TINY, *settings, "stopped"]
+    take_interrupts = lambda: signal.signal(signal.SIGINT, signal.default_int_handler)
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(line, preexec_fn=take_interrupts, **pipes) as process:
+        try:
+            assert process.stdout.readline().startswith("training sapc on heat")  # it has made a step
+            process.send_signal(signal.SIGINT)
+            _, err = process.communicate(timeout=60)
+        finally:
+            process.kill()
+    assert process.returncode == 130
+    assert err.startswith("sapc: training stopped at step ")
+    assert one_sentence(err)
+    assert not Path("stopped/weights.safetensors").exists()
+    code, out, _ = call("train", "--resume", "stopped")
+    assert code == 0
+    assert out.startswith("continuing sapc on heat")
+    assert call(*TINY, *settings, "whole")[0] == 0
+    there, wanted = (load_tensors(Folder(name).weights)[0] for name in ("stopped", "whole"))
+    assert all(torch.equal(there[name], wanted[name]) for name in wanted)
+
+
+def test_two_processes_train_as_one(call, folder):
+    settings = ("--steps", "4", "--out")
+    done = command(*TINY, *settings, "two", "--devices", "2")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert [line.split()[0] for line in done.stdout.splitlines()] == ["training", "trained:", "next:"]
+    assert call(*TINY, *settings, "one")[0] == 0
+    there, wanted = (load_tensors(Folder(name).weights)[0] for name in ("two", "one"))
+    assert all(torch.allclose(there[name], wanted[name], atol=1e-5) for name in wanted)
+
+
+def test_two_processes_refuse_as_one(folder, run):
+    done = command(*TINY, "--seed", "1", "--out", run, "--devices", "2")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert one_sentence(done.stderr), done.stderr
+    assert "holds another run: its seed is 0, not 1" in done.stderr
+
+
+def test_a_long_training_says_a_line_now_and_then(capsys):
+    from sapc.cli.bars import TrainingBar
+
+    with TrainingBar("heat sapc") as bar:
+        bar(1, 100, {})
+        bar.said -= 3600
+        bar.start -= 10
+        bar(11, 100, {"loss": 0.5, "validation": 0.25, "lr": 1.0})
+        bar(12, 100, {"loss": 0.5})
+    line = capsys.readouterr().err
+    assert line.startswith("heat sapc: step 11 of 100, loss 0.5, validation 0.25, 1 steps/s, 0:01:")
+    assert line.count("\n") == 1
+
+
+# -- files of samples and conditions --
+
+
+@pytest.mark.parametrize("name", ["new/s.h5", "s.npz"])
+def test_samples_are_written_with_where_they_came_from(call, run, name):
+    code, out, err = call(
+        "sample", run, "--n", "3", "--steps", "4", "--seed", "5", "--set", "test2", "--out", name
+    )
+    assert (code, err) == (0, "")
+    assert out.startswith(
+        f"wrote {name}: 3 fields of heat (sapc, test2, 4 steps, seed 5) on 16 x 16 points\n"
+    )
+    assert "largest residual: pinned values 0.0e+00, balance law " in out
+    if name.endswith("npz"):
+        with np.load(name) as file:
+            fields, condition, header = file["fields"], file["condition"], str(file["header"])
+    else:
+        with h5py.File(name) as file:
+            fields, condition, header = file["fields"][()], file["condition"][()], file.attrs["header"]
+    model = sapc.load(run, device="cpu")
+    own = model.task.dataset("test2", size=1).fields
+    assert np.array_equal(fields, model.sample(3, own, steps=4, seed=5).numpy())
+    assert np.array_equal(condition[0, :, 0], own[0, :, 0].double().numpy())
+    assert np.isnan(condition[0, :, 1:]).all()
+    about = json.loads(header)
+    assert (about["format"], about["seed"], about["steps"]) == ("sapc-samples-1", 5, 4)
+    assert sapc.Run.from_dict(about["run"]) == model.run
+
+
+def _npz(path: str, **arrays) -> str:
+    np.savez(path, **arrays)
+    return path
+
+
+def _hdf5(path: str, **arrays) -> str:
+    with h5py.File(path, "w") as file:
+        for name, array in arrays.items():
+            file[name] = array
+    return path
+
+
+@pytest.mark.parametrize("write", [_npz, _hdf5])
+@pytest.mark.parametrize("names", [("condition", "fields"), ("fields", "noise"), ("anything",)])
+def test_a_condition_from_a_file(call, run, write, names):
+    """Named, or the only one; without a batch axis; NaN where nothing is pinned."""
+    own = sapc.get_task("heat", grid=(16, 16)).dataset("test3", size=1).fields[0].double().numpy()
+    own[:, 1:] = np.nan
+    path = write(
+        "c.npz" if write is _npz else "c.h5", **{names[0]: own, **dict.fromkeys(names[1:], np.ones(3))}
+    )
+    code, out, _ = call(
+        "sample", run, "--n", "2", "--steps", "3", "--condition", path, "--out", "s.npz", "--json"
+    )
+    assert code == 0
+    assert max(json.loads(out)["worst_residual"].values()) < 1e-12
+    with np.load("s.npz") as file:
+        assert np.array_equal(file["fields"][:, :, 0], np.stack([own[:, 0]] * 2))
+
+
+def test_a_dataset_and_samples_are_conditions(call, run):
+    assert call("data", "heat", "--grid", "16x16", "--size", "3", "--out", "d.h5")[0] == 0
+    code, out, _ = call("sample", run, "--steps", "3", "--condition", "d.h5", "--out", "s.h5", "--json")
+    assert (code, json.loads(out)["shape"]) == (0, [3, 16, 16])
+    code, again, _ = call("sample", run, "--steps", "3", "--condition", "s.h5", "--out", "t.npz", "--json")
+    assert (code, json.loads(again)["shape"]) == (0, [3, 16, 16])
+    with np.load("t.npz") as file, h5py.File("s.h5") as other:
+        assert np.array_equal(file["fields"], other["fields"][()])
+
+
+def test_each_field_its_own_condition_from_the_training_split(call, run):
+    code, _, _ = call("sample", run, "--n", "3", "--steps", "2", "--set", "train", "--out", "s.npz")
+    own = sapc.get_task("heat", grid=(16, 16)).dataset("train", size=3).fields
+    with np.load("s.npz") as file:
+        assert np.array_equal(file["fields"][:, :, 0], own[:, :, 0].double().numpy())
+    assert code == 0
+
+
+def test_another_resolution(call, run):
+    code, out, _ = call(
+        "sample", run, "--n", "2", "--steps", "2", "--grid", "20x24", "--out", "s.h5", "--json"
+    )
+    assert (code, json.loads(out)["shape"]) == (0, [2, 20, 24])
+
+
+def test_an_existing_file_of_samples_is_kept_unless_forced(call, run):
+    Path("s.npz").write_text("mine")
+    arguments = ("sample", run, "--n", "1", "--steps", "1", "--out", "s.npz")
+    code, _, err = call(*arguments)
+    assert code == 2
+    assert "exists already" in err
+    assert Path("s.npz").read_text() == "mine"
+    assert call(*arguments, "--force")[0] == 0
+
+
+def test_an_unfinished_run_is_used_with_a_warning_and_keeps_no_scores(run, folder):
+    config = json.loads(Path("run/config.json").read_text())
+    Path("run/config.json").write_text(json.dumps({**config, "steps": 30}))
+    os.rename("run/weights.safetensors", "run/checkpoint.safetensors")
+    before = contents(folder)
+    small = ("--samples", "2", "--reference", "2", "--steps", "1", "--floor-repeats", "0", "--set", "test0")
+    done = command("evaluate", run, *small)
+    assert done.returncode == 0
+    assert one_sentence(done.stderr)
+    assert "weights of step 20 of 30" in done.stderr
+    assert done.stdout.splitlines()[-1] == "not written: training is at step 20 of 30"
+    assert "no sampling floor: not asked for" in done.stdout
+    assert contents(folder) == before
+
+
+def test_scores_as_json(call, run):
+    small = ("--samples", "2", "--reference", "2", "--steps", "1", "--set", "test1", "--set", "test3")
+    code, out, _ = call("evaluate", run, *small, "--json")
+    assert code == 0
+    assert json.loads(out) == json.loads(Path("run/scores.json").read_text())
+    assert list(json.loads(out)["sets"]) == ["test1", "test3"]
+
+
+# -- bad calls --
+
+SAMPLE = ("sample", "run", "--n", "2", "--steps", "1", "--out", "n/s.npz")
+BAD = {
+    "no task": (["train"], "sapc train needs a task"),
+    "unknown task": (["train", "haet"], "unknown task 'haet'"),
+    "unknown method": ([*TINY, "--method", "spac"], "unknown method 'spac'"),
+    "unknown preset": (["train", "heat", "--preset", "huge"], "unknown preset 'huge'"),
+    "no steps": ([*TINY, "--steps", "0"], "steps must be a whole number of at least 1"),
+    "bad rate": ([*TINY, "--lr", "nan"], "lr must be a positive number"),
+    "bad seed": ([*TINY, "--seed", "-1"], "seed must be a whole number of at least 0"),
+    "bad precision": ([*TINY, "--precision", "fp8"], "unknown precision 'fp8'"),
+    "bad projector": ([*TINY, "--projector", "x"], "unknown projector 'x'"),
+    "bad width": ([*TINY, "--hidden", "0"], "positive widths"),
+    "bad time channels": ([*TINY, "--time-channels", "5"], "even number"),
+    "bad grid": ([*TINY, "--grid", "16"], "2 axes"),
+    "bad option": ([*TINY, "--option", "x=1"], "unknown option 'x'"),
+    "bad device": (["train", "heat", "--device", "tpu"], "device 'tpu' cannot be used"),
+    "no devices": ([*TINY, "--devices", "0"], "at least 1, got 0"),
+    "uneven": ([*TINY, "--devices", "3"], "cannot be shared evenly by 3"),
+    "too much data": ([*TINY, "--train", "99999999999"], "GiB available"),
+    "below a file": ([*TINY, "--out", f"{__file__}/n"], "cannot create the folder"),
+    "not a run folder": ([*TINY, "--out", ".."], "not empty and is not a run folder"),
+    "another run": ([*TINY, "--out", "run", "--lr", "0.1"], "holds another run: its lr is 0.003, not 0.1"),
+    "resume nothing": (["train", "--resume", "nowhere"], "is not a run folder"),
+    "resume with settings": (["train", "--resume", "run", "--steps", "3"], "so --steps cannot be given"),
+    "resume a task": (["train", "heat", "--resume", "run"], "so TASK cannot be given"),
+    "sample nowhere": (["sample", "nowhere"], "is not a run folder"),
+    "sample nothing": ([*SAMPLE, "--n", "0"], "at least 1, got 0"),
+    "sample no steps": ([*SAMPLE, "--steps", "0"], "at least 1, got 0"),
+    "sample a bad seed": ([*SAMPLE, "--seed", "-1"], "at least 0, got -1"),
+    "sample too many": ([*SAMPLE, "--n", "9" * 12], "not enough memory"),
+    "sample a bad set": ([*SAMPLE, "--set", "test9"], "unknown set 'test9'"),
+    "sample two conditions": ([*SAMPLE, "--set", "test0", "--condition", "x.npz"], "give one of them"),
+    "sample without a file": ([*SAMPLE, "--condition", "x.npz"], "there is no file x.npz"),
+    "sample another kind": ([*SAMPLE, "--condition", "run/config.json"], "not a readable npz or HDF5 file"),
+    "sample a bad method": ([*SAMPLE, "--method", "ffm"], "ffm samples with the weights of ffm"),
+    "sample a bad grid": ([*SAMPLE, "--grid", "8x8x8"], "2 axes"),
+    "sample a bad device": ([*SAMPLE, "--device", "tpu"], "device 'tpu' cannot be used"),
+    "sample a bad suffix": ([*SAMPLE, "--out", "s.txt"], "the suffix of --out picks the format"),
+    "sample into a folder": ([*SAMPLE, "--out", "run"], "the suffix of --out"),
+    "evaluate nowhere": (["evaluate", "nowhere"], "is not a run folder"),
+    "evaluate a bad set": (["evaluate", "run", "--set", "train"], "unknown test set 'train'"),
+    "evaluate one": (["evaluate", "run", "--samples", "1"], "at least 2, got 1"),
+    "evaluate a bad method": (["evaluate", "run", "--method", "x"], "unknown method 'x'"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_bad_call_is_one_sentence_and_creates_nothing(call, run, folder, name):
+    before = contents(folder.parent)
+    arguments, message = BAD[name]
+    code, out, err = call(*arguments)
+    assert (code, out) == (2, "")
+    assert one_sentence(err), err
+    assert message in err
+    assert contents(folder.parent) == before
+
+
+CONDITIONS = {
+    "shape": ({"condition": np.zeros((2, 16, 15))}, "expected (1, 16, 16)"),
+    "names": ({"a": np.zeros((16, 16)), "b": np.zeros((16, 16))}, "name the one to use `condition`"),
+    "text": ({"condition": np.full((16, 16), "x")}, "expected real numbers"),
+    "objects": ({"condition": np.full((16, 16), None)}, "not a readable npz"),
+    "number": ({"condition": np.zeros((3, 16, 16))}, "3 conditions for 2 samples"),
+    "nan": ({"condition": np.full((16, 16), np.nan)}, "16 of the condition's 16 pinned values are NaN"),
+    "empty": ({}, "found: none"),
+}
+
+
+@pytest.mark.parametrize("name", CONDITIONS)
+def test_a_bad_condition_is_one_sentence(call, run, name):
+    arrays, message = CONDITIONS[name]
+    np.savez("c.npz", **arrays)
+    code, out, err = call(*SAMPLE, "--condition", "c.npz")
+    assert (code, out) == (2, "")
+    assert one_sentence(err), err
+    assert message in err
+    assert not Path("n").exists()
+
+
+def test_a_dataset_of_another_task_is_no_condition(call, run):
+    assert call("data", "stokes_ic", "--grid", "16x16", "--size", "1", "--out", "d.h5")[0] == 0
+    code, _, err = call(*SAMPLE, "--condition", "d.h5")
+    assert code == 2
+    assert "d.h5 is a dataset of stokes_ic" in err
