@@ -1,4 +1,4 @@
-"""What only a GPU can show: the same projection as on the CPU, compiled or not, and a host that waits for nothing but its lead of a pass."""
+"""What only a GPU can show: the same projection as on the CPU, compiled or not, and a host that waits only to stay one pass ahead."""
 
 import warnings
 

@@ -59,6 +59,7 @@ class Compiled:
         self.pure = Eager(replace(problem, traced=True), solver)
         self.programs: dict[str, Program] = {}
         self.failed = False
+        self.expected = 0
 
     def begin(self, u: Tensor) -> tuple[State, Tensor]:
         """See `Eager.begin`."""
@@ -150,10 +151,10 @@ def _symbolic(inputs: tuple[Tensor, ...]) -> tuple[Any, list[Tensor]]:
     from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
 
     mode = FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True)
-    out = []
+    out: list[Tensor] = []
     for i, x in enumerate(inputs):
         sizes = [DimDynamic.DUCK if k == 0 else DimDynamic.STATIC for k in range(x.ndim)]
-        context: Any = StatelessSymbolicContext(dynamic_sizes=sizes)  # type: ignore[arg-type]
+        context: Any = StatelessSymbolicContext(dynamic_sizes=sizes)
         out.append(mode.from_tensor(x, symbolic_context=context, source=ConstantSource(f"input_{i}")))
     return mode, out
 

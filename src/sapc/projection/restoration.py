@@ -43,6 +43,8 @@ class State(NamedTuple):
 class Passes(Protocol):
     """The two functions of the loop for one problem: step by step, or compiled."""
 
+    expected: int  # counts that the last loop needed until it stopped, zero if that is not remembered
+
     def begin(self, u: Tensor) -> tuple[State, Tensor]:
         """The state at the start, and counts."""
 
@@ -55,6 +57,8 @@ class Passes(Protocol):
 
 class Eager:
     """The passes, operation by operation."""
+
+    expected = 0
 
     def __init__(self, problem: Problem, solver: Globalised) -> None:
         self.problem, self.solver = problem, solver
@@ -176,7 +180,7 @@ def run(
     passes: Passes, state: State, counts: Tensor, limit: int, strict: bool, most: int
 ) -> tuple[State, int]:
     """At most `limit` passes with at most `most` active samples; the state reached, and how many samples are off the manifold."""
-    loop, stop = _Loop(passes, state), Stop()
+    loop, stop = _Loop(passes, state), Stop(passes.expected if strict else 0)
     loop.shrink(most)
     how = torch.full((), strict, dtype=torch.bool, device=state.u.device)
     for _ in range(limit):
@@ -188,6 +192,8 @@ def run(
     else:
         stop(counts)
     final = stop.final()
+    if strict:
+        passes.expected = stop.taken
     return loop.merged(), state.u.shape[0] if final is None else final[1]
 
 
