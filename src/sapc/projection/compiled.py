@@ -4,7 +4,7 @@ A pass is traced once with a symbolic batch size into a graph of tensor operatio
 law can be compiled that can be differentiated. The graph is then compiled, for all batch sizes at once. A traced graph knows nothing of
 the Python around it, so nothing needs to be checked from call to call but the shapes.
 
-Programs are kept with the law they were made for. What cannot be traced or compiled runs step by step, after one warning.
+Programs are kept, found again by their law. What cannot be traced or compiled runs step by step, after one warning.
 """
 
 from __future__ import annotations
@@ -15,12 +15,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
 
-from ..constraints import Balance
 from ..errors import SapcWarning
 from ..grid import compilable
 from .gauss_newton import Globalised
@@ -29,7 +27,8 @@ from .restoration import Eager, Passes, State
 
 Program = Callable[..., tuple[Tensor, ...]]
 
-_programs: WeakKeyDictionary[Balance, dict[tuple[object, ...], Compiled]] = WeakKeyDictionary()
+_programs: dict[tuple[object, ...], Compiled] = {}
+MOST = 16  # programs kept, the latest ones; each holds on to its law, so they cannot go with it
 
 
 @cache
@@ -43,11 +42,13 @@ def passes_of(problem: Problem, solver: Globalised) -> Passes:
         return Eager(problem, solver)
     if solver.compiled is None and not (problem.free.is_cuda and _has_triton()):
         return Eager(problem, solver)
-    known = _programs.setdefault(problem.balance, {})
-    key = (problem.key, problem.jitter, problem.free.shape, problem.free.device, solver.tol, solver.kappa)
-    if key not in known:
-        known[key] = Compiled(problem, solver)
-    return known[key]
+    free = problem.free
+    key = (problem.balance, problem.key, problem.jitter, free.shape, free.device, solver.tol, solver.kappa)
+    if key not in _programs:
+        _programs[key] = Compiled(problem, solver)
+        while len(_programs) > MOST:
+            del _programs[next(iter(_programs))]
+    return _programs[key]
 
 
 class Compiled:
