@@ -37,7 +37,7 @@ from .tasks import SPLITS, Task
 FORMAT = "sapc-scores-1"
 TEST_SETS = tuple(split for split in SPLITS if split.startswith("test"))
 CHUNK = 2**22  # grid points whose residuals are looked at together
-COSTLY = 2**22  # grid points per draw from which solving in three dimensions takes minutes on a CPU
+COSTLY = 2**25  # grid points per draw from which solving in three dimensions takes minutes on a CPU
 
 Progress = Callable[[str, int, int], None]
 """Called with what is being done, (parts done, parts in all)."""
@@ -72,33 +72,28 @@ def evaluate(
     wanted = _Wanted(model, sampler, samples, reference, steps, seed, floor_repeats, batch, report)
     wanted.check(splits)
     sets = {split: wanted.score(split) for split in dict.fromkeys(splits)}
-    run = model.run
     return {
         "format": FORMAT,
-        "run": {
-            "task": run.task,
-            "options": dict(run.options),
-            "grid": list(run.grid),
-            "method": run.method,
-            "preset": run.preset,
-            "seed": run.seed,
-            "steps": run.steps,
-            "trained": model.step,
-            "parameters": model.parameters,
-        },
-        "settings": {
-            "method": wanted.method.name,
-            "samples": samples,
-            "reference": reference,
-            "steps": steps,
-            "seed": seed,
-            "floor_repeats": floor_repeats,
-            "batch": model.batch_size(samples, model.task, batch),
-            "device": str(model.device),
-        },
+        "run": _about_run(model),
+        "settings": wanted.settings(),
         "environment": environment(),
         "sets": sets,
         "mean": _mean(list(sets.values())),
+    }
+
+
+def _about_run(model: Model) -> dict[str, Any]:
+    run = model.run
+    return {
+        "task": run.task,
+        "options": dict(run.options),
+        "grid": list(run.grid),
+        "method": run.method,
+        "preset": run.preset,
+        "seed": run.seed,
+        "steps": run.steps,
+        "trained": model.step,
+        "parameters": model.parameters,
     }
 
 
@@ -134,6 +129,19 @@ class _Wanted:
     def task(self) -> Task:
         """Whose test sets they are."""
         return self.model.task
+
+    def settings(self) -> dict[str, Any]:
+        """As the result holds them."""
+        return {
+            "method": self.method.name,
+            "samples": self.samples,
+            "reference": self.reference,
+            "steps": self.steps,
+            "seed": self.seed,
+            "floor_repeats": self.repeats,
+            "batch": self.model.batch_size(self.samples, self.task, self.batch),
+            "device": str(self.model.device),
+        }
 
     def check(self, splits: Sequence[str]) -> None:
         """Refuse before the work what cannot be done."""

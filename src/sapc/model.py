@@ -16,7 +16,7 @@ import math
 import operator
 import os
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, SupportsIndex
 
 import torch
@@ -141,20 +141,25 @@ class Model:
         calls = math.ceil(n / size) * chosen.evaluations(steps)
         self.compile_for(calls)
         v = self._velocity(n, calls, progress)
-        g = torch.Generator().manual_seed(seed_of("sample", seed))
         with torch.no_grad(), matmul_precision(self.run.precision), allocating(f"{size} fields at a time"):
             out = torch.empty(n, *task.grid.shape, dtype=torch.float64)
-            for first in range(0, n, size):
-                last = min(first + size, n)
-                rows = torch.arange(first, first + size).clamp(max=n - 1)
-                v1 = source.sample(task.grid, last - first, g, length=self.run.length, dtype=torch.float64)
-                v1 = v1[rows - first].to(self.device)
+            for rows, v1 in self._draws(task, n, size, seed):
                 fields = chosen.sample(v, v1, H if len(H) == 1 else H[rows], steps)
+                first, last = int(rows[0]), int(rows[-1]) + 1
                 out[first:last] = fields[: last - first].cpu()
         if progress is not None:
             progress(n, n)
         _check_finite(out)
         return out
+
+    def _draws(self, task: Task, n: int, size: int, seed: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """Batches of the source, with the numbers of their fields; the last one is filled up with copies."""
+        g = torch.Generator().manual_seed(seed_of("sample", seed))
+        for first in range(0, n, size):
+            rows = torch.arange(first, first + size).clamp(max=n - 1)
+            new = min(size, n - first)
+            v1 = source.sample(task.grid, new, g, length=self.run.length, dtype=torch.float64)
+            yield rows, v1[rows - first].to(self.device)
 
     def manifold(self, condition: Tensor | Dataset, grid: Sequence[int] | None = None) -> Manifold:
         """The manifolds of conditions as `sample` takes them, on the model's device."""

@@ -125,7 +125,8 @@ def _check(run: Run, folder: Folder, devices: int) -> None:
     task = run.make_task()
     task.check("train", run.train, run.seed)
     task.check("validation", run.validation, run.seed)
-    if folder.config.exists() or (folder.path.is_dir() and any(folder.path.iterdir())):
+    used = folder.config.exists() or (folder.path.is_dir() and any(folder.path.iterdir()))
+    if used and _speaks():
         folder.begin(run)
     if devices > 1 and run.batch % devices:
         raise SapcError(
