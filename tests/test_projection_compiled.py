@@ -71,6 +71,18 @@ def test_the_cpu_runs_step_by_step_unless_asked():
     assert isinstance(compiled.passes_of(problem, sapc.Globalised(compiled=True)), compiled.Compiled)
 
 
+def test_the_same_law_is_compiled_once():
+    one, two, other = (
+        sapc.get_task("stokes_ic", grid=grid).manifold(torch.ones(1, *grid))
+        for grid in [(10, 6)] * 2 + [(9, 6)]
+    )
+    first, second, third = (
+        compiled.passes_of(H._problem(), sapc.Globalised(compiled=True)) for H in (one, two, other)
+    )
+    assert first is second
+    assert first is not third
+
+
 def test_what_cannot_be_compiled_runs_step_by_step_after_one_warning():
     """A law that looks at the values of the field has no trace."""
 

@@ -15,7 +15,7 @@ are those of `fields`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -132,12 +132,14 @@ class Balance(Stackable):
 
     `stored` and `rate` map fields `(batch, *space, time)` to one number per frame `(batch, time)` and read that frame only;
     `coefficient` maps a field to one number `(batch,)`. `times` are the frame times, equally spaced on [0, 1] unless given.
+    Laws with equal labels are the same law: what was compiled for one serves the others.
     """
 
     stored: Callable[[Tensor], Tensor]
     rate: Callable[[Tensor], Tensor] | None = None
     coefficient: Callable[[Tensor], Tensor] | None = None
     times: Tensor | None = None
+    label: Hashable = None
 
     def __post_init__(self) -> None:
         if self.rate is None and self.coefficient is not None:

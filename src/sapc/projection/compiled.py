@@ -42,8 +42,8 @@ def passes_of(problem: Problem, solver: Globalised) -> Passes:
         return Eager(problem, solver)
     if solver.compiled is None and not (problem.free.is_cuda and _has_triton()):
         return Eager(problem, solver)
-    free = problem.free
-    key = (problem.balance, problem.key, problem.jitter, free.shape, free.device, solver.tol, solver.kappa)
+    law, free = problem.balance, problem.free
+    key = (law.label or law, problem.key, problem.jitter, free.shape, free.device, solver.tol, solver.kappa)
     if key not in _programs:
         _programs[key] = Compiled(problem, solver)
         while len(_programs) > MOST:

@@ -70,7 +70,8 @@ class ReactionDiffusion(Task):
     def constraint(self) -> Stackable:
         """The initial frame, and mass with its sources."""
         supply = WithGradient(self.supply, self._supply)
-        return Pin.frame(0) & Balance(self.grid.integral(), supply, times=self.grid.time.points)
+        label = (self.name, self.grid)
+        return Pin.frame(0) & Balance(self.grid.integral(), supply, times=self.grid.time.points, label=label)
 
     def supply(self, u: Tensor) -> Tensor:
         """`g_L - g_R + rho int u (1 - u) dx` of every frame, the fluxes by one-sided differences."""

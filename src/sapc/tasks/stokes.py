@@ -51,6 +51,7 @@ class Stokes(Task):
             WithGradient(self.power, self._power),
             WithGradient(self.viscosity, self._viscosity),
             times=self.grid.time.points,
+            label=("stokes", self.grid),
         )
 
     def energy(self, u: Tensor) -> Tensor:
