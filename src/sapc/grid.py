@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
@@ -103,17 +102,17 @@ def shift(u: Tensor, dim: int, k: int) -> Tensor:
     return torch.nn.functional.pad(kept, (0, 0) * (u.ndim - 1 - dim) + (max(k, 0), max(-k, 0)))
 
 
-_compilable: ContextVar[bool] = ContextVar("compilable", default=False)
+_compilable = [False]  # seen by all threads: on a GPU, gradients are computed by another one
 
 
 @contextmanager
 def compilable() -> Iterator[None]:
     """Inside, differences are made of operations that a compiler can fuse, instead of written piece by piece into memory."""
-    token = _compilable.set(True)
+    before, _compilable[0] = _compilable[0], True
     try:
         yield
     finally:
-        _compilable.reset(token)
+        _compilable[0] = before
 
 
 def _stencil(u: Tensor, dim: int, scale: float, transposed: bool) -> Tensor:
@@ -160,7 +159,7 @@ class _Difference(torch.autograd.Function):
     @staticmethod
     def forward(u: Tensor, dim: int, scale: float, transposed: bool) -> Tensor:
         """See `_difference`."""
-        if _compilable.get():
+        if _compilable[0]:
             return _stencil(u, dim, scale, transposed)
         return _difference(u, dim, scale, transposed, torch.empty_like(u))
 
