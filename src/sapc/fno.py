@@ -64,20 +64,20 @@ class Spectral(nn.Module):
         return how.inverse(z, tuple(x.shape[1:-1]))
 
     def by_fft(self, x: Tensor, how: Transforms) -> Tensor:
-        """By full FFTs, channels first as they like it: the oracle."""
-        grid, axes = tuple(x.shape[1:-1]), tuple(range(2, x.ndim))
-        z = torch.fft.rfftn(x.movedim(-1, 1).contiguous(), dim=axes)
+        """By full FFTs: the oracle."""
+        grid, axes = tuple(x.shape[1:-1]), tuple(range(1, x.ndim - 1))
+        z = torch.fft.rfftn(x, dim=axes)
         rows = [
             torch.arange(k.start - m // 2, k.stop - m // 2, device=x.device) % n
             for n, m, k in zip(grid[:-1], self.modes[:-1], how.kept[:-1], strict=True)
         ]
         last = torch.arange(how.kept[-1].stop, device=x.device)
-        at: tuple[slice | Tensor, ...] = (slice(None),) * 2 + torch.meshgrid(*rows, last, indexing="ij")
+        at: tuple[slice | Tensor, ...] = (slice(None), *torch.meshgrid(*rows, last, indexing="ij"))
         weight = torch.complex(*self.weight[(slice(None), *how.kept)].to(x.dtype))
         out = torch.zeros_like(z)
-        out[at] = torch.einsum("bi...,...io->bo...", z[at], weight)
+        out[at] = torch.einsum("b...i,...io->b...o", z[at], weight)
         back: Tensor = torch.fft.irfftn(out, s=grid, dim=axes)
-        return back.movedim(1, -1) + self.bias
+        return back + self.bias
 
 
 class Block(nn.Module):
