@@ -115,7 +115,8 @@ def _capturing(u: Tensor) -> bool:
 
 def _compile(function: Program, inputs: tuple[Tensor, ...]) -> Program:
     """Trace, check that the trace holds for another batch size, and compile with the first dimension left open."""
-    with warnings.catch_warnings(), compilable():
+    # On a GPU gradients are computed by another thread, which a trace does not follow; here by this one.
+    with warnings.catch_warnings(), compilable(), torch.autograd.set_multithreading_enabled(False):
         warnings.simplefilter("ignore")  # of the compiler about itself
         graph = _trace(function, inputs)
         program: Program = torch.compile(graph, fullgraph=True)
