@@ -1,5 +1,7 @@
 """The time convention and the samplers, without any training: with Gaussian data the exact velocity is known."""
 
+from itertools import pairwise
+
 import pytest
 import torch
 
@@ -56,7 +58,9 @@ class Gaussian:
         B = self.Q @ torch.randn(n, n, generator=g, dtype=torch.float64) / n**0.5
         self.C = B @ B.T
         self.m = self.H.project(torch.randn(1, *self.shape, generator=g, dtype=torch.float64)).flatten()
-        self.S, self.at_source = (self.Q, self.p) if anchored else (torch.eye(n).double(), torch.zeros(n).double())
+        self.S, self.at_source = (
+            (self.Q, self.p) if anchored else (torch.eye(n).double(), torch.zeros(n).double())
+        )
         self.n = n
 
     def velocity(self, vt, t):
@@ -79,7 +83,7 @@ class Gaussian:
 def test_samplers_are_of_first_order(name, anchored):
     case = Gaussian(anchored)
     errors = [case.errors(name, steps) for steps in (20, 40, 80, 160)]
-    for coarse, fine in zip(errors, errors[1:], strict=False):
+    for coarse, fine in pairwise(errors):
         assert 1.8 < coarse[1] / fine[1] < 2.2
     assert errors[-1][1] < 0.05
     assert all(mean < 1e-12 for mean, _, _ in errors)  # the mean moves on a straight line, so Euler is exact

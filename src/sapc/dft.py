@@ -23,12 +23,14 @@ from torch import Tensor
 
 @dataclass(frozen=True, eq=False)
 class Transforms:
-    """DFT matrices of one grid, first axis first, which of the stored modes the grid has, and the transform of the constant 1."""
+    """DFT matrices of one grid, first axis first, which of the stored modes the grid has, and what else depends on the grid alone."""
 
+    grid: tuple[int, ...]
     analyse: tuple[Tensor, ...]
     synthesise: tuple[Tensor, ...]
     kept: tuple[slice, ...]
-    one: Tensor  # (modes,): zero but for the mean's entry
+    one: Tensor  # (modes,): the transform of the constant 1, zero but for the mean's entry
+    place: Tensor  # (points, axes + 1): the points' coordinates in the unit cube, and a one; never less than float32
 
     def forward(self, x: Tensor) -> Tensor:
         """`(batch, *grid, channels)` to `(batch, 2, *modes, channels)`."""
@@ -39,12 +41,12 @@ class Transforms:
             x = _product(self.analyse[axis], x.reshape(math.prod(shape[: axis + 1]), n, -1))
         return x.reshape(shape[0], 2, *modes, -1)
 
-    def inverse(self, z: Tensor, grid: tuple[int, ...]) -> Tensor:
+    def inverse(self, z: Tensor) -> Tensor:
         """`(batch, 2, *modes, channels)` to `(batch, *grid, channels)`."""
         batch, channels = z.shape[0], z.shape[-1]
         for axis, n in enumerate(z.shape[2:-1]):
-            z = _product(self.synthesise[axis], z.reshape(batch * math.prod(grid[:axis]), 2 * n, -1))
-        return z.reshape(batch, *grid, channels)
+            z = _product(self.synthesise[axis], z.reshape(batch * math.prod(self.grid[:axis]), 2 * n, -1))
+        return z.reshape(batch, *self.grid, channels)
 
 
 def _product(matrix: Tensor, x: Tensor) -> Tensor:
@@ -78,8 +80,14 @@ def transforms(
     kept.append(slice(0, m))
     first, second = (tuple(a.contiguous().to(device, dtype) for a in side) for side in (analyse, synthesise))
     ones = torch.ones(1, *grid, 1, dtype=dtype, device=device)
-    found = Transforms(first, second, tuple(kept), torch.empty(0))
+    found = Transforms(grid, first, second, tuple(kept), torch.empty(0), _place(grid, dtype, device))
     return replace(found, one=_mean_only(found.forward(ones)[0, 0, ..., 0], math.prod(grid)))
+
+
+def _place(grid: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+    lines = torch.meshgrid(*(torch.linspace(0, 1, n, dtype=torch.float64) for n in grid), indexing="ij")
+    exact = dtype if dtype == torch.float64 else torch.float32
+    return torch.stack((*lines, torch.ones(grid, dtype=torch.float64)), -1).flatten(0, -2).to(device, exact)
 
 
 def _mean_only(z: Tensor, points: int) -> Tensor:

@@ -61,11 +61,11 @@ class Spectral(nn.Module):
         bias = torch.cat((self.bias, torch.zeros_like(self.bias))).to(x.dtype)
         z = torch.baddbmm(how.one[:, None, None] * bias, z, mix)
         z = z.reshape(-1, batch, 2, c).permute(1, 2, 0, 3).reshape(batch, 2, *modes, c)
-        return how.inverse(z, tuple(x.shape[1:-1]))
+        return how.inverse(z)
 
     def by_fft(self, x: Tensor, how: Transforms) -> Tensor:
         """By full FFTs: the oracle."""
-        grid, axes = tuple(x.shape[1:-1]), tuple(range(1, x.ndim - 1))
+        grid, axes = how.grid, tuple(range(1, x.ndim - 1))
         z = torch.fft.rfftn(x, dim=axes)
         rows = [
             torch.arange(k.start - m // 2, k.stop - m // 2, device=x.device) % n
@@ -183,10 +183,12 @@ class FNO(nn.Module):
         dtype = torch.bfloat16 if self.precision == "bf16" else exact
         how = transforms(tuple(u.shape[1:]), self.modes, dtype, u.device)
         channels = u[..., None] if condition is None else torch.stack((u, condition), -1)
-        return self._core(channels.to(exact), t.to(exact), how)
+        place = how.place.to(exact).expand(len(u), -1, -1)
+        inputs = torch.cat((channels.to(exact).flatten(1, -2), place), -1)
+        return self._core(inputs, t.to(exact), how).reshape(u.shape)
 
-    def _velocity(self, channels: Tensor, t: Tensor, how: Transforms) -> Tensor:
-        x = self._lift(channels, t, how.analyse[0].dtype)
+    def _velocity(self, inputs: Tensor, t: Tensor, how: Transforms) -> Tensor:
+        x = self._lift(inputs, t, how.analyse[0].dtype).reshape(len(t), *how.grid, -1)
         for i, block in enumerate(self.blocks):
             x = block(x, how, self.transform == "fft")
             x = gelu(x) if i < len(self.blocks) - 1 else x
@@ -196,19 +198,16 @@ class FNO(nn.Module):
             return (x.to(weight.dtype) * weight[0]).sum(-1) + bias
         return linear(x.to(weight.dtype), weight, bias)[..., 0]
 
-    def _lift(self, channels: Tensor, t: Tensor, dtype: torch.dtype) -> Tensor:
-        """First layer by what its inputs depend on, then the second."""
-        batch, grid = len(channels), channels.shape[1:-1]
-        sizes = [channels.shape[-1], self.time_channels, len(grid)]
-        state, time, place = torch.split(self.lift_in.weight, sizes, dim=1)
-        lines = [torch.linspace(0, 1, n, dtype=t.dtype, device=t.device) for n in grid]
-        mesh = torch.stack((*torch.meshgrid(*lines, indexing="ij"), torch.ones_like(channels[0, ..., 0])), -1)
-        inputs = torch.cat((channels, mesh.expand(batch, *mesh.shape)), -1).flatten(1, -2)
-        shared = torch.cat((state, place), 1).T.expand(batch, -1, -1)
+    def _lift(self, inputs: Tensor, t: Tensor, dtype: torch.dtype) -> Tensor:
+        """First layer by what its inputs depend on, then the second; `inputs` are the state's channels, the place and a one."""
+        axes = len(self.modes)
+        state, time, place = torch.split(
+            self.lift_in.weight, [inputs.shape[-1] - axes - 1, self.time_channels, axes], dim=1
+        )
+        shared = torch.cat((state, place), 1).T.expand(len(t), -1, -1)
         maps = torch.cat((shared, linear(self._embedding(t), time, self.lift_in.bias)[:, None]), 1)
         x: Tensor = Lift.apply(inputs, maps, dtype)  # type: ignore[no-untyped-call]
-        x = linear(x, self.lift_out.weight.to(dtype), self.lift_out.bias.to(dtype))
-        return x.reshape(batch, *grid, -1)
+        return linear(x, self.lift_out.weight.to(dtype), self.lift_out.bias.to(dtype))
 
     def _embedding(self, t: Tensor) -> Tensor:
         """`[sin, cos]` of the stretched time at frequencies from 1 down to 1 / 2000."""
