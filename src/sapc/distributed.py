@@ -156,8 +156,12 @@ def spawn(processes: int, work: Callable[..., None], *arguments: Any) -> None:
         try:
             if started.join():
                 return
-        except KeyboardInterrupt:  # the terminal tells every process; they stop together and save
+        except (
+            KeyboardInterrupt
+        ):  # they stop together and save; a terminal tells every process, `kill` this one only
             interrupted = True
+            for process in started.processes:
+                process.terminate()
         except ProcessException as error:
             for process in started.processes:
                 process.join()

@@ -9,8 +9,8 @@ Sampling starts from P(v1) and replaces every endpoint estimate by its projectio
     v_s = (s/t) v_t + (1 - s/t) P(v0^),     v0^ = v_t - t v(v_t, t)
 
 Where H is affine every state lies on it. Where H is curved the path leaves it between its ends, by the bound of
-Eq. sapc-nonlinear-interp, |R(v_t)| <= t (1 - t) L |v0 - P(v1)|^2 / 2, and one more projection at t = 0 takes away what an unfinished
-iteration may have left.
+Eq. sapc-nonlinear-interp, |R(v_t)| <= t (1 - t) L |v0 - P(v1)|^2 / 2. There projections are iterations: those on the way are cut off after
+a few passes, and one more at t = 0, not cut off, takes away what they may have left.
 """
 
 from __future__ import annotations
@@ -26,14 +26,15 @@ from .ffm import regress
 
 def loss(v: Velocity, v0: Tensor, v1: Tensor, t: Tensor, H: Manifold) -> Float[Tensor, ""]:
     """Data paired with the source anchored on their manifolds."""
-    return regress(v, v0, H.project(v1, check=False), t)
+    return regress(v, v0, H.quick().project(v1, check=False), t)
 
 
 def sample(v: Velocity, v1: Tensor, H: Manifold, steps: int = 100) -> Tensor:
     """From the anchored source, towards projected estimates."""
-    vt = H.project(v1, check=False)
+    way = H.quick()
+    vt = way.project(v1, check=False)
     for t, s in times(steps):
-        v0 = H.project(endpoint(vt, t, at(v, vt, t)), check=False)
+        v0 = way.project(endpoint(vt, t, at(v, vt, t)), check=False)
         vt = toward(vt, v0, t, s)
     return vt if H.affine else H.project(vt)
 

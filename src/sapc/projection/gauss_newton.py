@@ -52,6 +52,7 @@ class Globalised:
     inner    conjugate-gradient steps in each of them
     rtol     nearest when |tau| <= rtol |u - u_0|
     kappa    how closely a restoration step must follow its linear prediction
+    retry    whether samples that miss the manifold try once more, accepting any decrease
     compiled whether restoration runs as a compiled program; None: on a GPU, where the compiler is installed
     """
 
@@ -61,6 +62,7 @@ class Globalised:
     inner: int = 60
     rtol: float = 1e-9
     kappa: float = 0.5
+    retry: bool = True
     compiled: bool | None = None
 
     def __post_init__(self) -> None:

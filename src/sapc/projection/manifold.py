@@ -44,6 +44,7 @@ JACOBIAN_BYTES = (
 )  # dense Jacobians are built for as many samples at a time as fit in this: small portions are fastest
 MOST_BYTES = 2**33  # and one sample may need this much at most
 CACHE_BYTES = 2**21  # banded problems are solved for as many fields at a time, on the CPU
+QUICK = 6  # passes; from white noise, the farthest start there is, the laws of the tasks need 3 to 6
 NEAREST = 1e-6  # a correction with a smaller share along the manifold counts as shortest
 
 _grams: WeakKeyDictionary[Stackable, dict[tuple[object, ...], GramSolver]] = WeakKeyDictionary()
@@ -155,6 +156,16 @@ class Manifold:
         other = copy(self)
         other.solver = _checked(solver)
         return other
+
+    def quick(self) -> Manifold:
+        """The same manifolds for estimates on the way: a projection to a feasible point is cut off after a few passes.
+
+        Nearly every sample needs no more. The few that would need dozens, and would hold up their batch, are left near the manifold.
+        """
+        solver = self.solver
+        if self.affine or not isinstance(solver, Globalised) or solver.nearest > 0:
+            return self
+        return self.with_solver(replace(solver, passes=min(QUICK, solver.passes), retry=False))
 
     def dense(self) -> Manifold:
         """The same manifolds through dense automatic differentiation: the oracle of the fast paths."""

@@ -197,11 +197,11 @@ def run(
     return loop.merged(), state.u.shape[0] if final is None else final[1]
 
 
-def restore(passes: Passes, u: Tensor, limit: int) -> State:
-    """Newton steps of smallest norm onto the manifold; who misses it tries again from `u`, then accepting any decrease."""
+def restore(passes: Passes, u: Tensor, limit: int, retry: bool = True) -> State:
+    """Newton steps of smallest norm onto the manifold; who misses it may try again from `u`, then accepting any decrease."""
     start, counts = passes.begin(u)
     first, missed = run(passes, start, counts, limit, strict=True, most=u.shape[0])
-    if missed == 0:
+    if missed == 0 or not retry:
         return first
     off = sup(first.r) > first.tol
     start = start._replace(active=start.active & off)
