@@ -208,7 +208,9 @@ class _Wanted:
         for k in range(self.repeats):
             label = f"{split}: sampling floor {k + 1}/{self.repeats}"
             # Seed 0 is the reference itself.
-            draw = lambda seed, size, k=k, label=label: self._solutions(split, size, 1 + 2 * k + seed, label)
+            draw = lambda seed, size, k=k, label=label: self._solutions(
+                split, size, 1 + 2 * k + seed, label
+            ).to(self.model.device)
             floor = metrics.sampling_floor(draw, self.samples, self.reference)
             for name, value in floor.items():
                 found[name].append(value)
