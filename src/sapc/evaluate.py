@@ -71,7 +71,10 @@ def evaluate(
     sampler, report = model.sampler(method), progress or ignore
     wanted = _Wanted(model, sampler, samples, reference, steps, seed, floor_repeats, batch, report)
     wanted.check(splits)
-    sets = {split: wanted.score(split) for split in dict.fromkeys(splits)}
+    names = list(dict.fromkeys(splits))
+    size = model.batch_size(samples, model.task, batch)
+    model.compile_for(len(names) * math.ceil(samples / size) * sampler.evaluations(steps))
+    sets = {split: wanted.score(split) for split in names}
     return {
         "format": FORMAT,
         "run": _about_run(model),
@@ -188,7 +191,6 @@ class _Wanted:
         sample = partial(model.sample, condition=condition, seed=self.seed, method=self.method.name)
         size = model.batch_size(self.samples, self.task, self.batch)
         if cuda:  # what happens once only is not part of the time: kernels are loaded, the network compiled
-            model.compile_for(math.ceil(self.samples / size) * self.method.evaluations(self.steps))
             sample(size, steps=1, batch=size)
             torch.cuda.reset_peak_memory_stats(model.device)
         report = lambda done, total: self.progress(f"{split}: sampling", done, total)

@@ -5,7 +5,7 @@ generator's state has to be kept, and a run continued from a checkpoint takes th
 
     rows of step n    entries n batch .. (n+1) batch of the epochs' permutations laid end to end
     source, times     a generator seeded by (seed, n)
-    validation        the same draws every time, so that its loss compares
+    validation        one seeded by (seed, n) too: fresh draws, so that the plateau is one of the objective, not of one draw of it
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class Training:
     @torch.no_grad()
     def validate(self) -> float:
         """The mean objective over the validation split."""
-        g, n = self._seeded("validation"), len(self.held_out)
+        g, n = self._seeded("validation", self.step), len(self.held_out)
         total = torch.zeros((), dtype=torch.float64, device=self.team.device)
         for v0 in self.held_out.chunk(math.ceil(n / self.run.batch)):
             v0, v1, t = self._draw(v0, g)
