@@ -68,7 +68,7 @@ class Run:
     patience: int = 10
     clip: float = 100.0
     validate: int = 200
-    precision: str = "bf16"
+    precision: str = "tf32"
     projector: str = "feasible"
     length: float = 1e-3
     preset: str = "paper"
@@ -180,14 +180,14 @@ def _small(task: Task) -> dict[str, Any]:
     flat = len(task.grid.shape) == 2
     return {
         "backbone": Backbone((12, 12), 16, 32, 16) if flat else Backbone((8, 8, 8), 12, 24, 16),
-        "grid": tuple(task.grid.shape) if flat else (32, 32, 20),
-        "steps": 800,
-        "batch": 16 if flat else 8,
+        "grid": tuple(n // 2 for n in task.grid.shape) if flat else (32, 32, 20),
+        "steps": 2000 if flat else 600,
+        "batch": 32 if flat else 8,
         "train": 1600 if flat else 100,
-        "validation": 64 if flat else 16,
+        "validation": 256 if flat else 16,
         "lr": 3e-3,
         "lr_floor": 1e-4,
-        "validate": 50,
+        "validate": 100,
         "patience": 2,
         "precision": "float32",
     }

@@ -113,8 +113,7 @@ class Lift(torch.autograd.Function):
         """Through gelu, then to maps and, where asked, to inputs."""
         inputs, maps = ctx.saved_tensors
         x = _few(inputs, maps)
-        slope = 0.5 * (1 + torch.erf(x * math.sqrt(0.5))) + x * torch.exp(-x * x / 2) / math.sqrt(2 * math.pi)
-        d = (grad * slope).to(grad.dtype)
+        d = torch.ops.aten.gelu_backward(grad.to(x.dtype), x).to(grad.dtype)
         to_inputs = (d @ maps.mT.to(d.dtype)).to(inputs.dtype) if ctx.needs_input_grad[0] else None
         return to_inputs, (inputs.mT.to(d.dtype) @ d).to(maps.dtype), None
 
