@@ -46,14 +46,14 @@ class Plain:
 class Globalised:
     """Feasible first, then nearest.
 
-    tol      a sample is on the manifold when |R|_inf <= tol (or as close as rounding allows)
-    passes   trial points per restoration attempt
-    nearest  Newton steps along the manifold; 0 returns the feasible point found first
-    inner    conjugate-gradient steps in each of them
-    rtol     nearest when |tau| <= rtol |u - u_0|
-    kappa    how closely a restoration step must follow its linear prediction
-    retry    whether samples that miss the manifold try once more, accepting any decrease
-    compiled whether restoration runs as a compiled program; None: on a GPU, where the compiler is installed
+    tol       a sample is on the manifold when |R|_inf <= tol (or as close as rounding allows)
+    passes    trial points per restoration attempt
+    nearest   Newton steps along the manifold; 0 returns the feasible point found first
+    inner     conjugate-gradient steps in each of them
+    rtol      nearest when |tau| <= rtol |u - u_0|
+    kappa     how closely a restoration step must follow its linear prediction
+    retry     whether samples that miss the manifold try once more, accepting any decrease
+    compiled  whether restoration runs as a compiled program; None: on a GPU, where the compiler is installed
     """
 
     tol: float = 1e-12
