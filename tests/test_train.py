@@ -143,10 +143,10 @@ def test_golden_losses(tmp_path, task, method):
 
 
 def test_training_learns(tmp_path):
-    """Heat on a coarse grid: the validation loss falls well below that of a network that says nothing."""
-    run = tiny(steps=150, batch=16, train=64, hidden=8, modes=(6, 6), lr=5e-3, validate=50)
+    """Heat on a coarse grid: the validation loss falls well below 1.1, that of a network that says nothing."""
+    run = tiny(steps=150, batch=16, train=64, validation=64, hidden=8, modes=(6, 6), lr=5e-3, validate=50)
     found = [e["validation"] for e in train(run, tmp_path / "run").entries() if "validation" in e]
-    assert found[-1] < 0.75 * found[0]
+    assert found[-1] < 0.35
 
 
 def test_the_rate_falls_on_a_plateau(tmp_path):
@@ -252,11 +252,12 @@ def test_a_folder_of_something_else_is_refused(tmp_path):
     (tmp_path / "thesis.tex").write_text("x")
     with pytest.raises(SapcError, match="not empty and is not a run folder"):
         train(tiny(), tmp_path)
-    assert [p.name for p in tmp_path.iterdir() if p.name != ".lock"] == ["thesis.tex"]
+    assert [p.name for p in tmp_path.iterdir()] == ["thesis.tex"]
 
 
 def test_two_trainings_in_one_folder_are_refused(tmp_path):
-    folder = Folder(tmp_path / "run")
+    folder = train(tiny(), tmp_path / "run")
+    folder.weights.unlink()
     with folder.locked(), pytest.raises(SapcError, match="another process is training"):
         train(tiny(), tmp_path / "run")
 

@@ -67,7 +67,7 @@ class Folder:
     def begin(self, run: Run) -> None:
         """Make the folder of a new run, or make sure that the one there is of this very run."""
         if not self.config.exists():
-            if self.path.is_dir() and any(p.name != ".lock" for p in self.path.iterdir()):
+            if any(p.name != ".lock" for p in self.path.iterdir()):
                 raise SapcError(
                     f"{self.path} exists, is not empty and is not a run folder; choose another one"
                 )

@@ -10,9 +10,12 @@ processes there are, but for the order of additions.
 
 from __future__ import annotations
 
+import logging
 import os
+import signal
 import socket
 import subprocess
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,7 +24,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.multiprocessing.spawn import ProcessException, start_processes
+from torch.multiprocessing.spawn import ProcessContext, ProcessException, start_processes
 
 from .errors import SapcError
 
@@ -151,6 +154,13 @@ def spawn(processes: int, work: Callable[..., None], *arguments: Any) -> None:
         start_method="spawn",
     )
     assert started is not None
+    logging.getLogger("torch.multiprocessing.spawn").setLevel(logging.ERROR)  # what it would say, we say
+    with _termination_as_interrupt():
+        _wait(started, errors)
+
+
+def _wait(started: ProcessContext, errors: Any) -> None:
+    """Until all processes have ended; the first error or interrupt is raised here."""
     interrupted = False
     while True:
         try:
@@ -165,12 +175,25 @@ def spawn(processes: int, work: Callable[..., None], *arguments: Any) -> None:
         except ProcessException as error:
             for process in started.processes:
                 process.join()
-            if interrupted and errors.empty():
-                raise KeyboardInterrupt from error
             if not errors.empty():
                 kind, text = errors.get()
                 raise (KeyboardInterrupt(text) if kind == "interrupt" else SapcError(text)) from None
+            if interrupted:
+                raise KeyboardInterrupt from error
             raise
+
+
+@contextmanager
+def _termination_as_interrupt() -> Iterator[None]:
+    """Inside, SIGTERM, which schedulers send, interrupts as Ctrl-C does."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _member(

@@ -215,7 +215,7 @@ class Model:
         self, method: Method, condition: Tensor | Dataset | None, n: int, task: Task
     ) -> Manifold:
         if condition is None:
-            if needs_condition(method):
+            if method.conditioned:
                 raise SapcError(
                     f"{method.name} samples on the manifold of a condition: give one, as condition=data.fields[:1] "
                     f"(pinned are: {task.pinned})"
@@ -230,11 +230,6 @@ class Model:
 
     def _manifold(self, values: Tensor, task: Task) -> Manifold:
         return task.manifold(values.to(self.device), solver=self.run.solver(task))
-
-
-def needs_condition(method: Method) -> bool:
-    """Whether a method cannot sample without a manifold."""
-    return method.constrained or method.exact != "none"
 
 
 def pinned_mask(task: Task) -> Tensor:

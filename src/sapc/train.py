@@ -21,6 +21,7 @@ from .checkpoint import Folder, save_tensors
 from .config import Run
 from .distributed import joined
 from .errors import SapcError
+from .files import folder_for
 from .fno import matmul_precision
 from .training import Training
 
@@ -45,9 +46,7 @@ def train(
     `compiled` is whether the network is compiled, by default on a GPU; `save_seconds` the shortest time between checkpoints.
     """
     folder = Folder(path)
-    with joined(device) as team, folder.locked() if team.main else nullcontext():
-        if team.main:
-            folder.begin(run)
+    with joined(device) as team, _begun(folder, run) if team.main else nullcontext():
         team.wait()
         if folder.trained:
             return folder
@@ -56,6 +55,15 @@ def train(
             Loop(training, folder, interrupts, progress, save_seconds, tensorboard).run()
         team.wait()
     return folder
+
+
+@contextmanager
+def _begun(folder: Folder, run: Run) -> Iterator[None]:
+    """The folder made or checked, then locked; one that is refused is left as it was."""
+    with folder_for(folder.path):
+        folder.begin(run)
+        with folder.locked():
+            yield
 
 
 class Loop:

@@ -41,6 +41,7 @@ class Method:
     exact        what of its samples' residuals vanishes by construction: nothing, or all of H
     nfe          network evaluations per sampling step
     constrained  whether its loss looks at H
+    conditioned  whether its sampler does: then a condition has to be given
     """
 
     name: str
@@ -52,6 +53,7 @@ class Method:
     exact: Literal["none", "all"]
     nfe: int = 1
     constrained: bool = False
+    conditioned: bool = False
 
     def evaluations(self, steps: int) -> int:
         """Network evaluations per sample."""

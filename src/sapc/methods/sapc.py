@@ -48,4 +48,5 @@ SAPC = Method(
     weights="sapc",
     exact="all",
     constrained=True,
+    conditioned=True,
 )

@@ -1,97 +1,180 @@
-"""The demonstration: solutions of every task, noise put on their manifolds, residuals before and after, a picture each."""
+"""The demonstration: FFM and SAPC trained, sampled and scored on one task, side by side.
+
+    plan = Demo("heat", out=Path("demo"))
+    plan.check()
+    for method in METHODS:
+        plan.train(method)              # demo/heat-ffm, demo/heat-sapc: what is trained is used, what was interrupted continues
+    result = plan.compare()             # scores.json in both folders, demo/heat.png
+
+Both methods get the same data, the same network and the same number of steps; only the anchoring of the source differs.
+"""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, SupportsIndex
 
-import torch
 from torch import Tensor
 
-from .. import metrics, source
-from ..files import folder_for
-from ..tasks import Task, get_task, task_names
-from .pictures import overview, pyplot, task_picture
+from .. import train as training
+from ..checkpoint import Folder, environment, load_tensors
+from ..config import Run, preset
+from ..errors import SapcError
+from ..evaluate import TEST_SETS, Progress, evaluate, write_scores
+from ..model import Model, load, whole
+from ..tasks import Dataset, Task
+from .pictures import ensembles, pyplot
+
+METHODS = ("ffm", "sapc")
+METRICS = ("mmse", "smse", "w2", "ce_local", "ce_global")
+REFERENCE = 1225  # solutions to compare with, as published
+FLOOR_REPEATS = 3
 
 
 @dataclass(frozen=True)
-class Row:
-    """What the projection did to noise on one task: mean l2 norms of the residual, and the distance moved."""
+class Demo:
+    """What is trained, sampled and compared, and where."""
 
-    task: str
-    algorithm: str
-    grid: tuple[int, ...]
-    local_before: float
-    local_after: float
-    balance_before: float
-    balance_after: float
-    moved: float
-    milliseconds: float
-    picture: str
+    task: str = "heat"
+    out: Path = Path("demo")
+    split: str = "test1"
+    samples: int = 256
+    steps: int = 100
+    preset: str = "small"
+    seed: int = 0
+    device: str = "auto"
+
+    def run(self, method: str) -> Run:
+        """The training of one method."""
+        return preset(self.preset, self.task, method, seed=self.seed)
+
+    def folder(self, method: str) -> Folder:
+        """Where it is."""
+        return Folder(self.out / f"{self.task}-{method}")
+
+    @property
+    def picture(self) -> Path:
+        """Where the picture goes."""
+        return self.out / f"{self.task}.png"
+
+    def check(self) -> None:
+        """Refuse before the work what would fail after it; nothing is created."""
+        whole(self.samples, "number of samples", 2)
+        whole(self.steps, "number of sampling steps", 1)
+        if self.split not in TEST_SETS:
+            raise SapcError(f"unknown test set {self.split!r}; choose one of {', '.join(TEST_SETS)}")
+        for method in METHODS:
+            run, folder = self.run(method), self.folder(method)
+            task = run.make_task()
+            task.check(self.split, max(self.samples, REFERENCE))
+            task.check("train", run.train, run.seed)
+            if folder.path.is_dir() and any(folder.path.iterdir()):
+                folder.begin(run)
+        if self.picture.is_dir():
+            raise SapcError(f"{self.picture} is a folder, but the picture goes there; choose another --out")
+        pyplot()  # complains now where it is missing
+
+    def train(self, method: str, progress: training.Progress | None = None) -> None:
+        """Train one method, from the start or from where it was left."""
+        training.train(self.run(method), self.folder(method).path, device=self.device, progress=progress)
+
+    def compare(self, progress: Progress | None = None) -> dict[str, Any]:
+        """Sample and score both, write the scores and the picture; all figures, as JSON can hold them."""
+        scores, fields = {}, {}
+        for method in METHODS:
+            model = _Keeping.of(load(self.folder(method).path, self.device))
+            scores[method] = evaluate(
+                model, (self.split,), self.samples, REFERENCE, self.steps, self.seed, FLOOR_REPEATS,
+                progress=_labelled(progress, method.upper()),
+            )  # fmt: skip
+            fields[method] = model.kept
+        for method in METHODS:
+            write_scores(self.folder(method).path, scores[method])
+        result = self._result(scores)
+        self._draw(model.task, fields, result)
+        return result
+
+    def _draw(self, task: Task, fields: dict[str, Tensor], result: dict[str, Any]) -> None:
+        truth = task.dataset(self.split, size=REFERENCE).fields
+        w2 = {method.upper(): about["metrics"]["w2"] for method, about in result["methods"].items()}
+        w2 |= {"solutions": result["floor"]["w2"]} if result["floor"] else {}
+        title = (
+            f"{task.title}, {self.split}: {self.samples} samples of each method beside {REFERENCE} solutions"
+        )
+        shown = {method.upper(): u for method, u in fields.items()}
+        ensembles(task, truth, shown, w2, title, self.picture)
+
+    def _result(self, scores: dict[str, dict[str, Any]]) -> dict[str, Any]:
+        metrics = {m: {name: scores[m]["mean"]["metrics"][name] for name in METRICS} for m in METHODS}
+        first = scores[METHODS[0]]
+        return {
+            "format": "sapc-demo-1",
+            "task": self.task,
+            "preset": self.preset,
+            "set": self.split,
+            "samples": self.samples,
+            "reference": REFERENCE,
+            "steps": self.steps,
+            "seed": self.seed,
+            "grid": first["run"]["grid"],
+            "parameters": first["run"]["parameters"],
+            "floor": {name: value for name, value in first["mean"]["floor"].items() if name in METRICS},
+            "methods": {m: self._about(m, metrics[m], scores[m]) for m in METHODS},
+            "factor": {name: _ratio(*(metrics[m][name] for m in METHODS)) for name in METRICS},
+            "picture": str(self.picture),
+            "environment": environment(),
+        }
+
+    def _about(self, method: str, metrics: dict[str, float], scores: dict[str, Any]) -> dict[str, Any]:
+        folder, mean = self.folder(method), scores["mean"]
+        return {
+            "folder": str(folder.path),
+            "metrics": metrics,
+            "worst_residual": mean["worst_residual"],
+            "evaluations": mean["evaluations"],
+            "training_seconds": load_tensors(folder.weights)[1]["seconds"],
+            "sampling_seconds": mean["seconds_per_sample"] * self.samples,
+        }
 
 
-@dataclass(frozen=True)
-class Example:
-    """One task's solutions, and noise before and after projection onto their manifolds."""
+class _Keeping(Model):
+    """A model that keeps what it sampled last: the picture shows the very fields that were scored."""
 
-    task: Task
-    solutions: Tensor
-    noise: Tensor
-    projected: Tensor
-    before: Tensor  # |R_T| of the balance law per frame, mean over samples
-    after: Tensor
+    kept: Tensor
 
+    @classmethod
+    def of(cls, model: Model) -> _Keeping:
+        """The same model."""
+        return cls(model.run, model.network, model.device, step=model.step)
 
-def run_demo(
-    out: Path, size: int = 4, seed: int = 0, on_task: Callable[[str], None] | None = None
-) -> Iterator[Row]:
-    """Yield one row per task as it is done, and write `out/<task>.png` and `out/overview.png`."""
-    tasks = [get_task(name) for name in task_names()]
-    for task in tasks:
-        task.check("test0", size, seed)
-    pyplot()  # complains now where it is missing
-    with folder_for(out):
-        examples = []
-        for task in tasks:
-            if on_task:
-                on_task(task.name)
-            example, row = _show(task, out / f"{task.name}.png", size, seed)
-            examples.append(example)
-            yield row
-        overview(examples, out / "overview.png")
+    def sample(
+        self,
+        n: SupportsIndex = 64,
+        condition: Tensor | Dataset | None = None,
+        steps: SupportsIndex = 100,
+        seed: SupportsIndex = 0,
+        *,
+        method: str | None = None,
+        grid: Sequence[int] | None = None,
+        batch: SupportsIndex | None = None,
+        progress: Any = None,
+    ) -> Tensor:
+        """As any model does."""
+        self.kept = super().sample(
+            n, condition, steps, seed, method=method, grid=grid, batch=batch, progress=progress
+        )
+        return self.kept
 
 
-def _show(task: Task, picture: Path, size: int, seed: int) -> tuple[Example, Row]:
-    """Solve, project and draw one task."""
-    solutions = task.dataset("test0", size=size, seed=seed).fields.double()
-    noise = source.sample(
-        task.grid, size, generator=torch.Generator().manual_seed(seed % 2**64), dtype=torch.float64
-    )
-    H = task.manifold(solutions)
-    start = time.perf_counter()
-    projected, report = H.solve(noise)
-    took = time.perf_counter() - start
-    example = Example(
-        task,
-        solutions,
-        noise,
-        projected,
-        H.balance(noise).abs().mean(0),
-        H.balance(projected).abs().mean(0),
-    )
-    task_picture(example, picture)
-    row = Row(
-        task=task.name,
-        algorithm=report.algorithm,
-        grid=task.grid.shape,
-        local_before=metrics.ce_local(H, noise),
-        local_after=metrics.ce_local(H, projected),
-        balance_before=metrics.ce_global(H, noise),
-        balance_after=metrics.ce_global(H, projected),
-        moved=float(report.moved.mean()),
-        milliseconds=1e3 * took / size,
-        picture=str(picture),
-    )
-    return example, row
+def _labelled(progress: Progress | None, label: str) -> Progress | None:
+    if progress is None:
+        return None
+    return lambda what, done, total: progress(f"{label}, {what}", done, total)
+
+
+def _ratio(a: float, b: float) -> float | None:
+    """How many times smaller b is; nothing where b is zero."""
+    return a / b if b and math.isfinite(a / b) else None

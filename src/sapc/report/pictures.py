@@ -1,7 +1,12 @@
-"""Pictures of tasks: solutions, noise, and noise on the manifold. One diverging map that colour-blind readers can tell apart."""
+"""Pictures of tasks: solutions, noise, and noise on the manifold; and of methods: their ensembles beside the solutions'.
+
+Signed fields have one diverging map, statistics a perceptually uniform one, differences one that is light at zero, as paper is; colour-blind
+readers can tell all of them apart.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,9 +17,10 @@ from ..errors import SapcError
 from ..files import replacing
 
 if TYPE_CHECKING:
-    from .demo import Example
+    from ..tasks import Task
+    from .projected import Example
 
-MAP = "RdBu_r"
+MAP, STATISTIC, ERROR = "RdBu_r", "viridis", "magma_r"
 BEFORE, AFTER = "#D55E00", "#0072B2"  # vermilion and blue of the Okabe-Ito palette
 
 
@@ -39,14 +45,18 @@ def _save(figure: Any, path: Path) -> None:
         pyplot().close(figure)
 
 
-def _panel(axes: Any, u: Tensor, task: Any, limit: float, title: str = "") -> Any:
+def _panel(axes: Any, u: Tensor, task: Task, limit: float, title: str = "") -> Any:
+    """One signed field."""
+    axes.set_title(title, fontsize=10)
+    return _image(axes, u, task, cmap=MAP, vmin=-limit, vmax=limit)
+
+
+def _image(axes: Any, u: Tensor, task: Task, **colours: Any) -> Any:
     """One field as an image: space against time, or for two spatial axes the frames at four times beside each other."""
     if u.ndim == 2:
         x, t = task.grid.axes
         extent = (t.start, t.stop, x.start, x.stop)
-        image = axes.imshow(
-            u.numpy(), origin="lower", aspect="auto", cmap=MAP, vmin=-limit, vmax=limit, extent=extent
-        )
+        image = axes.imshow(u.numpy(), origin="lower", aspect="auto", extent=extent, **colours)
         axes.set_xlabel("t")
         axes.set_ylabel("x")
     else:
@@ -54,7 +64,7 @@ def _panel(axes: Any, u: Tensor, task: Any, limit: float, title: str = "") -> An
         # Read like text: first frame top left, last one bottom right; x to the right and y up within each.
         first, second, third, last = (u[..., i].T.flip(0) for i in frames)
         tiled = torch.cat((torch.cat((first, second), 1), torch.cat((third, last), 1)))
-        image = axes.imshow(tiled.numpy(), aspect="equal", cmap=MAP, vmin=-limit, vmax=limit)
+        image = axes.imshow(tiled.numpy(), aspect="equal", **colours)
         axes.axhline(u.shape[1] - 0.5, color="black", linewidth=0.8)
         axes.axvline(u.shape[0] - 0.5, color="black", linewidth=0.8)
         axes.set_xticks([])
@@ -62,7 +72,6 @@ def _panel(axes: Any, u: Tensor, task: Any, limit: float, title: str = "") -> An
         axes.set_xlabel(
             "frames " + ", ".join(f"t={float(task.grid.time.points[i]):.3g}" for i in frames), fontsize=8
         )
-    axes.set_title(title, fontsize=10)
     return image
 
 
@@ -116,3 +125,46 @@ def overview(examples: list[Example], path: Path) -> None:
     for ax, label in zip(axes[:, 0], ("solution", "noise", "noise on the manifold"), strict=True):
         ax.set_ylabel(label, fontsize=11)
     _save(figure, path)
+
+
+def ensembles(
+    task: Task,
+    truth: Tensor,
+    generated: Mapping[str, Tensor],
+    w2: Mapping[str, float],
+    title: str,
+    path: Path,
+) -> None:
+    """Pointwise mean (top) and standard deviation (bottom) of solutions and of every method, then the differences from the solutions.
+
+    Within a row the statistics share one colour scale, and the differences another. `w2` is what the titles say of each, by name;
+    of `solutions` it is the sampling floor.
+    """
+    count = 1 + len(generated)
+    figure, axes = pyplot().subplots(
+        2, 2 * count - 1, figsize=(2.2 * (2 * count - 1), 4.7), layout="constrained"
+    )
+    for row, label in zip(axes, ("mean", "standard deviation"), strict=True):
+        both = (u.double() for u in (truth, *generated.values()))
+        shown = [u.mean(0) if label == "mean" else u.std(0) for u in both]
+        _row(figure, row[:count], shown, task, STATISTIC, float(torch.stack(shown).min()))
+        _row(figure, row[count:], [(u - shown[0]).abs() for u in shown[1:]], task, ERROR, 0.0)
+        row[0].set_ylabel(label if len(task.grid.shape) == 3 else f"{label}\nx")
+    titles = [f"solutions\nfloor of $W_2$: {w2['solutions']:.2g}"] if "solutions" in w2 else ["solutions\n"]
+    titles += [f"{name}\n$W_2$: {w2[name]:.2g}" for name in generated]
+    titles += [f"|{name} − solutions|\n" for name in generated]
+    for ax, heading in zip(axes[0], titles, strict=True):
+        ax.set_title(heading, fontsize=11)
+        ax.set_xlabel("")
+    figure.suptitle(title, fontsize=12)
+    _save(figure, path)
+
+
+def _row(figure: Any, axes: Any, fields: list[Tensor], task: Task, colours: str, low: float) -> None:
+    """Fields beside each other on one scale, with its bar at the end."""
+    high = max(float(torch.stack(fields).max()), low + 1e-12)
+    for ax, u in zip(axes, fields, strict=True):
+        image = _image(ax, u, task, cmap=colours, vmin=low, vmax=high)
+        ax.set_ylabel("")
+        ax.tick_params(labelleft=ax is axes[0] and colours == STATISTIC)
+    figure.colorbar(image, ax=list(axes), aspect=25, pad=0.02)
