@@ -150,7 +150,7 @@ def test_training_learns(tmp_path):
 
 
 def test_the_rate_falls_on_a_plateau(tmp_path):
-    run = tiny(steps=60, lr=1e-6, lr_floor=2e-7, validate=5, patience=1)
+    run = tiny(steps=100, lr=1e-6, lr_floor=2e-7, validate=5, patience=0, validation=4)
     rates = {e["lr"] for e in train(run, tmp_path / "run").entries() if "lr" in e}
     assert min(rates) == pytest.approx(2e-7)
 

@@ -181,7 +181,7 @@ def _small(task: Task) -> dict[str, Any]:
     return {
         "backbone": Backbone((12, 12), 16, 32, 16) if flat else Backbone((8, 8, 8), 12, 24, 16),
         "grid": tuple(n // 2 for n in task.grid.shape) if flat else (32, 32, 20),
-        "steps": 2000 if flat else 600,
+        "steps": 1500 if flat else 600,
         "batch": 32 if flat else 8,
         "train": 1600 if flat else 100,
         "validation": 256 if flat else 16,
