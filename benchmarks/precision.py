@@ -20,7 +20,15 @@ from sapc.config import preset
 from sapc.train import train
 
 PRECISIONS = ("float32", "tf32", "bf16")
-SETTINGS = {"modes": (16, 16), "hidden": 32, "projection": 64, "batch": 64, "train": 6400, "validation": 256, "lr": 1e-3}
+SETTINGS = {
+    "modes": (16, 16),
+    "hidden": 32,
+    "projection": 64,
+    "batch": 64,
+    "train": 6400,
+    "validation": 256,
+    "lr": 1e-3,
+}
 METRICS = ("mmse", "smse", "w2")
 
 
@@ -28,7 +36,10 @@ def score(case: tuple[str, int, int, int, str]) -> dict[str, object]:
     precision, seed, steps, samples, folder = case
     more = {} if steps > 100 else {"hidden": 8, "modes": (6, 6), "train": 64, "validation": 16, "batch": 8}
     run = preset(
-        "small", "heat", "sapc", **{**SETTINGS, "precision": precision, "seed": seed, "steps": steps, "validate": 100, **more}
+        "small",
+        "heat",
+        "sapc",
+        **{**SETTINGS, "precision": precision, "seed": seed, "steps": steps, "validate": 100, **more},
     )
     done = train(run, Path(folder) / f"{precision}-{seed}", compiled=False)
     model = sapc.load(done.path, compiled=False)
@@ -49,7 +60,11 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     chosen = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, multiprocessing.get_context("spawn").Pool(3) as pool:
-        cases = [(p, seed, chosen.steps, chosen.samples, folder) for seed in range(chosen.seeds) for p in PRECISIONS]
+        cases = [
+            (p, seed, chosen.steps, chosen.samples, folder)
+            for seed in range(chosen.seeds)
+            for p in PRECISIONS
+        ]
         rows = pool.map(score, cases, chunksize=1)
     for p in PRECISIONS:
         own = [row for row in rows if row["precision"] == p]
