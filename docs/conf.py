@@ -21,7 +21,7 @@ autodoc_member_order = "bysource"
 autodoc_typehints = "none"  # shapes are named in the docstrings
 autodoc_default_options = {"members": True}
 
-_TABLE_ROW = re.compile(r"\S+ {2,}\S")
+_TABLE_ROW = re.compile(r"\S+(?: \S+)* {2,}\S")
 
 
 def _docstring(app, what, name, obj, options, lines):
