@@ -71,15 +71,22 @@ class Team:
         return nn.parallel.DistributedDataParallel(network, device_ids=ids, gradient_as_bucket_view=True)
 
 
+def kind_of(name: str) -> str:
+    """The kind of device that a name means, without touching it; `auto` is the GPU where there is one."""
+    return ("cuda" if torch.cuda.is_available() else "cpu") if name == "auto" else name.split(":")[0]
+
+
 def find_device(name: str, local_rank: int = 0) -> torch.device:
-    """`auto` is the GPU where there is one; several processes take one GPU each."""
-    cuda = torch.cuda.is_available()
+    """The device of this process; several processes take one GPU each."""
     if name == "auto":
-        name = "cuda" if cuda else "cpu"
+        name = kind_of(name)
     try:
         device = torch.device(name)
         if device.type == "cuda":
-            device = torch.device("cuda", local_rank if ":" not in name else device.index)
+            own = local_rank % max(
+                1, torch.cuda.device_count()
+            )  # a scheduler may show each process its own GPU only
+            device = torch.device("cuda", own if ":" not in name else device.index)
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
         raise SapcError(
@@ -113,7 +120,8 @@ def _place() -> tuple[int, int, int] | None:
         found = int(env["RANK"]), int(env["WORLD_SIZE"]), int(env.get("LOCAL_RANK", 0))
     elif "SLURM_PROCID" in env and int(env.get("SLURM_NTASKS", 1)) > 1 and "SLURM_STEP_ID" in env:
         found = int(env["SLURM_PROCID"]), int(env["SLURM_NTASKS"]), int(env.get("SLURM_LOCALID", 0))
-        env.setdefault("MASTER_ADDR", _first_host(env["SLURM_JOB_NODELIST"]))
+        if "MASTER_ADDR" not in env:
+            env["MASTER_ADDR"] = _first_host(env["SLURM_JOB_NODELIST"])
         env.setdefault("MASTER_PORT", str(20000 + int(env["SLURM_JOB_ID"]) % 20000))
     else:
         return None

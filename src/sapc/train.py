@@ -46,6 +46,8 @@ def train(
     `compiled` is whether the network is compiled, by default on a GPU; `save_seconds` the shortest time between checkpoints.
     """
     folder = Folder(path)
+    if tensorboard:
+        _summary_writer()  # complains now where it is missing
     with joined(device) as team, _begun(folder, run) if team.main else nullcontext():
         team.wait()
         if folder.trained:
@@ -81,7 +83,10 @@ class Loop:
         self.training, self.folder, self.interrupts = training, folder, interrupts
         self.team, self.run_ = training.team, training.run
         self.progress, self.save_seconds, self.tensorboard = progress, save_seconds, tensorboard
-        self.pending: list[tuple[Tensor, Tensor]] = []
+        self.pending: list[
+            tuple[Tensor, Tensor]
+        ] = []  # loss and gradient norm of each step, still on the device
+        self.losses: list[float] = []  # since the last line of the log
         self.shown: dict[str, float] = {}
         self.before, self.saved_step = 0.0, 0
         self.write: Callable[[dict[str, float], int], None] = lambda values, step: None
@@ -90,8 +95,8 @@ class Loop:
         """From the checkpoint, or from the start, to the trained weights."""
         training, steps = self.training, self.run_.steps
         if self.folder.checkpoint.exists():
-            self.before = training.restore(self.folder.checkpoint)
-            self.saved_step = training.step
+            about = training.restore(self.folder.checkpoint)
+            self.before, self.losses, self.saved_step = about["seconds"], about["losses"], training.step
         if self.team.main:
             self.folder.cut_log(training.step)
             self.folder.note_start(step=training.step, processes=self.team.size)
@@ -126,10 +131,10 @@ class Loop:
                     f"training stopped at step {step} of {run.steps}; the same command continues it from there"
                 )
 
-    def _check(self) -> list[float]:
-        """The losses since the last look; ends the training if one is not finite."""
+    def _check(self) -> None:
+        """Look at the losses since the last look; ends the training if one is not finite."""
         if not self.pending:
-            return []
+            return
         both = torch.stack([torch.stack(pair).float() for pair in self.pending])
         losses, norms = (self.team.total(both) / self.team.size).T.tolist()
         first = self.training.step - len(losses)
@@ -145,13 +150,13 @@ class Loop:
                     f"step {first + i + 1} has loss {loss:.3g} and gradient norm {norm:.3g}: training cannot go on; the last good "
                     f"checkpoint, {kept}; try a smaller lr or precision float32 in another folder"
                 )
-        return list(losses)
+        self.losses += losses
 
     def _log(self) -> None:
-        losses = self._check()
-        if losses:
-            rate = self.training.optimiser.param_groups[0]["lr"]
-            self._note(loss=math.fsum(losses) / len(losses), lr=rate)
+        self._check()
+        rate = self.training.optimiser.param_groups[0]["lr"]
+        self._note(loss=math.fsum(self.losses) / len(self.losses), lr=rate)
+        self.losses = []
 
     def _note(self, **values: float) -> None:
         self.shown = {**self.shown, **values}
@@ -167,7 +172,7 @@ class Loop:
         self._check()
         if self.team.main:
             began = time.monotonic()
-            self.training.save(self.folder.checkpoint, self._seconds())
+            self.training.save(self.folder.checkpoint, seconds=self._seconds(), losses=self.losses)
             self.saved = time.monotonic()
             self.save_seconds = max(self.save_seconds, (self.saved - began) / SAVE_SHARE)
         self.saved_step = self.training.step
@@ -204,13 +209,7 @@ class Interrupts:
 
 @contextmanager
 def _tensorboard(path: Path, step: int) -> Iterator[Callable[[dict[str, float], int], None]]:
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError as error:
-        raise SapcError(
-            "--tensorboard needs the package tensorboard; install it with pip install tensorboard"
-        ) from error
-    writer = SummaryWriter(str(path / "tensorboard"), purge_step=step)
+    writer = _summary_writer()(str(path / "tensorboard"), purge_step=step)
 
     def write(values: dict[str, float], at: int) -> None:
         for name, value in values.items():
@@ -220,3 +219,13 @@ def _tensorboard(path: Path, step: int) -> Iterator[Callable[[dict[str, float], 
         yield write
     finally:
         writer.close()
+
+
+def _summary_writer() -> Callable[..., Any]:
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError as error:
+        raise SapcError(
+            "--tensorboard needs the package tensorboard; install it with pip install 'sapc[tensorboard]'"
+        ) from error
+    return SummaryWriter

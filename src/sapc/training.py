@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 import math
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -118,19 +119,19 @@ class Training:
 
     # -- keeping it --
 
-    def save(self, path: Path, seconds: float) -> None:
-        """Write everything that the next step depends on."""
+    def save(self, path: Path, **more: Any) -> None:
+        """Write everything that the next step depends on, and what the caller wants back."""
         tensors = dict(self.network.state_dict())
         for name, parameter in self.network.named_parameters():
             for key, value in self.optimiser.state[parameter].items():
                 tensors[f"adam.{key}.{name}"] = value
         schedule = {k: v for k, v in self.schedule.state_dict().items() if isinstance(v, int | float | list)}
         rates = [group["lr"] for group in self.optimiser.param_groups]
-        about = {"step": self.step, "seconds": seconds, "schedule": schedule, "rates": rates}
+        about = {"step": self.step, "schedule": schedule, "rates": rates, **more}
         save_tensors(path, tensors, about)
 
-    def restore(self, path: Path) -> float:
-        """Go on from a checkpoint; returns the seconds spent before it."""
+    def restore(self, path: Path) -> dict[str, Any]:
+        """Go on from a checkpoint; returns what `save` was told to keep besides."""
         tensors, about = load_tensors(path)
         adam = {name: tensors.pop(name) for name in list(tensors) if name.startswith("adam.")}
         load_weights(self.network, tensors, path)
@@ -145,7 +146,7 @@ class Training:
             group["lr"] = rate
         self.schedule.load_state_dict(about["schedule"])
         self.step = int(about["step"])
-        return float(about["seconds"])
+        return about
 
 
 def seed_of(*what: object) -> int:

@@ -4,7 +4,7 @@ One file per command; the help lists them in the order of the imports here.
 """
 
 # ruff: isort: off
-from . import lists, data, train, sample, evaluate, demo
+from . import lists, data, train, sample, evaluate, demo, bench
 from .app import main
 
-__all__ = ["data", "demo", "evaluate", "lists", "main", "sample", "train"]
+__all__ = ["bench", "data", "demo", "evaluate", "lists", "main", "sample", "train"]

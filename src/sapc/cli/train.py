@@ -72,13 +72,13 @@ def train(
         "time_channels": time_channels, "blocks": blocks, "grid": parse_grid(grid), "options": parse_options(option) or None,
     }  # fmt: skip
     changes = {name: value for name, value in settings.items() if value is not None}
-    where = distributed.find_device(device)
+    kind = distributed.kind_of(device)
     if resume is not None:
         given: dict[str, Any] = {"TASK": task, "--method": method, "--preset": preset, "--out": path}
         given |= {f"--{name.replace('_', '-')}": value for name, value in changes.items()}
         path, run = resume, _resumed(resume, [name for name, value in given.items() if value is not None])
     else:
-        run = _new(task, method or "sapc", preset or ("paper" if where.type == "cuda" else "small"), changes)
+        run = _new(task, method or "sapc", preset or ("paper" if kind == "cuda" else "small"), changes)
         path = path or default_folder(run)
     folder = Folder(path)
     _check(run, folder, devices)
@@ -111,7 +111,7 @@ def _new(task: str | None, method: str, preset: str, changes: dict[str, Any]) ->
 
 
 def default_folder(run: Run) -> Path:
-    """Where a run goes unless told: named after what is not standard about it."""
+    """Where a run goes unless told: named after task, method, preset and seed."""
     parts = [run.task, run.method]
     parts += [run.preset] if run.preset != "paper" else []
     parts += [f"seed{run.seed}"] if run.seed else []

@@ -69,6 +69,11 @@ class Demo:
         for method in METHODS:
             run, folder = self.run(method), self.folder(method)
             task = run.make_task()
+            if len(run.grid) > 2:
+                raise SapcError(
+                    f"the demonstration draws fields over x and t, and {self.task} has {len(run.grid)} axes; "
+                    f"use `sapc train {self.task}` and `sapc evaluate`"
+                )
             task.check(self.split, max(self.samples, REFERENCE))
             task.check("train", run.train, run.seed)
             if folder.path.is_dir() and any(folder.path.iterdir()):

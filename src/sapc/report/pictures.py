@@ -1,6 +1,6 @@
 """Pictures of tasks: solutions, noise, and noise on the manifold; and of methods: their ensembles beside the solutions'.
 
-Signed fields have one diverging map, statistics a perceptually uniform one, differences one that is light at zero, as paper is; colour-blind
+Signed fields have a diverging map, statistics a perceptually uniform one, differences one that is light at zero, as paper is; colour-blind
 readers can tell all of them apart.
 """
 
@@ -149,7 +149,7 @@ def ensembles(
         shown = [u.mean(0) if label == "mean" else u.std(0) for u in both]
         _row(figure, row[:count], shown, task, STATISTIC, float(torch.stack(shown).min()))
         _row(figure, row[count:], [(u - shown[0]).abs() for u in shown[1:]], task, ERROR, 0.0)
-        row[0].set_ylabel(label if len(task.grid.shape) == 3 else f"{label}\nx")
+        row[0].set_ylabel(f"{label}\nx")
     titles = [f"solutions\nfloor of $W_2$: {w2['solutions']:.2g}"] if "solutions" in w2 else ["solutions\n"]
     titles += [f"{name}\n$W_2$: {w2[name]:.2g}" for name in generated]
     titles += [f"|{name} − solutions|\n" for name in generated]
