@@ -1,25 +1,215 @@
-"""The demonstration: seven pictures, and residuals that vanish."""
+"""The demonstrations: two methods side by side, from training to a picture; and noise on the manifolds of all tasks."""
 
 from __future__ import annotations
 
 import io
 import json
+import math
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
+import torch
+from rich.cells import cell_len
 
+import sapc
+from commands import contents, one_sentence
 from sapc import cli
+from sapc.checkpoint import Folder, load_tensors
+from sapc.report.demo import METHODS, METRICS, Demo
 from sapc.tasks import task_names
+
+QUICK = ("demo", "--preset", "tiny", "--samples", "8", "--steps", "3", "--device", "cpu", "--out", "d")
+
+
+def size_of(picture: Path) -> tuple[int, int]:
+    """Width and height of a PNG that is whole."""
+    content = picture.read_bytes()
+    assert content.startswith(b"\x89PNG\r\n\x1a\n")
+    assert content.endswith(b"IEND\xaeB`\x82")
+    return struct.unpack(">II", content[16:24])
 
 
 @pytest.fixture(scope="module")
-def pictures(tmp_path_factory):
-    return tmp_path_factory.mktemp("demo") / "pictures"
+def finished(tmp_path_factory):
+    """A demonstration that nobody writes to, and its result."""
+    plan = Demo(preset="tiny", samples=8, steps=3, device="cpu", out=tmp_path_factory.mktemp("demo") / "d")
+    plan.check()
+    for method in METHODS:
+        plan.train(method)
+    return plan.out, plan.compare()
 
 
-def test_pictures_and_residuals(pictures, capfd):
-    with pytest.raises(SystemExit) as done:
-        cli.main(["demo", "--size", "1", "--json", "--out", str(pictures)])
-    assert not done.value.code
+@pytest.fixture
+def done(finished, folder):
+    """A finished demonstration of one's own."""
+    shutil.copytree(finished[0], folder / "d")
+    return folder / "d"
+
+
+# -- two methods --
+
+
+def test_from_training_to_a_table_and_a_picture(call, folder):
+    code, out, err = call(*QUICK)
+    assert (code, err) == (0, "")
+    lines = out.splitlines()
+    assert lines[0] == "training ffm on heat, 16 x 16 points, 20 steps in d/heat-ffm"
+    assert lines[1] == "training sapc on heat, 16 x 16 points, 20 steps in d/heat-sapc"
+    assert max(map(cell_len, lines)) <= 80
+    assert "…" not in out
+    rows = {words[0]: words[1:] for words in map(str.split, lines) if words}
+    assert all(name in rows for name in METRICS)
+    assert [len(rows[name]) for name in ("mmse", "smse", "w2", "ce_local", "ce_global")] == [4, 4, 4, 2, 3]
+    assert rows["ce_local"][1] == "0"
+    assert [rows[name][0::3] for name in ("training:", "sampling:")] == [["FFM", "SAPC"]] * 2
+    assert lines[-2:] == ["picture: d/heat.png", "next: sapc sample d/heat-sapc --set test1"]
+    assert Folder("d/heat-ffm").scores.is_file()
+    assert Folder("d/heat-sapc").scores.is_file()
+    width, height = size_of(Path("d/heat.png"))
+    assert 800 <= width <= 2000
+    assert 300 <= height <= 1000
+    assert Path("d/heat.png").stat().st_size < 500_000
+    assert sorted(path.name for path in Path("d").iterdir()) == ["heat-ffm", "heat-sapc", "heat.png"]
+
+
+def test_what_is_trained_is_used_and_the_result_is_the_same(call, done, finished):
+    written = lambda: [(done / f"heat-{m}" / "weights.safetensors").stat().st_mtime_ns for m in METHODS]
+    before = written()
+    (done / "heat.png").unlink()
+    code, out, err = call(*QUICK, "--json")
+    assert (code, err) == (0, "")
+    result, wanted = json.loads(out), finished[1]
+    assert written() == before
+    assert (result["factor"], result["floor"]) == (wanted["factor"], wanted["floor"])
+    assert all(result["methods"][m]["metrics"] == wanted["methods"][m]["metrics"] for m in METHODS)
+    assert size_of(done / "heat.png")
+    assert "already trained: d/heat-ffm\nalready trained: d/heat-sapc\n" in call(*QUICK)[1]
+
+
+def test_the_result_is_what_the_folders_hold(finished):
+    out, result = finished
+    assert json.loads(json.dumps(result, allow_nan=False)) == result
+    assert (result["task"], result["set"], result["samples"], result["steps"]) == ("heat", "test1", 8, 3)
+    for method in METHODS:
+        about, scores = (
+            result["methods"][method],
+            json.loads((out / f"heat-{method}/scores.json").read_text()),
+        )
+        assert about["metrics"] == {name: scores["mean"]["metrics"][name] for name in METRICS}
+        assert list(scores["sets"]) == ["test1"]
+        assert scores["settings"]["floor_repeats"] == 3
+        assert about["training_seconds"] > 0
+        assert math.isclose(about["sampling_seconds"], 8 * scores["mean"]["seconds_per_sample"])
+    ffm, exact = (result["methods"][m]["metrics"] for m in METHODS)
+    assert result["factor"]["w2"] == ffm["w2"] / exact["w2"]
+    assert (exact["ce_local"], result["factor"]["ce_local"]) == (0.0, None)
+    assert exact["ce_global"] < 1e-12 < ffm["ce_global"]
+    assert set(result["floor"]) == {"mmse", "smse", "w2"}
+
+
+def test_options_reach_the_result(call, done):
+    code, out, _ = call(*QUICK, "--set", "test3", "--samples", "5", "--steps", "2", "--json")
+    assert code == 0
+    result = json.loads(out)
+    assert (result["set"], result["samples"], result["steps"], result["preset"]) == ("test3", 5, 2, "tiny")
+    assert list(json.loads((done / "heat-sapc/scores.json").read_text())["sets"]) == ["test3"]
+
+
+def test_another_task_and_seed(call, folder):
+    code, out, _ = call(*QUICK, "--task", "stokes_bc", "--seed", "4", "--json")
+    assert code == 0
+    assert json.loads(out)["picture"] == "d/stokes_bc.png"
+    assert size_of(Path("d/stokes_bc.png"))
+    assert Folder("d/stokes_bc-sapc").run().seed == 4
+
+
+def test_an_interrupted_demonstration_is_continued_to_the_same_bits(call, folder, finished):
+    """Stopped in the training of FFM, then by the same command finished."""
+    line = [sys.executable, "-m", "sapc", *QUICK]
+    take_interrupts = lambda: signal.signal(signal.SIGINT, signal.default_int_handler)
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(line, preexec_fn=take_interrupts, **pipes) as process:
+        try:
+            assert process.stdout.readline().startswith("training ffm on heat")  # it has made a step
+            process.send_signal(signal.SIGINT)
+            _, err = process.communicate(timeout=60)
+        finally:
+            process.kill()
+    assert process.returncode == 130
+    assert one_sentence(err), err
+    assert "the same command continues" in err
+    assert not Path("d/heat.png").exists()
+    code, _, _ = call(*QUICK)
+    assert code == 0
+    assert size_of(Path("d/heat.png"))
+    for method in METHODS:
+        there, wanted = (
+            load_tensors(Folder(d / f"heat-{method}").weights)[0] for d in (Path("d"), finished[0])
+        )
+        assert all(torch.equal(there[name], wanted[name]) for name in wanted)
+
+
+def test_the_picture_shows_what_was_scored(finished):
+    """The scored fields are those a model gives again for the seed."""
+    out, result = finished
+    model = sapc.load(out / "heat-sapc", device="cpu")
+    truth = model.task.dataset("test1", size=1225).fields
+    again = model.sample(8, truth[:1], steps=3, seed=0)
+    assert sapc.metrics.w2(again, truth) == result["methods"]["sapc"]["metrics"]["w2"]
+
+
+BAD = {
+    "unknown task": (["--task", "haet"], "unknown task 'haet'"),
+    "three axes": (["--task", "navier_stokes"], "navier_stokes has 3 axes"),
+    "unknown set": (["--set", "test9"], "unknown test set 'test9'"),
+    "not a test set": (["--set", "train"], "unknown test set 'train'"),
+    "one sample": (["--samples", "1"], "at least 2, got 1"),
+    "no steps": (["--steps", "0"], "at least 1, got 0"),
+    "too many": (["--samples", "9" * 12], "GiB"),
+    "unknown preset": (["--preset", "huge"], "unknown preset 'huge'"),
+    "bad seed": (["--seed", "-1"], "at least 0, got -1"),
+    "bad device": (["--device", "tpu"], "device 'tpu' cannot be used"),
+    "another run": (["--seed", "1"], "holds another run: its seed is 0, not 1"),
+    "below a file": (["--out", f"{__file__}/n"], "cannot create the folder"),
+    "steps of a projection": (["--projection"], "has no meaning with --projection"),
+    "size of a comparison": (["--size", "2"], "has no meaning with --projection or --size"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_bad_call_is_one_sentence_and_changes_nothing(call, done, folder, name):
+    before = contents(folder.parent)
+    arguments, message = BAD[name]
+    code, out, err = call(*QUICK, *arguments)
+    assert (code, out) == (2, "")
+    assert one_sentence(err), err
+    assert message in err
+    assert contents(folder.parent) == before
+
+
+def test_the_folder_of_something_else_is_left_alone(call, folder):
+    (folder / "d/heat-sapc").mkdir(parents=True)
+    (folder / "d/heat-sapc/mine").write_text("mine")
+    before = contents(folder)
+    code, _, err = call(*QUICK)
+    assert code == 2
+    assert "is not a run folder" in err
+    assert contents(folder) == before
+
+
+# -- the projection alone --
+
+
+def test_projection_of_every_task(tmp_path, capfd):
+    pictures = tmp_path / "pictures"
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["demo", "--projection", "--size", "1", "--json", "--out", str(pictures)])
+    assert not ended.value.code
     out, err = capfd.readouterr()
     assert err == ""
     rows = json.loads(out)
@@ -29,13 +219,13 @@ def test_pictures_and_residuals(pictures, capfd):
         assert row["balance_after"] < 1e-10 < row["balance_before"]
     files = sorted(path.name for path in pictures.iterdir())
     assert files == sorted([*(f"{name}.png" for name in task_names()), "overview.png"])
-    assert all((pictures / name).read_bytes().startswith(b"\x89PNG") for name in files)
+    assert all(size_of(pictures / name) for name in files)
 
 
 def test_the_table_is_whole_at_80_columns():
     from rich.console import Console
 
-    from sapc.report.demo import Row
+    from sapc.report.projected import Row
 
     row = Row("reaction_diffusion", "dense Gauss-Newton", (1, 1), 1e-10, 1e-10, 1e10, 1e-16, 1.0, 12345.6, "")
     console = Console(width=80, record=True, file=io.StringIO())

@@ -22,6 +22,7 @@ from torch import Tensor
 from .. import train as training
 from ..checkpoint import Folder, environment, load_tensors
 from ..config import Run, preset
+from ..distributed import find_device
 from ..errors import SapcError
 from ..evaluate import TEST_SETS, Progress, evaluate, write_scores
 from ..model import Model, load, whole
@@ -62,6 +63,7 @@ class Demo:
 
     def check(self) -> None:
         """Refuse before the work what would fail after it; nothing is created."""
+        find_device(self.device)
         whole(self.samples, "number of samples", 2)
         whole(self.steps, "number of sampling steps", 1)
         if self.split not in TEST_SETS:

@@ -1,0 +1,131 @@
+"""`sapc bench`: what steps and samples cost on this machine."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich import box
+from rich.table import Table
+
+from .. import config, distributed
+from ..bench import bench as measure
+from ..checkpoint import write_json
+from ..errors import SapcError
+from ..files import folder_for
+from ..model import whole
+from ..tasks import task_names
+from .app import app, err, out
+from .arguments import AsJson, Device, check_target
+from .bars import LINE_SECONDS
+
+PARTS = ("backbone", "training", "sampling")
+
+
+@app.command()
+def bench(
+    tasks: Annotated[
+        list[str] | None, typer.Option("--task", help="A task; may be repeated. \\[all of them]")
+    ] = None,
+    preset: Annotated[
+        str | None, typer.Option(help="paper, small or tiny. \\[paper on a GPU, small without]")
+    ] = None,
+    parts: Annotated[
+        list[str] | None,
+        typer.Option("--part", help="backbone, training or sampling; may be repeated. \\[all of them]"),
+    ] = None,
+    steps: Annotated[int, typer.Option(help="Sampling steps to time; scaled to a hundred.")] = 10,
+    device: Device = "auto",
+    path: Annotated[Path | None, typer.Option("--out", help="A JSON file to write the figures to.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace the file if it exists.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Time steps of the network, of training and of sampling: every figure beside the one it is to be compared with.
+
+    Example: [bold]sapc bench --task heat --task stokes_ic --out bench.json[/bold]
+    """
+    names = list(dict.fromkeys(tasks or task_names()))
+    cuda = distributed.find_device(device).type == "cuda"
+    size = preset or ("paper" if cuda else "small")
+    for name in names:
+        config.preset(size, name, "sapc")
+    for part in parts or ():
+        if part not in PARTS:
+            raise SapcError(f"unknown part {part!r}; choose from {', '.join(PARTS)}")
+    whole(steps, "number of sampling steps", 1)
+    if path is not None:
+        check_target(path, force)
+    with _stages() as progress:
+        result = measure(names, size, device, steps, tuple(parts or PARTS), progress)
+    if path is not None:
+        with folder_for(path.parent):
+            write_json(path, result)
+    if as_json:
+        print(json.dumps(result))
+        return
+    for table in tables(result):
+        out.print(table)
+    about = result["environment"]
+    place = about["device"] if cuda else f"{about['cpus']} CPU cores"
+    print(f"preset {size} on {place}, torch {about['torch']}, sapc {about['sapc']}")
+    if path is not None:
+        print(f"wrote {path}")
+
+
+@contextmanager
+def _stages() -> Iterator[Callable[[str], None]]:
+    """What is being measured, on standard error: on a terminal always, elsewhere now and then."""
+    said = time.monotonic()
+    with err.status("starting") as status:
+
+        def show(stage: str) -> None:
+            nonlocal said
+            status.update(stage)
+            if not err.is_terminal and time.monotonic() - said > LINE_SECONDS:
+                said = time.monotonic()
+                print(stage, file=err.file, flush=True)
+
+        yield show
+
+
+def tables(result: dict[str, Any]) -> Iterator[Table]:
+    """One table per part that was measured; each fits into 80 columns."""
+    if "backbone" in result:
+        table = _table("The network: a step is forward and backward", "points", "batch", "path")
+        _add_numbers(table, "step ms", "forward ms", "of plain")
+        for row in result["backbone"]:
+            grid = " x ".join(map(str, row["grid"]))
+            numbers = (_ms(row["step_ms"]), _ms(row["forward_ms"]), f"{row['of_plain']:.2f}")
+            table.add_row(grid, str(row["batch"]), row["path"], *numbers)
+        yield table
+    titles = {"training": "A training step", "sampling": "A sample in 100 steps"}
+    for part, title in titles.items():
+        if part in result:
+            table = _table(title, "task", "batch", "precision")
+            _add_numbers(table, "FFM ms", "SAPC ms", "SAPC / FFM")
+            for row in result[part]:
+                numbers = (_ms(row["ffm_ms"]), _ms(row["sapc_ms"]), f"{row['ratio']:.2f}")
+                table.add_row(row["task"], str(row["batch"]), row["precision"], *numbers)
+            yield table
+
+
+def _table(title: str, *columns: str) -> Table:
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    for column in columns:
+        table.add_column(column, justify="right" if column == "batch" else "left", no_wrap=True)
+    return table
+
+
+def _add_numbers(table: Table, *columns: str) -> None:
+    for column in columns:
+        table.add_column(column, justify="right", no_wrap=True)
+
+
+def _ms(value: float) -> str:
+    """Three digits, without an exponent."""
+    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
