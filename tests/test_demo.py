@@ -128,20 +128,27 @@ def test_another_task_and_seed(call, folder):
     assert Folder("d/stokes_bc-sapc").run().seed == 4
 
 
-def test_an_interrupted_demonstration_is_continued_to_the_same_bits(call, folder, finished):
-    """Stopped in the training of FFM, then by the same command finished."""
-    line = [sys.executable, "-m", "sapc", *QUICK]
+def interrupted_after(start: str, *arguments: str) -> str:
+    """Run the real command, interrupt it once it has said a line, and return what it says to that."""
+    line = [sys.executable, "-m", "sapc", *arguments]
     take_interrupts = lambda: signal.signal(signal.SIGINT, signal.default_int_handler)
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     with subprocess.Popen(line, preexec_fn=take_interrupts, **pipes) as process:
         try:
-            assert process.stdout.readline().startswith("training ffm on heat")  # it has made a step
+            assert any(said.startswith(start) for said in process.stdout)
             process.send_signal(signal.SIGINT)
             _, err = process.communicate(timeout=60)
         finally:
             process.kill()
     assert process.returncode == 130
     assert one_sentence(err), err
+    return err
+
+
+def test_an_interrupted_training_is_continued_to_the_same_bits(call, folder, finished):
+    """Stopped in the training of FFM, then finished by the same command."""
+    err = interrupted_after("training ffm on heat", *QUICK)  # said after a step
+    assert "training stopped at step " in err
     assert "the same command continues" in err
     assert not Path("d/heat.png").exists()
     code, _, _ = call(*QUICK)
@@ -152,6 +159,13 @@ def test_an_interrupted_demonstration_is_continued_to_the_same_bits(call, folder
             load_tensors(Folder(d / f"heat-{method}").weights)[0] for d in (Path("d"), finished[0])
         )
         assert all(torch.equal(there[name], wanted[name]) for name in wanted)
+
+
+def test_interrupted_sampling_leaves_what_is_there(folder, done):
+    before = contents(folder), Path("d/heat-ffm/scores.json").read_text()
+    err = interrupted_after("already trained: d/heat-sapc", *QUICK, "--samples", "9999", "--steps", "999")
+    assert "the same command continues" in err
+    assert (contents(folder), Path("d/heat-ffm/scores.json").read_text()) == before
 
 
 def test_the_picture_shows_what_was_scored(finished):
