@@ -152,7 +152,7 @@ def ensembles(
         row[0].set_ylabel(f"{label}\nx")
     titles = [f"solutions\nfloor of $W_2$: {w2['solutions']:.2g}"] if "solutions" in w2 else ["solutions\n"]
     titles += [f"{name}\n$W_2$: {w2[name]:.2g}" for name in generated]
-    titles += [f"|{name} − solutions|\n" for name in generated]
+    titles += [f"|{name} − solutions|" for name in generated]
     for ax, heading in zip(axes[0], titles, strict=True):
         ax.set_title(heading, fontsize=11)
         ax.set_xlabel("")
