@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from sapc.checkpoint import Folder, load_tensors
+from sapc.checkpoint import Folder, load_tensors, save_tensors
 from sapc.config import Run, preset
 from sapc.distributed import Team, spawn
 from sapc.errors import SapcError
@@ -183,9 +183,10 @@ def test_an_error_in_one_process_is_told_in_one_sentence(tmp_path):
         spawn(2, fail, tmp_path, tiny())
 
 
-def test_an_uneven_batch_is_refused():
-    with pytest.raises(SapcError, match="batch of 4 cannot be shared evenly by 3"):
-        Training(tiny(), Team(torch.device("cpu"), 0, 3))
+def test_an_uneven_batch_is_refused(tmp_path):
+    with pytest.raises(SapcError, match="batch of 5 cannot be shared evenly by 2"):
+        spawn(2, in_team, tmp_path / "run", tiny(batch=5))
+    assert not (tmp_path / "run").exists()
 
 
 def test_every_step_takes_each_solution_once_an_epoch():
@@ -357,3 +358,99 @@ def test_precision_bf16_trains(tmp_path):
     b = train(replace(tiny(), precision="float32"), tmp_path / "b").entries()[-1]["validation"]
     assert a == pytest.approx(b, rel=2e-2)
     assert a != b
+
+
+# -- what may go wrong around a folder --
+
+
+def test_a_folder_whose_training_never_began_takes_other_settings(tmp_path):
+    folder = Folder(tmp_path / "run")
+    with folder.locked():
+        folder.begin(tiny())
+    train(tiny(seed=3), tmp_path / "run")
+    assert folder.run().seed == 3
+
+
+def test_what_a_killed_writer_left_is_taken_away(tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / ".config.json.abc.partial").write_text("{")
+    folder = train(tiny(), tmp_path / "run")
+    folder.checkpoint.write_bytes(b"left between two writes")
+    train(tiny(), tmp_path / "run")
+    assert sorted(p.name for p in folder.path.iterdir()) == [
+        ".lock", "config.json", "environment.json", "log.jsonl", "weights.safetensors",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("content", ["[]", "null", "3"])
+def test_a_config_of_another_kind_is_refused(tmp_path, content):
+    folder = train(tiny(), tmp_path / "run")
+    folder.config.write_text(content)
+    with pytest.raises(SapcError, match=r"config\.json: this is not the configuration"):
+        folder.run()
+
+
+def test_damaged_side_files_do_not_stop_a_training(tmp_path):
+    process = start(tmp_path / "run")
+    until(process, 30)
+    process.kill()
+    process.communicate()
+    folder = Folder(tmp_path / "run")
+    folder.environment.write_text("[1]")
+    folder.log.write_bytes(folder.log.read_bytes() + b"5\n\xff\xfe")
+    out = start(tmp_path / "run").communicate()
+    assert "begins anew" in out[1]
+    assert folder.trained
+    assert start(tmp_path / "whole").communicate()[1] == ""
+    assert same_bits(tmp_path / "whole", tmp_path / "run")
+
+
+@pytest.mark.parametrize("lost", ["adam.exp_avg.lift_in.weight", "rates"])
+def test_a_checkpoint_that_lacks_something_is_refused(tmp_path, lost):
+    process = start(tmp_path / "run")
+    until(process, 30)
+    process.kill()
+    process.communicate()
+    path = Folder(tmp_path / "run").checkpoint
+    tensors, about = load_tensors(path)
+    tensors.pop(lost, None)
+    about.pop(lost, None)
+    save_tensors(path, tensors, about)
+    with pytest.raises(SapcError, match=r"checkpoint\.safetensors is not a"):
+        train(preset("tiny", "heat", "sapc", steps=60, validate=20), tmp_path / "run")
+
+
+def test_a_validation_that_is_not_finite_ends_the_training(tmp_path):
+    with pytest.raises(SapcError, match="training cannot go on"):
+        train(tiny(lr=1e30, steps=1), tmp_path / "run")
+    assert not Folder(tmp_path / "run").trained
+
+
+def in_folders_of_their_own(folder, run):
+    train(run, f"{folder}-{os.environ['RANK']}", device="cpu")
+
+
+def test_processes_that_do_not_share_the_folder_are_told(tmp_path):
+    process = start(tmp_path / "run-0")
+    until(process, 30)
+    process.kill()
+    process.communicate()
+    run = preset("tiny", "heat", "sapc", steps=60, validate=20)
+    with pytest.raises(SapcError, match="different states"):
+        spawn(2, in_folders_of_their_own, tmp_path / "run", run)
+
+
+def die(folder, run):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_killed_process_is_told_in_one_sentence(tmp_path):
+    with pytest.raises(SapcError, match=r"process [01] of the team was killed \(SIGKILL"):
+        spawn(2, die, tmp_path, tiny())
+
+
+def test_sampling_in_inference_mode_first_does_not_spoil_training(tmp_path):
+    run = tiny(grid=(13, 11))
+    with torch.inference_mode():
+        run.make_network()(torch.randn(1, 13, 11), torch.rand(1))
+    assert train(run, tmp_path / "run").trained

@@ -17,6 +17,7 @@ import json
 import os
 import platform
 import sys
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -30,7 +31,7 @@ from torch import Tensor
 
 from . import __version__
 from .config import Run
-from .errors import SapcError
+from .errors import SapcError, SapcWarning
 from .files import first_line, folder_for, replacing
 
 Tensors = dict[str, Tensor]
@@ -59,19 +60,38 @@ class Folder:
             raise SapcError(
                 f"{self.path} is not a run folder: it has no config.json; train one with `sapc train`"
             )
+        content = read_json(self.config)
         try:
-            return Run.from_dict(read_json(self.config))
+            return Run.from_dict(content)
         except SapcError as error:
             raise SapcError(f"{self.config}: {error}") from error
 
+    @property
+    def begun(self) -> bool:
+        """Whether there is anything that another configuration would contradict."""
+        return self.trained or self.checkpoint.exists() or bool(self.entries())
+
     def begin(self, run: Run) -> None:
-        """Make the folder of a new run, or make sure that the one there is of this very run."""
+        """Make this the folder of a run; the caller has locked it."""
+        self.check(run)
+        for left in self.path.glob(".*.partial"):  # of a process that was killed while it wrote
+            left.unlink(missing_ok=True)
+        if self.trained:
+            self.checkpoint.unlink(missing_ok=True)
+        if not self.begun:
+            write_json(self.config, run.to_dict())
+
+    def check(self, run: Run) -> None:
+        """Refuse a folder that holds something else than this very run."""
+        if not self.path.exists():
+            return
         if not self.config.exists():
-            if any(p.name != ".lock" for p in self.path.iterdir()):
+            if any(not p.name.startswith(".") for p in self.path.iterdir()):
                 raise SapcError(
                     f"{self.path} exists, is not empty and is not a run folder; choose another one"
                 )
-            write_json(self.config, run.to_dict())
+            return
+        if not self.begun:
             return
         there, wanted = self.run().to_dict(), run.to_dict()
         if changed := [
@@ -89,7 +109,7 @@ class Folder:
         with folder_for(self.path), open(self.path / ".lock", "w") as file:
             try:
                 _lock(file)
-            except OSError as error:
+            except BlockingIOError as error:
                 raise SapcError(
                     f"another process is training in {self.path}; wait for it or choose another folder"
                 ) from error
@@ -97,7 +117,11 @@ class Folder:
 
     def note_start(self, **more: Any) -> None:
         """Add to environment.json what this start runs on."""
-        starts = read_json(self.environment)["starts"] if self.environment.exists() else []
+        try:
+            starts = list(read_json(self.environment)["starts"]) if self.environment.exists() else []
+        except (SapcError, TypeError, KeyError) as error:  # where it ran is no reason not to run
+            warnings.warn(SapcWarning(f"{self.environment} begins anew: {first_line(error)}"), stacklevel=2)
+            starts = []
         write_json(self.environment, {"starts": [*starts, {**environment(), **more}]})
 
     # -- the log --
@@ -105,16 +129,20 @@ class Folder:
     def append(self, **entry: Any) -> None:
         """One line more."""
         with open(self.log, "a") as file:
-            file.write(json.dumps(entry) + "\n")
+            file.write(json.dumps(entry, allow_nan=False) + "\n")
 
     def entries(self) -> list[dict[str, Any]]:
         """The log's lines; a last line cut short by a crash is left out."""
         found = []
-        for line in self.log.read_text().splitlines() if self.log.exists() else ():
+        text = self.log.read_text(errors="replace") if self.log.exists() else ""
+        for line in text.splitlines():
             try:
-                found.append(json.loads(line))
+                entry = json.loads(line)
             except json.JSONDecodeError:
                 break
+            if not isinstance(entry, dict) or not isinstance(entry.get("step"), int):
+                break
+            found.append(entry)
         return found
 
     def cut_log(self, step: int) -> None:
@@ -193,7 +221,13 @@ def _lock(file: IO[str]) -> None:
         import fcntl
     except ImportError:  # not a POSIX system: nobody keeps a second process out
         return
-    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise
+    except OSError as error:
+        what = f"this file system knows no locks ({first_line(error)}); let one process at a time train in a folder"
+        warnings.warn(SapcWarning(what), stacklevel=4)
 
 
 def _plain(value: Any) -> Any:

@@ -85,10 +85,16 @@ class Run:
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or value < least:
                 raise SapcError(f"{name} must be a whole number of at least {least}, got {value!r}")
-        for name in ("lr", "factor", "clip", "length"):
+        if not isinstance(self.patience, int) or self.patience < 0:
+            raise SapcError(f"patience must be a whole number of at least 0, got {self.patience!r}")
+        if self.seed >= 2**63:
+            raise SapcError(f"seed must be below 2^63, got {self.seed}")
+        for name in ("lr", "lr_floor", "factor", "clip", "length"):
             value = getattr(self, name)
             if not (isinstance(value, int | float) and math.isfinite(value) and value > 0):
                 raise SapcError(f"{name} must be a positive number, got {value!r}")
+        if self.factor >= 1:
+            raise SapcError(f"factor must be below 1, got {self.factor}")
         for name, kinds in (("precision", Precision), ("projector", Projector)):
             if getattr(self, name) not in get_args(kinds):
                 raise SapcError(
@@ -127,10 +133,11 @@ class Run:
         return {"format": FORMAT, **asdict(self), "options": dict(self.options)}
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Run:
+    def from_dict(cls, data: Any) -> Run:
         """Back from `to_dict`; a file of another kind or version is refused by name."""
-        if data.get("format") != FORMAT:
-            raise SapcError(f"this is not the configuration of a run ({FORMAT}), but {data.get('format')!r}")
+        form = data.get("format") if isinstance(data, Mapping) else type(data).__name__
+        if form != FORMAT:
+            raise SapcError(f"this is not the configuration of a run ({FORMAT}), but {form!r}")
         values = {name: _tuples(value) for name, value in data.items() if name != "format"}
         known = {f.name for f in fields(cls)}
         required = {f.name for f in fields(cls) if f.default is f.default_factory is dataclasses.MISSING}
@@ -157,9 +164,10 @@ def preset(name: str, task: str, method: str, grid: tuple[int, ...] | None = Non
     wanted = {k: changes.pop(k) for k in list(changes) if k in sizes}
     if isinstance(modes := wanted.get("modes"), int):
         wanted["modes"] = (modes,) * len(chosen.grid.shape)
-    body = replace(settings.pop("backbone"), **wanted)
+    body = replace(changes.pop("backbone", None) or settings["backbone"], **wanted)
     if unknown := sorted(set(changes) - {f.name for f in fields(Run)}):
         raise SapcError(f"unknown setting {unknown[0]!r} of a run")
+    del settings["backbone"]
     values = {**settings, "options": chosen.options, "preset": name, **changes}
     return Run(task=task, method=method, grid=tuple(chosen.grid.shape), backbone=body, **values)
 

@@ -59,6 +59,13 @@ def transforms(
     grid: tuple[int, ...], modes: tuple[int, ...], dtype: torch.dtype, device: torch.device
 ) -> Transforms:
     """The matrices of a grid, computed in float64 and kept."""
+    with torch.inference_mode(False), torch.no_grad():  # kept for training too, whoever asks first
+        return _transforms(grid, modes, dtype, device)
+
+
+def _transforms(
+    grid: tuple[int, ...], modes: tuple[int, ...], dtype: torch.dtype, device: torch.device
+) -> Transforms:
     analyse, synthesise, kept = [], [], []
     for n, m in zip(grid[:-1], modes[:-1], strict=True):
         low, high = -min(m // 2, n // 2), min((m + 1) // 2, (n + 1) // 2)

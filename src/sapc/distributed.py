@@ -19,12 +19,18 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.multiprocessing.spawn import ProcessContext, ProcessException, start_processes
+from torch.multiprocessing.spawn import (
+    ProcessContext,
+    ProcessException,
+    ProcessExitedException,
+    start_processes,
+)
 
 from .errors import SapcError
 
@@ -58,6 +64,14 @@ class Team:
             return flag
         return bool(self.total(torch.tensor(float(flag), device=self.device)) > 0)
 
+    def same(self, number: int) -> bool:
+        """Whether all processes hold the same number."""
+        if self.size == 1:
+            return True
+        first = torch.tensor(number, device=self.device)
+        dist.broadcast(first, 0)
+        return not self.agree(int(first) != number)
+
     def wait(self) -> None:
         """Until all are here."""
         if self.size > 1:
@@ -83,9 +97,8 @@ def find_device(name: str, local_rank: int = 0) -> torch.device:
     try:
         device = torch.device(name)
         if device.type == "cuda":
-            own = local_rank % max(
-                1, torch.cuda.device_count()
-            )  # a scheduler may show each process its own GPU only
+            # A scheduler may show each process its own GPU only.
+            own = 0 if torch.cuda.device_count() == 1 else local_rank
             device = torch.device("cuda", own if ":" not in name else device.index)
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
@@ -106,7 +119,9 @@ def joined(device: str = "auto") -> Iterator[Team]:
     own = find_device(device, local_rank)
     if own.type == "cuda":
         torch.cuda.set_device(own)
-    dist.init_process_group("nccl" if own.type == "cuda" else "gloo", rank=rank, world_size=size)
+    backend = "nccl" if own.type == "cuda" else "gloo"
+    # The others wait while the first one solves the data, which may take long.
+    dist.init_process_group(backend, rank=rank, world_size=size, timeout=timedelta(hours=12))
     try:
         yield Team(own, rank, size)
     finally:
@@ -141,14 +156,19 @@ def _first_host(nodes: str) -> str:
     return listed.stdout.split()[0]
 
 
-def spawn(processes: int, work: Callable[..., None], *arguments: Any) -> None:
+def spawn(processes: int, work: Callable[..., None], *arguments: Any, device: str = "auto") -> None:
     """Run `work(*arguments)` in several processes of this machine that form a team; the first one's error is raised here."""
     if _place() is not None:
         raise SapcError("--devices starts processes itself; under torchrun or srun leave it out")
     if processes < 1:
         raise SapcError(f"the number of devices must be at least 1, got {processes}")
-    if torch.cuda.is_available() and processes > torch.cuda.device_count():
-        raise SapcError(f"{processes} devices were asked for, but there are {torch.cuda.device_count()}")
+    if kind_of(device) == "cuda":
+        if ":" in device:
+            raise SapcError(f"{processes} processes take one GPU each; say 'cuda' instead of {device!r}")
+        if processes > (there := torch.cuda.device_count()):
+            raise SapcError(
+                f"{processes} GPUs were asked for, but there are {there}; choose fewer, or --device cpu"
+            )
     context = torch.multiprocessing.get_context("spawn")
     errors = context.SimpleQueue()
     with socket.socket() as free:
@@ -188,6 +208,11 @@ def _wait(started: ProcessContext, errors: Any) -> None:
                 raise (KeyboardInterrupt(text) if kind == "interrupt" else SapcError(text)) from None
             if interrupted:
                 raise KeyboardInterrupt from error
+            if isinstance(error, ProcessExitedException):
+                raise SapcError(
+                    f"process {error.error_index} of the team was killed ({error.signal_name or f'exit code {error.exit_code}'}; out of "
+                    "memory?); the same command continues from the last checkpoint"
+                ) from None
             raise
 
 

@@ -177,7 +177,7 @@ class FNO(nn.Module):
         condition: Float[Tensor, "batch *grid"] | None = None,
     ) -> Float[Tensor, "batch *grid"]:
         """The velocity at state `u` and flow times `t`, one per sample, in float32 (float64 for a network in float64)."""
-        self._check_input(u, condition)
+        self._check_input(u, t, condition)
         exact = self.lift_in.weight.dtype
         dtype = torch.bfloat16 if self.precision == "bf16" else exact
         how = transforms(tuple(u.shape[1:]), self.modes, dtype, u.device)
@@ -215,10 +215,16 @@ class FNO(nn.Module):
         phase = (LARGEST_TIME * t)[:, None] * torch.exp(-j * (math.log(LARGEST_TIME) / (half - 1)))
         return torch.cat((phase.sin(), phase.cos()), 1)
 
-    def _check_input(self, u: Tensor, condition: Tensor | None) -> None:
+    def _check_input(self, u: Tensor, t: Tensor, condition: Tensor | None) -> None:
         if u.ndim != len(self.modes) + 1:
             raise SapcError(
                 f"this FNO takes fields (batch, *grid) with {len(self.modes)} grid axes, got shape {tuple(u.shape)}"
+            )
+        if t.shape != u.shape[:1]:
+            raise SapcError(f"one flow time per field: expected shape ({len(u)},), got {tuple(t.shape)}")
+        if condition is not None and condition.shape != u.shape:
+            raise SapcError(
+                f"the condition has shape {tuple(condition.shape)}, the fields {tuple(u.shape)}; they must agree"
             )
         if (condition is not None) != bool(self.conditions):
             wants = "one condition field per sample" if self.conditions else "no condition"

@@ -3,9 +3,9 @@
     model = sapc.load("runs/heat-sapc")
     fields = model.sample(n=64, condition=data.fields[:1], steps=100, seed=0)
 
-The source is drawn on the CPU from the seed, one field after the other, so a seed means the same noise on every device, and field i
-depends neither on how many are drawn nor on how many at a time. States are float64, whatever the precision of the network, so the
-samples of an exact method satisfy their constraints to the rounding of float64.
+The source is drawn on the CPU from the seed, one field after the other, so a seed means the same noise on every device, and the noise of
+field i depends neither on how many are drawn nor on how many at a time (the field itself does, to the network's rounding). States are
+float64, whatever the precision of the network, so the samples of an exact method satisfy their constraints to the rounding of float64.
 
 Batches are equally large; the last one is filled up with copies, so that a compiled network sees one shape only.
 """

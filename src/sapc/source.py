@@ -169,6 +169,7 @@ class Torus:
 
 
 @lru_cache(maxsize=8)
+@torch.inference_mode(False)  # kept for training too, whoever asks first
 def kernel_root(
     shape: tuple[int, ...], length: float, nu: float, device: torch.device, dtype: torch.dtype
 ) -> Average | Torus:

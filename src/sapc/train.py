@@ -10,7 +10,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +21,15 @@ from .checkpoint import Folder, save_tensors
 from .config import Run
 from .distributed import joined
 from .errors import SapcError
-from .files import folder_for
 from .fno import matmul_precision
+from .tasks.memory import allocating
 from .training import Training
 
 LOG_EVERY = 50  # steps between log lines, and between looks at the device
 AGREE_EVERY = 10  # steps between questions whether someone wants to stop
+NOT_SHARED = (
+    "the processes see different states of {}; a run folder has to be on a file system that all of them share"
+)
 SAVE_SHARE = 0.02  # of the time may go into checkpoints
 Progress = Callable[[int, int, dict[str, float]], None]
 
@@ -48,11 +51,22 @@ def train(
     folder = Folder(path)
     if tensorboard:
         _summary_writer()  # complains now where it is missing
-    with joined(device) as team, _begun(folder, run) if team.main else nullcontext():
+    with ExitStack() as stack:
+        team = stack.enter_context(joined(device))
+        if run.batch % team.size:
+            raise SapcError(
+                f"a batch of {run.batch} cannot be shared evenly by {team.size} processes; choose a multiple"
+            )
+        if team.main:
+            stack.enter_context(_begun(folder, run))
         team.wait()
+        if not team.same(int(folder.trained)):
+            raise SapcError(NOT_SHARED.format(folder.path))
         if folder.trained:
             return folder
-        with matmul_precision(run.precision), Interrupts() as interrupts:
+        stack.enter_context(matmul_precision(run.precision))
+        interrupts = stack.enter_context(Interrupts())
+        with allocating(f"training with a batch of {run.batch}"):
             training = Training(run, team, compiled=compiled)
             Loop(training, folder, interrupts, progress, save_seconds, tensorboard).run()
         team.wait()
@@ -61,11 +75,11 @@ def train(
 
 @contextmanager
 def _begun(folder: Folder, run: Run) -> Iterator[None]:
-    """The folder made or checked, then locked; one that is refused is left as it was."""
-    with folder_for(folder.path):
+    """The folder checked, then locked, then made this run's; one that is refused is left as it was."""
+    folder.check(run)
+    with folder.locked():
         folder.begin(run)
-        with folder.locked():
-            yield
+        yield
 
 
 class Loop:
@@ -96,7 +110,10 @@ class Loop:
         training, steps = self.training, self.run_.steps
         if self.folder.checkpoint.exists():
             about = training.restore(self.folder.checkpoint)
-            self.before, self.losses, self.saved_step = about["seconds"], about["losses"], training.step
+            self.before, self.losses = about.get("seconds", 0.0), about.get("losses", [])
+            self.saved_step = training.step
+        if not self.team.same(training.step):
+            raise SapcError(NOT_SHARED.format(self.folder.path))
         if self.team.main:
             self.folder.cut_log(training.step)
             self.folder.note_start(step=training.step, processes=self.team.size)
@@ -104,6 +121,7 @@ class Loop:
         with ExitStack() as stack:
             if self.tensorboard and self.team.main:
                 self.write = stack.enter_context(_tensorboard(self.folder.path, training.step))
+            self.interrupts.patient = True  # from here on there is something to save
             while training.step < steps:
                 self._after_step(*training.advance())
         self._finish()
@@ -118,11 +136,13 @@ class Loop:
             self._check()
             validation = self.training.validate()
             self.training.schedule.step(validation)
+            if not math.isfinite(validation):
+                raise SapcError(self._failed(f"the validation loss at step {step} is {validation:.3g}"))
             self._note(validation=validation)
         if self.progress and self.team.main and (step % LOG_EVERY == 0 or loss.device.type == "cpu" or ends):
             self.progress(step, run.steps, self.shown)
         if self.team.size == 1 or step % AGREE_EVERY == 0:
-            stop = self.team.agree(self.interrupts.asked)
+            stop = self.team.agree(self.interrupts.asked) and not ends
             due = time.monotonic() - self.saved > self.save_seconds
             if stop or (due and step % LOG_EVERY == 0 and self.team.main):
                 self._save()
@@ -141,16 +161,21 @@ class Loop:
         self.pending.clear()
         for i, (loss, norm) in enumerate(zip(losses, norms, strict=True)):
             if not (math.isfinite(loss) and math.isfinite(norm)):
-                kept = (
-                    f"step {self.saved_step}, is in {self.folder.path}"
-                    if self.saved_step
-                    else "the start, was not written"
-                )
                 raise SapcError(
-                    f"step {first + i + 1} has loss {loss:.3g} and gradient norm {norm:.3g}: training cannot go on; the last good "
-                    f"checkpoint, {kept}; try a smaller lr or precision float32 in another folder"
+                    self._failed(f"step {first + i + 1} has loss {loss:.3g} and gradient norm {norm:.3g}")
                 )
         self.losses += losses
+
+    def _failed(self, what: str) -> str:
+        kept = (
+            f"step {self.saved_step}, is in {self.folder.path}"
+            if self.saved_step
+            else "the start, was not written"
+        )
+        return (
+            f"{what}: training cannot go on; the last good checkpoint, {kept}; "
+            "try a smaller lr or precision float32 in another folder"
+        )
 
     def _log(self) -> None:
         self._check()
@@ -185,10 +210,13 @@ class Loop:
 
 
 class Interrupts:
-    """Ctrl-C and the scheduler's SIGTERM become a wish that the loop grants between two steps; the second Ctrl-C is obeyed at once."""
+    """Ctrl-C and the scheduler's SIGTERM become a wish that the loop grants between two steps.
+
+    The second Ctrl-C is obeyed at once, and so is the first while there is nothing to save.
+    """
 
     def __init__(self) -> None:
-        self.asked = False
+        self.asked = self.patient = False
         self.previous: dict[int, Any] = {}
 
     def __enter__(self) -> Interrupts:
@@ -198,7 +226,7 @@ class Interrupts:
         return self
 
     def _ask(self, number: int, frame: Any) -> None:
-        if self.asked and number == signal.SIGINT:
+        if not self.patient or (self.asked and number == signal.SIGINT):
             raise KeyboardInterrupt
         self.asked = True
 
@@ -209,7 +237,7 @@ class Interrupts:
 
 @contextmanager
 def _tensorboard(path: Path, step: int) -> Iterator[Callable[[dict[str, float], int], None]]:
-    writer = _summary_writer()(str(path / "tensorboard"), purge_step=step)
+    writer = _summary_writer()(str(path / "tensorboard"), purge_step=step + 1)
 
     def write(values: dict[str, float], at: int) -> None:
         for name, value in values.items():

@@ -25,6 +25,8 @@ from .distributed import Team
 from .errors import SapcError
 from .tasks import Task
 
+MOMENTS = ("step", "exp_avg", "exp_avg_sq")  # what Adam keeps of every parameter
+
 
 class Training:
     """The state of a training and its step."""
@@ -44,7 +46,7 @@ class Training:
         self.run, self.team, self.step = run, team, 0
         self.task, self.method = run.make_task(), run.make_method()
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(run.seed)
+            torch.default_generator.manual_seed(run.seed)  # the CPU's only: weights are drawn there
             self.network = run.make_network().to(team.device)
         if team.device.type == "cuda" if compiled is None else compiled:
             self.network.compile_core()
@@ -135,12 +137,14 @@ class Training:
         tensors, about = load_tensors(path)
         adam = {name: tensors.pop(name) for name in list(tensors) if name.startswith("adam.")}
         load_weights(self.network, tensors, path)
+        if missing := {"step", "schedule", "rates"} - set(about):
+            raise SapcError(f"{path} is not a checkpoint: it lacks {', '.join(sorted(missing))}")
         for name, parameter in self.network.named_parameters():
-            found = {
-                k: adam[f"adam.{k}.{name}"]
-                for k in ("step", "exp_avg", "exp_avg_sq")
-                if f"adam.{k}.{name}" in adam
-            }
+            if lost := [k for k in MOMENTS if f"adam.{k}.{name}" not in adam]:
+                raise SapcError(
+                    f"{path} is not a whole checkpoint: the optimiser's {lost[0]} of {name} is missing"
+                )
+            found = {k: adam[f"adam.{k}.{name}"] for k in MOMENTS}
             self.optimiser.state[parameter] = {k: v.to(self.team.device) for k, v in found.items()}
         for group, rate in zip(self.optimiser.param_groups, about["rates"], strict=True):
             group["lr"] = rate
@@ -155,7 +159,7 @@ def seed_of(*what: object) -> int:
 
 
 def _fields(task: Task, split: str, size: int, seed: int, team: Team) -> Tensor:
-    """Solutions, on the device if they fit beside the training, else where the device can fetch them from."""
+    """Solutions, on the device if they fit beside the training, else on the CPU, from where each batch is fetched."""
     if not team.main:
         team.wait()  # the first process solves and fills the cache
     fields = task.dataset(split, size=size, seed=seed, device=team.device).fields
@@ -164,4 +168,4 @@ def _fields(task: Task, split: str, size: int, seed: int, team: Team) -> Tensor:
     if team.device.type == "cpu":
         return fields
     free = torch.cuda.mem_get_info(team.device)[0]
-    return fields.to(team.device) if fields.nbytes < free / 3 else fields.pin_memory()
+    return fields.to(team.device) if fields.nbytes < free / 3 else fields

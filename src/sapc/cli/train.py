@@ -127,7 +127,7 @@ def _check(run: Run, folder: Folder, devices: int) -> None:
     task.check("validation", run.validation, run.seed)
     used = folder.config.exists() or (folder.path.is_dir() and any(folder.path.iterdir()))
     if used and _speaks():
-        folder.begin(run)
+        folder.check(run)
     if devices > 1 and run.batch % devices:
         raise SapcError(
             f"a batch of {run.batch} cannot be shared evenly by {devices} devices; choose a multiple"
@@ -146,7 +146,7 @@ def _train(run: Run, path: Path, devices: int, announcement: str, options: dict[
         if devices == 1:
             _work(run, path, announcement, options)
         else:
-            distributed.spawn(devices, _work, run, path, announcement, options)
+            distributed.spawn(devices, _work, run, path, announcement, options, device=options["device"])
     except KeyboardInterrupt as interrupt:
         if not str(interrupt):
             raise
