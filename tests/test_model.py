@@ -73,7 +73,7 @@ def test_an_unfinished_training_gives_its_checkpoint_with_a_warning(tmp_path, fo
     training = Training(run, Team(torch.device("cpu")))
     for _ in range(7):
         training.advance()
-    training.save(folder.checkpoint, 0.0)
+    training.save(folder.checkpoint, seconds=0.0)
     with pytest.warns(SapcWarning, match="step 7 of 20"):
         model = sapc.load(folder.path, device="cpu")
     assert model.step == 7
