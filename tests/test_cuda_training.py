@@ -62,5 +62,8 @@ def test_training_and_sampling_end_on_the_manifold(tmp_path, task):
 def test_a_seed_means_the_same_noise_on_both_devices(tmp_path):
     folder = train(preset("tiny", "heat", "sapc", precision="float32"), tmp_path / "run", compiled=False)
     truth = sapc.load(folder.path, device="cpu").task.dataset("test0", size=1).fields
-    fields = [sapc.load(folder.path, device=d, compiled=False).sample(4, condition=truth, steps=5).cpu() for d in ("cpu", "cuda")]
+    fields = [
+        sapc.load(folder.path, device=d, compiled=False).sample(4, condition=truth, steps=5).cpu()
+        for d in ("cpu", "cuda")
+    ]
     assert (fields[0] - fields[1]).abs().max() < 1e-4
