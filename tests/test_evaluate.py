@@ -147,3 +147,23 @@ def test_broken_samples_are_counted(ffm):
     model.network.project_out.bias.fill_(torch.nan)
     with pytest.raises(SapcError, match="6 of 6 samples contain NaN"):
         evaluate(model, ["test0"], **SMALL)
+
+
+def test_a_fuller_result_is_not_replaced(tmp_path, ffm):
+    (tmp_path / "run").mkdir()
+    small = {"samples": 4, "reference": 8, "steps": 2, "floor_repeats": 0}
+    full = evaluate(ffm, ["test0", "test1"], **small)
+    part = evaluate(ffm, ["test1"], **small)
+    kept = tmp_path / "run" / "scores.json"
+    assert write_scores(tmp_path / "run", part) == kept
+    assert write_scores(tmp_path / "run", full) == kept
+    before = kept.read_bytes()
+    assert write_scores(tmp_path / "run", part).name == "scores-part.json"
+    assert kept.read_bytes() == before
+    assert write_scores(tmp_path / "run", full) == kept  # the same again is
+
+
+def test_the_fields_are_handed_over(ffm):
+    seen = {}
+    evaluate(ffm, ["test0"], samples=4, reference=8, steps=2, floor_repeats=0, on_fields=seen.__setitem__)
+    assert seen["test0"].shape == (4, *ffm.task.grid.shape)

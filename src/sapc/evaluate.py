@@ -27,10 +27,10 @@ import torch
 from torch import Tensor
 
 from . import metrics
-from .checkpoint import Folder, environment, write_json
-from .errors import SapcError
+from .checkpoint import Folder, environment, read_json, write_json
+from .errors import SapcError, whole
 from .methods import Method
-from .model import Model, load, whole
+from .model import Model, load
 from .projection import Manifold
 from .tasks import SPLITS, Task
 
@@ -56,6 +56,7 @@ def evaluate(
     device: str = "auto",
     batch: int | None = None,
     progress: Progress | None = None,
+    on_fields: Callable[[str, Tensor], None] | None = None,
 ) -> dict[str, Any]:
     """Score a model, or the one in a run folder, on test sets.
 
@@ -63,13 +64,14 @@ def evaluate(
     reference      solutions to compare with
     floor_repeats  pairs of independent draws for the sampling floor; 0 for none
     method         another method that samples with these weights
+    on_fields      called with every set's name and the fields generated for it
     """
     model = model if isinstance(model, Model) else load(model, device)
     if samples is None:
         samples = 1225 if len(model.task.grid.shape) == 2 else 100
     ignore = lambda what, done, total: None
     sampler, report = model.sampler(method), progress or ignore
-    wanted = _Wanted(model, sampler, samples, reference, steps, seed, floor_repeats, batch, report)
+    wanted = _Wanted(model, sampler, samples, reference, steps, seed, floor_repeats, batch, report, on_fields)
     wanted.check(splits)
     names = list(dict.fromkeys(splits))
     size = model.batch_size(samples, model.task, batch)
@@ -101,7 +103,10 @@ def _about_run(model: Model) -> dict[str, Any]:
 
 
 def write_scores(folder: str | os.PathLike[str], result: dict[str, Any]) -> Path:
-    """Write a result into its run folder: `scores.json`, or `scores-<method>.json` if another method sampled. Returns the path."""
+    """Write a result into its run folder and return the path: `scores.json`, or `scores-<method>.json` if another method sampled.
+
+    A fuller result is not replaced: one of fewer sets, samples or steps goes beside it, into `scores-part.json`.
+    """
     run, sampler = result["run"], result["settings"]["method"]
     if run["trained"] < run["steps"]:
         raise SapcError(
@@ -110,8 +115,24 @@ def write_scores(folder: str | os.PathLike[str], result: dict[str, Any]) -> Path
         )
     scores = Folder(folder).scores
     path = scores if sampler == run["method"] else scores.with_name(f"scores-{sampler}.json")
+    if path.exists() and _fuller(path, result):
+        path = path.with_name(f"{path.stem}-part.json")
     write_json(path, result)
     return path
+
+
+def _fuller(path: Path, result: dict[str, Any]) -> bool:
+    """Whether the scores at `path` say all that `result` says, and more."""
+    try:
+        there = read_json(path)
+        sets, settings = set(there["sets"]), there["settings"]
+        pairs = [(settings[name], result["settings"][name]) for name in ("samples", "reference", "steps")]
+    except (SapcError, KeyError, TypeError):  # not scores: nothing is lost
+        return False
+    new = set(result["sets"])
+    return (
+        new <= sets and all(old >= n for old, n in pairs) and (new < sets or any(old > n for old, n in pairs))
+    )
 
 
 @dataclass(frozen=True)
@@ -127,6 +148,7 @@ class _Wanted:
     repeats: int
     batch: int | None
     progress: Progress
+    on_fields: Callable[[str, Tensor], None] | None
 
     @property
     def task(self) -> Task:
@@ -165,6 +187,8 @@ class _Wanted:
         truth = self._solutions(split, self.reference, 0, f"{split}: solving")
         condition = truth[:1]
         generated, cost = self._generate(split, condition)
+        if self.on_fields is not None:
+            self.on_fields(split, generated)
         self.progress(f"{split}: scoring", 0, 1)
         generated, H = generated.to(self.model.device), self.model.manifold(condition)
         values = {name: metric(generated, truth) for name, metric in metrics.DISTRIBUTION.items()}

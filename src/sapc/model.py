@@ -13,7 +13,6 @@ Batches are equally large; the last one is filled up with copies, so that a comp
 from __future__ import annotations
 
 import math
-import operator
 import os
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -27,7 +26,7 @@ from .checkpoint import Folder, load_tensors, load_weights
 from .config import Run
 from .constraints import Pin
 from .distributed import find_device
-from .errors import SapcError, SapcWarning
+from .errors import SapcError, SapcWarning, whole
 from .flow import Velocity
 from .fno import FNO, matmul_precision
 from .methods import Method, get_method
@@ -270,17 +269,6 @@ def _pinned_values(condition: Tensor | Dataset, task: Task) -> Tensor:
             f"give finite ones (pinned are: {task.pinned})"
         )
     return values
-
-
-def whole(value: SupportsIndex, what: str, least: int) -> int:
-    """A whole number of at least `least`."""
-    try:
-        number = operator.index(value)
-    except TypeError:
-        number = least - 1
-    if number < least or isinstance(value, bool):
-        raise SapcError(f"the {what} must be a whole number of at least {least}, got {value!r}")
-    return number
 
 
 def _check_finite(fields: Tensor) -> None:

@@ -16,9 +16,8 @@ from rich.table import Table
 from .. import config, distributed
 from ..bench import bench as measure
 from ..checkpoint import write_json
-from ..errors import SapcError
+from ..errors import SapcError, whole
 from ..files import folder_for
-from ..model import whole
 from ..tasks import task_names
 from .app import app, err, out
 from .arguments import AsJson, Device, check_target

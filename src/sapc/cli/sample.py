@@ -11,9 +11,9 @@ import typer
 from torch import Tensor
 
 from ..checkpoint import environment
-from ..errors import SapcError
+from ..errors import SapcError, whole
 from ..evaluate import worst_residuals
-from ..model import Model, load, pinned_mask, whole
+from ..model import Model, load, pinned_mask
 from ..tasks import SPLITS, Task
 from .app import app
 from .arguments import AsJson, Device, GridText, RunFolder, SamplerName, check_target, parse_grid

@@ -12,10 +12,10 @@ Both methods get the same data, the same network and the same number of steps; o
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, SupportsIndex
+from typing import Any
 
 from torch import Tensor
 
@@ -23,10 +23,10 @@ from .. import train as training
 from ..checkpoint import Folder, environment, load_tensors
 from ..config import Run, preset
 from ..distributed import find_device
-from ..errors import SapcError
+from ..errors import SapcError, whole
 from ..evaluate import TEST_SETS, Progress, evaluate, write_scores
-from ..model import Model, load, whole
-from ..tasks import Dataset, Task
+from ..model import load
+from ..tasks import Task
 from .pictures import ensembles, pyplot
 
 METHODS = ("ffm", "sapc")
@@ -90,14 +90,15 @@ class Demo:
 
     def compare(self, progress: Progress | None = None) -> dict[str, Any]:
         """Sample and score both, write the scores and the picture; all figures, as JSON can hold them."""
-        scores, fields = {}, {}
+        scores: dict[str, dict[str, Any]] = {}
+        fields: dict[str, Tensor] = {}  # the very ones that are scored
         for method in METHODS:
-            model = _Keeping.of(load(self.folder(method).path, self.device))
+            model = load(self.folder(method).path, self.device)
             scores[method] = evaluate(
                 model, (self.split,), self.samples, REFERENCE, self.steps, self.seed, FLOOR_REPEATS,
                 progress=_labelled(progress, method.upper()),
+                on_fields=partial(_keep, fields, method),
             )  # fmt: skip
-            fields[method] = model.kept
         for method in METHODS:
             write_scores(self.folder(method).path, scores[method])
         result = self._result(scores)
@@ -147,33 +148,8 @@ class Demo:
         }
 
 
-class _Keeping(Model):
-    """A model that keeps what it sampled last: the picture shows the very fields that were scored."""
-
-    kept: Tensor
-
-    @classmethod
-    def of(cls, model: Model) -> _Keeping:
-        """The same model."""
-        return cls(model.run, model.network, model.device, step=model.step)
-
-    def sample(
-        self,
-        n: SupportsIndex = 64,
-        condition: Tensor | Dataset | None = None,
-        steps: SupportsIndex = 100,
-        seed: SupportsIndex = 0,
-        *,
-        method: str | None = None,
-        grid: Sequence[int] | None = None,
-        batch: SupportsIndex | None = None,
-        progress: Any = None,
-    ) -> Tensor:
-        """As any model does."""
-        self.kept = super().sample(
-            n, condition, steps, seed, method=method, grid=grid, batch=batch, progress=progress
-        )
-        return self.kept
+def _keep(fields: dict[str, Tensor], method: str, split: str, drawn: Tensor) -> None:
+    fields[method] = drawn
 
 
 def _labelled(progress: Progress | None, label: str) -> Progress | None:

@@ -22,14 +22,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from math import prod
-from typing import Any, ClassVar, SupportsIndex
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from .. import __version__
 from ..constraints import Stackable
-from ..errors import SapcError
+from ..errors import SapcError, whole
 from ..grid import Grid
 from ..projection import Manifold, Plain
 from .cache import CacheChoice, cached
@@ -99,12 +99,12 @@ class Task(ABC):
         """Size, seed and device as `dataset` will use them; refuse now what it would refuse."""
         size = self._check_size(split, size)
         self._check_memory(size, torch.float32)
-        return size, _integer(seed, "seed", 0), _check_device(device)
+        return size, whole(seed, "seed", 0), _check_device(device)
 
     def draw(self, split: str, size: int | None = None, seed: int = 0) -> dict[str, Tensor]:
         """The parameters of a split's first `size` samples, `{name: (size, ...)}` in float64."""
         size = self._check_size(split, size)
-        streams = Streams(self.name, split, _integer(seed, "seed", 0))
+        streams = Streams(self.name, split, whole(seed, "seed", 0))
         with allocating(self._described(size)):
             return self._draw(streams, size)
 
@@ -225,7 +225,7 @@ class Task(ABC):
     def _check_size(self, split: str, size: int | None) -> int:
         if split not in SPLITS:
             raise SapcError(f"unknown split {split!r}; choose one of {', '.join(SPLITS)}")
-        return self.sizes[split] if size is None else _integer(size, "size", 1)
+        return self.sizes[split] if size is None else whole(size, "size", 1)
 
     def _described(self, n: int) -> str:
         return f"{n} solutions of {self.name} on {' x '.join(map(str, self.grid.shape))} points"
@@ -284,16 +284,6 @@ def make_task(kind: type[Task], grid: Grid | Sequence[int] | None, options: Mapp
         accepts = f"takes {', '.join(known)}" if known else "has no options"
         raise SapcError(f"unknown option {unknown[0]!r}: the task {kind.name!r} {accepts}")
     return kind(grid, **options)
-
-
-def _integer(value: SupportsIndex, what: str, least: int) -> int:
-    try:
-        number = operator.index(value)
-    except TypeError:
-        number = least - 1
-    if number < least or isinstance(value, bool):
-        raise SapcError(f"the {what} must be a whole number of at least {least}, got {value!r}")
-    return number
 
 
 def _check_device(device: str | torch.device) -> torch.device:
