@@ -206,7 +206,7 @@ def environment() -> dict[str, Any]:
     cuda = torch.cuda.is_available()
     return {
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
-        "command": " ".join(("sapc", *sys.argv[1:])),
+        "command": " ".join((_program(), *sys.argv[1:])),
         "sapc": __version__,
         "torch": torch.__version__,
         "python": platform.python_version(),
@@ -214,6 +214,12 @@ def environment() -> dict[str, Any]:
         "device": torch.cuda.get_device_name() if cuda else "cpu",
         "cpus": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
     }
+
+
+def _program() -> str:
+    """How this process was started, without its folder."""
+    name = Path(sys.argv[0] if sys.argv else "").name
+    return "sapc" if name in ("sapc", "__main__.py") else f"python {name}".strip()
 
 
 def _lock(file: IO[str]) -> None:
