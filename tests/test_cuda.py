@@ -71,6 +71,9 @@ def test_compiled_equals_step_by_step(name):
         many = torch.arange(300, device="cuda") % len(u)  # enough for the loop to drop who is done
         assert (fast[many].project(u[many], check=False) - want[many]).abs().max() < 1e-12
         assert (eager[many].project(u[many], check=False) - want[many]).abs().max() < 1e-12
+        assert (
+            fast.quick(ahead=True).project(u, check=False) - fast.quick().project(u, check=False)
+        ).abs().max() == 0
     program = passes_of(fast._problem(), fast.solver)
     assert isinstance(program, Compiled)
     assert not program.failed

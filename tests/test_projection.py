@@ -280,6 +280,20 @@ def test_stokes_converges_for_400_draws(name, level):
     assert missed <= 0.01 * n
 
 
+@pytest.mark.parametrize("name", CURVED)
+def test_passes_that_nobody_needs_change_nothing(name):
+    """All passes queued at once end at the same bits as passes taken until everyone is done; both are cut off at the same one."""
+    task = tiny_task(name)
+    f = tiny_fields(task, 5)
+    H = task.manifold(f, solver=sapc.Globalised(nearest=0))
+    u = f + noise(f.shape)
+    (want, reached), (got, report) = H.quick().solve(u), H.quick(ahead=True).solve(u)
+    assert torch.equal(got, want)
+    assert torch.equal(report.iterations, reached.iterations)
+    cut = H.with_solver(sapc.Globalised(nearest=0, passes=1, ahead=True)).solve(u)[1]
+    assert (cut.iterations == 1).all()
+
+
 def test_plain_iteration_does_not_converge_on_noisy_stokes_and_says_so():
     task = sapc.get_task("stokes_ic")
     f = task.dataset("test3", size=4, seed=0).fields.double()

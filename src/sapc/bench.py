@@ -71,15 +71,18 @@ def bench(
     steps: int = 10,
     parts: tuple[str, ...] = ("backbone", "training", "sampling"),
     progress: Callable[[str], None] = lambda _: None,
+    keep: Callable[[dict[str, Any]], None] = lambda _: None,
 ) -> dict[str, Any]:
-    """All figures, as JSON can hold them; `steps` sampling steps are timed and scaled to a hundred."""
+    """All figures, as JSON can hold them; `steps` sampling steps are timed and scaled to a hundred. `keep` gets what there is after each."""
     place = find_device(device)
     names = tasks or task_names()
     timer = Timer(place, *((20, 5) if place.type == "cuda" else (3, 1)))
     result: dict[str, Any] = {"format": "sapc-bench-1", "preset": size, "environment": environment()}
     if "backbone" in parts:
         shapes = {len(get_task(name).grid.shape): preset(size, name, "ffm") for name in reversed(names)}
-        result["backbone"] = [row for run in shapes.values() for row in backbone(run, timer, progress)]
+        for row in (row for run in shapes.values() for row in backbone(run, timer, progress)):
+            result.setdefault("backbone", []).append(row)
+            keep(result)
     for name in names:
         if "training" in parts or "sampling" in parts:
             progress(f"{name}: data")
@@ -88,9 +91,11 @@ def bench(
         if "training" in parts:
             progress(f"{name}: training steps")
             result.setdefault("training", []).append(training(run, data, timer))
+            keep(result)
         if "sampling" in parts:
             progress(f"{name}: sampling")
             result.setdefault("sampling", []).append(sampling(run, data, timer, steps))
+            keep(result)
         torch.compiler.reset()
     return result
 

@@ -105,7 +105,9 @@ class Lift(torch.autograd.Function):
     def forward(ctx: Any, inputs: Tensor, maps: Tensor, dtype: torch.dtype) -> Tensor:
         """`(batch, points, in)`, `(batch, in, out)` to `(batch, points, out)` in `dtype`."""
         ctx.save_for_backward(inputs, maps)
-        return gelu(_few(inputs, maps)).to(dtype)
+        x = gelu(_few(inputs, maps))
+        # Not `.to(dtype)` where that is nothing: torch 2.11, compiling, then takes the result for a view and its gradient for zero.
+        return x if x.dtype == dtype else x.to(dtype)
 
     @staticmethod
     @once_differentiable
@@ -209,11 +211,11 @@ class FNO(nn.Module):
         return linear(x, self.lift_out.weight.to(dtype), self.lift_out.bias.to(dtype))
 
     def _embedding(self, t: Tensor) -> Tensor:
-        """`[sin, cos]` of the stretched time at frequencies from 1 down to 1 / 2000."""
+        """`[sin, cos]` of the stretched time at frequencies from 1 down to 1 / 2000; the phase in float64, float32 would miss it by 1e-4."""
         half = self.time_channels // 2
-        j = torch.arange(half, dtype=t.dtype, device=t.device)
-        phase = (LARGEST_TIME * t)[:, None] * torch.exp(-j * (math.log(LARGEST_TIME) / (half - 1)))
-        return torch.cat((phase.sin(), phase.cos()), 1)
+        j = torch.arange(half, dtype=torch.float64, device=t.device)
+        phase = (LARGEST_TIME * t.double())[:, None] * torch.exp(-j * (math.log(LARGEST_TIME) / (half - 1)))
+        return torch.cat((phase.sin(), phase.cos()), 1).to(t.dtype)
 
     def _check_input(self, u: Tensor, t: Tensor, condition: Tensor | None) -> None:
         if u.ndim != len(self.modes) + 1:

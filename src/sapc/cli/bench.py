@@ -59,11 +59,14 @@ def bench(
     whole(steps, "number of sampling steps", 1)
     if path is not None:
         check_target(path, force)
+
+    def keep(result: dict[str, Any]) -> None:  # after every figure: an interrupted run loses none
+        if path is not None:
+            with folder_for(path.parent):
+                write_json(path, result)
+
     with _stages() as progress:
-        result = measure(names, size, device, steps, tuple(parts or PARTS), progress)
-    if path is not None:
-        with folder_for(path.parent):
-            write_json(path, result)
+        result = measure(names, size, device, steps, tuple(parts or PARTS), progress, keep)
     if as_json:
         print(json.dumps(result))
         return

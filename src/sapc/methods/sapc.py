@@ -26,7 +26,7 @@ from .ffm import regress
 
 def loss(v: Velocity, v0: Tensor, v1: Tensor, t: Tensor, H: Manifold) -> Float[Tensor, ""]:
     """Data paired with the source anchored on their manifolds."""
-    return regress(v, v0, H.quick().project(v1, check=False), t)
+    return regress(v, v0, H.quick(ahead=v1.is_cuda).project(v1, check=False), t)
 
 
 def sample(v: Velocity, v1: Tensor, H: Manifold, steps: int = 100) -> Tensor:

@@ -120,7 +120,7 @@ def approach(
 def project_globalised(problem: Problem, u0: Tensor, solver: Globalised, report: bool = True) -> Outcome:
     """Feasible first, then nearest; see the module docstring. Without `report`, the tangential part of a feasible point is left out."""
     with torch.no_grad():
-        state = restore(passes_of(problem, solver), u0, solver.passes, solver.retry)
+        state = restore(passes_of(problem, solver), u0, solver.passes, solver.retry, solver.ahead)
         u, tol, iterations, size = state.u, state.tol, state.passes, sup(state.r)
         if solver.nearest == 0 and not report:
             return Outcome(u, size, torch.zeros_like(size), iterations, size <= tol)

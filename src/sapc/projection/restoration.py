@@ -197,9 +197,17 @@ def run(
     return loop.merged(), state.u.shape[0] if final is None else final[1]
 
 
-def restore(passes: Passes, u: Tensor, limit: int, retry: bool = True) -> State:
-    """Newton steps of smallest norm onto the manifold; who misses it may try again from `u`, then accepting any decrease."""
+def restore(passes: Passes, u: Tensor, limit: int, retry: bool = True, ahead: bool = False) -> State:
+    """Newton steps of smallest norm onto the manifold; who misses it may try again from `u`, then accepting any decrease.
+
+    With `ahead` all passes are queued at once and nobody is asked whether they are needed, nor tries again.
+    """
     start, counts = passes.begin(u)
+    if ahead:
+        strict = torch.ones((), dtype=torch.bool, device=u.device)
+        for _ in range(limit):
+            start, _ = passes.advance(start, strict)
+        return start
     first, missed = run(passes, start, counts, limit, strict=True, most=u.shape[0])
     if missed == 0 or not retry:
         return first
