@@ -1,6 +1,8 @@
 """The backbone: parameter counts, agreement with full FFTs, resolutions, precisions, and what it is made of."""
 
 import math
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -115,10 +117,11 @@ def test_lift_has_the_gradients_of_its_formula():
     assert torch.autograd.gradcheck(lambda a, b: Lift.apply(a, b, torch.float64), (inputs, maps))
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # the compiler uses what torch itself calls deprecated
-@pytest.mark.parametrize("precision", ["float32", "tf32", "bf16"])
-def test_compiled_gradients_are_the_eager_ones(precision):
-    """Traced, but not translated, so it takes no time: torch 2.11 once returned zeros for the first layer in float32."""
+COMPILED = """
+import torch
+from sapc.fno import FNO
+
+for precision in ("float32", "tf32", "bf16"):
     torch.manual_seed(0)
     network = FNO(2, 4, 8, 16, 8, precision=precision)
     u, t = torch.randn(3, 12, 10), torch.rand(3)
@@ -127,10 +130,23 @@ def test_compiled_gradients_are_the_eager_ones(precision):
         network._core = core
         network.zero_grad()
         network(u, t).square().mean().backward()
-        gradients.append({name: p.grad for name, p in network.named_parameters()})
+        gradients.append({name: p.grad.clone() for name, p in network.named_parameters()})
     for name, want in gradients[0].items():
-        assert want.norm() > 0, name
-        assert (gradients[1][name] - want).norm() <= 1e-6 * want.norm(), name
+        print(precision, name, float(want.norm()), float((gradients[1][name] - want).norm() / want.norm()))
+"""
+
+
+def test_compiled_gradients_are_the_eager_ones():
+    """Traced, but not translated, so it is soon done; in a process of its own, since run-time type checks cannot be traced.
+
+    With torch 2.11 the first layer's gradient was zero in float32, and nothing said so.
+    """
+    done = subprocess.run([sys.executable, "-c", COMPILED], capture_output=True, text=True, timeout=120)
+    rows = [line.split() for line in done.stdout.splitlines()]
+    assert len(rows) == 3 * len(list(FNO(2, 4, 8, 16, 8).parameters())), done.stderr
+    for precision, name, size, error in rows:
+        assert float(size) > 0, (precision, name)
+        assert float(error) < 1e-6, (precision, name)
 
 
 def test_the_phase_of_the_time_embedding_is_exact():

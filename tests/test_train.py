@@ -229,6 +229,30 @@ def test_a_loss_that_is_not_finite_keeps_the_last_good_checkpoint(tmp_path):
     assert not folder.trained
 
 
+def test_a_layer_without_gradient_is_named_before_time_is_spent_on_it(tmp_path):
+    run, folder = tiny(steps=20), Folder(tmp_path / "run")
+    training = Training(run, Team(torch.device("cpu")))
+    training.network.lift_in.weight.requires_grad_(False)
+    with folder.locked():
+        folder.begin(run)
+        loop = Loop(training, folder, Interrupts(), None, save_seconds=0.0, tensorboard=False)
+        with pytest.raises(
+            SapcError, match=r"after the first step lift_in\.weight had no gradient.*--no-compile"
+        ):
+            loop.run()
+    assert training.step == 1
+    assert not folder.trained
+
+
+def test_solutions_are_counted_while_they_are_computed(tmp_path):
+    seen = []
+    run = preset("tiny", "burgers", "ffm", steps=2, train=5, validation=3)
+    train(run, tmp_path / "run", solving=lambda *told: seen.append(told))
+    assert ("train", 5, 5) in seen
+    assert ("validation", 3, 3) in seen
+    assert all(0 <= done <= total for _, done, total in seen)
+
+
 def test_an_exploding_rate_ends_with_a_sentence(tmp_path):
     with pytest.raises(SapcError, match="training cannot go on"):
         train(tiny(lr=1e30, steps=60), tmp_path / "run")

@@ -73,7 +73,7 @@ def bench(
     progress: Callable[[str], None] = lambda _: None,
     keep: Callable[[dict[str, Any]], None] = lambda _: None,
 ) -> dict[str, Any]:
-    """All figures, as JSON can hold them; `steps` sampling steps are timed and scaled to a hundred. `keep` gets what there is after each."""
+    """All figures, as JSON can hold them; `steps` sampling steps are timed, scaled to a hundred. After each `keep` gets what there is."""
     place = find_device(device)
     names = tasks or task_names()
     timer = Timer(place, *((20, 5) if place.type == "cuda" else (3, 1)))

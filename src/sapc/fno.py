@@ -211,7 +211,7 @@ class FNO(nn.Module):
         return linear(x, self.lift_out.weight.to(dtype), self.lift_out.bias.to(dtype))
 
     def _embedding(self, t: Tensor) -> Tensor:
-        """`[sin, cos]` of the stretched time at frequencies from 1 down to 1 / 2000; the phase in float64, float32 would miss it by 1e-4."""
+        """`[sin, cos]` of the stretched time at frequencies from 1 down to 1 / 2000; the phase in float64: float32 misses it by 1e-4."""
         half = self.time_channels // 2
         j = torch.arange(half, dtype=torch.float64, device=t.device)
         phase = (LARGEST_TIME * t.double())[:, None] * torch.exp(-j * (math.log(LARGEST_TIME) / (half - 1)))

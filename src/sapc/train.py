@@ -23,12 +23,16 @@ from .distributed import joined
 from .errors import SapcError
 from .fno import matmul_precision
 from .tasks.memory import allocating
-from .training import Training
+from .training import Solving, Training
 
 LOG_EVERY = 50  # steps between log lines, and between looks at the device
 AGREE_EVERY = 10  # steps between questions whether someone wants to stop
 NOT_SHARED = (
     "the processes see different states of {}; a run folder has to be on a file system that all of them share"
+)
+DEAD = (
+    "after the first step {} had no gradient and would never be trained; this version of torch may compile the network wrongly: "
+    "train without (--no-compile) or with another version"
 )
 SAVE_SHARE = 0.02  # of the time may go into checkpoints
 Progress = Callable[[int, int, dict[str, float]], None]
@@ -43,10 +47,13 @@ def train(
     tensorboard: bool = False,
     save_seconds: float = 15.0,
     progress: Progress | None = None,
+    solving: Solving | None = None,
 ) -> Folder:
     """Train a run in its folder, from the start or from where it was left; returns the folder.
 
-    `compiled` is whether the network is compiled, by default on a GPU; `save_seconds` the shortest time between checkpoints.
+    `compiled` is whether the network is compiled, by default on a GPU; `save_seconds` the shortest time between checkpoints
+    (longer where writing one takes long; 0: one after every line of the log).
+    `progress` is called with (step, steps, losses), `solving` with (split, done, total) while solutions are computed.
     """
     folder = Folder(path)
     if tensorboard:
@@ -67,7 +74,7 @@ def train(
         stack.enter_context(matmul_precision(run.precision))
         interrupts = stack.enter_context(Interrupts())
         with allocating(f"training with a batch of {run.batch}"):
-            training = Training(run, team, compiled=compiled)
+            training = Training(run, team, compiled=compiled, solving=solving)
             Loop(training, folder, interrupts, progress, save_seconds, tensorboard).run()
         team.wait()
     return folder
@@ -123,7 +130,10 @@ class Loop:
                 self.write = stack.enter_context(_tensorboard(self.folder.path, training.step))
             self.interrupts.patient = True  # from here on there is something to save
             while training.step < steps:
-                self._after_step(*training.advance())
+                done = training.advance()
+                if training.step == 1 and (dead := training.without_gradient()):
+                    raise SapcError(DEAD.format(", ".join(dead)))
+                self._after_step(*done)
         self._finish()
 
     def _after_step(self, loss: Tensor, norm: Tensor) -> None:
@@ -199,7 +209,8 @@ class Loop:
             began = time.monotonic()
             self.training.save(self.folder.checkpoint, seconds=self._seconds(), losses=self.losses)
             self.saved = time.monotonic()
-            self.save_seconds = max(self.save_seconds, (self.saved - began) / SAVE_SHARE)
+            if self.save_seconds > 0:
+                self.save_seconds = max(self.save_seconds, (self.saved - began) / SAVE_SHARE)
         self.saved_step = self.training.step
 
     def _finish(self) -> None:

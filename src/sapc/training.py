@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,7 @@ from .distributed import Team
 from .errors import SapcError
 from .tasks import Task
 
+Solving = Callable[[str, int, int], None]  # told of a split how many of its solutions are there
 MOMENTS = ("step", "exp_avg", "exp_avg_sq")  # what Adam keeps of every parameter
 
 
@@ -37,6 +40,7 @@ class Training:
         team: Team,
         compiled: bool | None = None,
         data: tuple[Tensor, Tensor] | None = None,
+        solving: Solving | None = None,
     ) -> None:
         """With the run's own data, or with given training and validation fields."""
         if run.batch % team.size:
@@ -56,7 +60,7 @@ class Training:
             self.optimiser, factor=run.factor, patience=run.patience, min_lr=run.lr_floor
         )
         self.data, self.held_out = data or (
-            _fields(self.task, split, size, run.seed, team)
+            _fields(self.task, split, size, run.seed, team, solving)
             for split, size in (("train", run.train), ("validation", run.validation))
         )
         first = self.data[:1].to(team.device)
@@ -77,7 +81,10 @@ class Training:
             epoch, first = divmod(at, n)
             if epoch != self._epoch:
                 order = torch.Generator().manual_seed(seed_of(self.run.seed, "epoch", epoch))
-                self._epoch, self._order = epoch, torch.randperm(n, generator=order).to(self.data.device)
+                self._epoch, self._order = (
+                    epoch,
+                    torch.randperm(n, generator=order).to(self.data.device, non_blocking=True),
+                )
             rows.append(self._order[first : first + wanted])
             at, wanted = at + len(rows[-1]), wanted - len(rows[-1])
         return torch.cat(rows)
@@ -107,6 +114,11 @@ class Training:
         self.optimiser.step()
         self.step += 1
         return loss.detach(), norm
+
+    def without_gradient(self) -> list[str]:
+        """Parameters that the last step gave no gradient; there should be none, but a compiler can be wrong and say nothing."""
+        named = self.network.named_parameters()
+        return [name for name, p in named if p.grad is None or not bool(p.grad.count_nonzero())]
 
     @torch.no_grad()
     def validate(self) -> float:
@@ -158,11 +170,12 @@ def seed_of(*what: object) -> int:
     return int.from_bytes(hashlib.sha256(repr(what).encode()).digest()[:8]) >> 1
 
 
-def _fields(task: Task, split: str, size: int, seed: int, team: Team) -> Tensor:
+def _fields(task: Task, split: str, size: int, seed: int, team: Team, solving: Solving | None) -> Tensor:
     """Solutions, on the device if they fit beside the training, else on the CPU, from where each batch is fetched."""
     if not team.main:
         team.wait()  # the first process solves and fills the cache
-    fields = task.dataset(split, size=size, seed=seed, device=team.device).fields
+    progress = partial(solving, split) if solving is not None and team.main else None
+    fields = task.dataset(split, size=size, seed=seed, device=team.device, progress=progress).fields
     if team.main:
         team.wait()
     if team.device.type == "cpu":

@@ -81,6 +81,19 @@ class TrainingBar:
     ) -> None:
         self.bar.stop()
 
+    def solving(self, split: str, done: int, total: int) -> None:
+        """Show how many solutions of a split are there, before the first step."""
+        text = f"{self.label}: solving the {split} set"
+        self.bar.update(self.row, description=text, completed=done, total=total)
+        self._say(f"{text}, {done} of {total}")
+
+    def _say(self, text: str) -> None:
+        """A line where there is no bar, if the last one is some time ago."""
+        now = time.monotonic()
+        if self.bar.disable and not self.quiet and now - self.said > LINE_SECONDS:
+            self.said = now
+            print(text, file=sys.stderr, flush=True)
+
     def __call__(self, step: int, steps: int, losses: dict[str, float]) -> None:
         """Show a step."""
         now = time.monotonic()
@@ -93,11 +106,5 @@ class TrainingBar:
         parts = [f"{name} {losses[name]:.4g}" for name in ("loss", "validation") if name in losses]
         parts += [f"{rate:.3g} steps/s"] if rate else []
         self.bar.update(self.row, completed=step, losses=", ".join(parts))
-        if self.bar.disable and not self.quiet and now - self.said > LINE_SECONDS:
-            self.said = now
-            left = [f"{timedelta(seconds=round((steps - step) / rate))} left"] if rate else []
-            print(
-                f"{self.label}: " + ", ".join([f"step {step} of {steps}", *parts, *left]),
-                file=sys.stderr,
-                flush=True,
-            )
+        left = [f"{timedelta(seconds=round((steps - step) / rate))} left"] if rate else []
+        self._say(f"{self.label}: " + ", ".join([f"step {step} of {steps}", *parts, *left]))

@@ -93,7 +93,7 @@ def _train(plan: Demo, method: str, as_json: bool) -> None:
     if folder.trained and not as_json:
         print(f"already trained: {folder.path}", flush=True)
     with TrainingBar(f"{run.task} {method}", "" if as_json else text) as bar:
-        plan.train(method, bar)
+        plan.train(method, progress=bar, solving=bar.solving)
 
 
 def comparison_table(result: dict[str, Any]) -> Table:

@@ -158,7 +158,7 @@ def _work(run: Run, path: Path, announcement: str, options: dict[str, Any]) -> N
     bar = TrainingBar(f"{run.task} {run.method}", announcement, quiet=not _speaks())
     with warnings.catch_warnings(), bar:
         warnings.showwarning = warn
-        training.train(run, path, progress=bar, **options)
+        training.train(run, path, progress=bar, solving=bar.solving, **options)
 
 
 def _speaks() -> bool:
