@@ -120,7 +120,7 @@ def advect(
     keep = k < 2 * pi * m / 3  # dealiasing: below two thirds of the highest
     flux = torch.where(keep, -0.5j * k, 0)
     u_hat = torch.zeros(len(u0), len(k), dtype=torch.complex128, device=u0.device)
-    u_hat[:, : (n + 1) // 2] = rfft(u0, norm="forward")[:, : (n + 1) // 2]
+    u_hat[:, : (n + 1) // 2] = rfft(u0.contiguous(), norm="forward")[:, : (n + 1) // 2]
     u_hat = u_hat * keep
 
     def N(u_hat: Tensor) -> Tensor:

@@ -123,7 +123,7 @@ def flow(
     x, y = (torch.arange(m, dtype=torch.float64, device=w0.device) / m for m in shape)
     f = force * torch.sin(2 * pi * (x[:, None] + y) + phase[:, None, None])
     f = rfft2(f, norm="forward") * dealiased(shape, w0.device)
-    w0_hat = refine(rfft2(w0, norm="forward"), (nx, ny), shape) * dealiased(shape, w0.device)
+    w0_hat = refine(rfft2(w0.contiguous(), norm="forward"), (nx, ny), shape) * dealiased(shape, w0.device)
     out = w0.new_empty(time.n, *w0.shape)
     out[0] = w0
     L = -nu * (kx**2 + ky**2)
