@@ -26,17 +26,22 @@ from .ffm import regress
 
 def loss(v: Velocity, v0: Tensor, v1: Tensor, t: Tensor, H: Manifold) -> Float[Tensor, ""]:
     """Data paired with the source anchored on their manifolds."""
-    return regress(v, v0, H.quick(ahead=v1.is_cuda).project(v1, check=False), t)
+    return regress(v, v0, _on_the_way(H, v1).project(v1, check=False), t)
 
 
 def sample(v: Velocity, v1: Tensor, H: Manifold, steps: int = 100) -> Tensor:
     """From the anchored source, towards projected estimates."""
-    way = H.quick()
+    way = _on_the_way(H, v1)
     vt = way.project(v1, check=False)
     for t, s in times(steps):
         v0 = way.project(endpoint(vt, t, at(v, vt, t)), check=False)
         vt = toward(vt, v0, t, s)
     return vt if H.affine else H.project(vt)
+
+
+def _on_the_way(H: Manifold, v1: Tensor) -> Manifold:
+    """On a GPU all passes are queued: a few kernels too many are cheaper than a host that waits instead of preparing the network."""
+    return H.quick(ahead=v1.is_cuda)
 
 
 SAPC = Method(
