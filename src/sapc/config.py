@@ -3,7 +3,7 @@
 Presets start from a task, because its grid decides how large a model is useful:
 
     paper   the published settings
-    small   a narrower network and fewer steps: a meaningful model in about two minutes on two CPU cores (in two dimensions)
+    small   a narrower network and fewer steps: a meaningful model in two to three minutes on two CPU cores
     tiny    seconds, for trying out commands; its samples mean nothing
 """
 
