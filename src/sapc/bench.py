@@ -77,7 +77,12 @@ def bench(
     place = find_device(device)
     names = tasks or task_names()
     timer = Timer(place, *((20, 5) if place.type == "cuda" else (3, 1)))
-    result: dict[str, Any] = {"format": "sapc-bench-1", "preset": size, "environment": environment()}
+    result: dict[str, Any] = {
+        "format": "sapc-bench-1",
+        "preset": size,
+        "environment": environment(),
+        "complete": False,
+    }
     if "backbone" in parts:
         shapes = {len(get_task(name).grid.shape): preset(size, name, "ffm") for name in reversed(names)}
         for row in (row for run in shapes.values() for row in backbone(run, timer, progress)):
@@ -97,6 +102,8 @@ def bench(
             result.setdefault("sampling", []).append(sampling(run, data, timer, steps))
             keep(result)
         torch.compiler.reset()
+    result["complete"] = True
+    keep(result)
     return result
 
 
@@ -167,7 +174,7 @@ def _like_trained(run: Run, task: Task, truth: Tensor, compiled: bool) -> Callab
     error = ERROR * truth.std() * waves.prod(0)
 
     def velocity(vt: Tensor, t: Tensor) -> Tensor:
-        idle: Tensor = network(vt.float(), t.float()) * 1e-6
+        idle: Tensor = network(vt.float(), t) * 1e-6
         t = t.reshape(-1, *(1,) * len(task.grid.shape))
         return (vt - truth) / t - error + idle
 

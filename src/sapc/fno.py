@@ -186,7 +186,7 @@ class FNO(nn.Module):
         channels = u[..., None] if condition is None else torch.stack((u, condition), -1)
         place = how.place.to(exact).expand(len(u), -1, -1)
         inputs = torch.cat((channels.to(exact).flatten(1, -2), place), -1)
-        return self._core(inputs, t.to(exact), how).reshape(u.shape)
+        return self._core(inputs, t.double(), how).reshape(u.shape)
 
     def _velocity(self, inputs: Tensor, t: Tensor, how: Transforms) -> Tensor:
         x = self._lift(inputs, t, how.analyse[0].dtype).reshape(len(t), *how.grid, -1)
@@ -206,16 +206,18 @@ class FNO(nn.Module):
             self.lift_in.weight, [inputs.shape[-1] - axes - 1, self.time_channels, axes], dim=1
         )
         shared = torch.cat((state, place), 1).T.expand(len(t), -1, -1)
-        maps = torch.cat((shared, linear(self._embedding(t), time, self.lift_in.bias)[:, None]), 1)
+        maps = torch.cat(
+            (shared, linear(self._embedding(t).to(time.dtype), time, self.lift_in.bias)[:, None]), 1
+        )
         x: Tensor = Lift.apply(inputs, maps, dtype)  # type: ignore[no-untyped-call]
         return linear(x, self.lift_out.weight.to(dtype), self.lift_out.bias.to(dtype))
 
     def _embedding(self, t: Tensor) -> Tensor:
-        """`[sin, cos]` of the stretched time at frequencies from 1 down to 1 / 2000; the phase in float64: float32 misses it by 1e-4."""
+        """`[sin, cos]` of the stretched time at frequencies from 1 down to 1 / 2000; in float64: a float32 phase is off by 1e-4."""
         half = self.time_channels // 2
-        j = torch.arange(half, dtype=torch.float64, device=t.device)
-        phase = (LARGEST_TIME * t.double())[:, None] * torch.exp(-j * (math.log(LARGEST_TIME) / (half - 1)))
-        return torch.cat((phase.sin(), phase.cos()), 1).to(t.dtype)
+        j = torch.arange(half, dtype=t.dtype, device=t.device)
+        phase = (LARGEST_TIME * t)[:, None] * torch.exp(-j * (math.log(LARGEST_TIME) / (half - 1)))
+        return torch.cat((phase.sin(), phase.cos()), 1)
 
     def _check_input(self, u: Tensor, t: Tensor, condition: Tensor | None) -> None:
         if u.ndim != len(self.modes) + 1:

@@ -202,7 +202,7 @@ class Model:
 
         def v(vt: Tensor, t: Tensor) -> Tensor:
             nonlocal done
-            out: Tensor = self.network(vt.float(), t.float())
+            out: Tensor = self.network(vt.float(), t)
             done += 1
             if progress is not None:
                 progress(min(n, n * done // calls), n)

@@ -31,8 +31,8 @@ NOT_SHARED = (
     "the processes see different states of {}; a run folder has to be on a file system that all of them share"
 )
 DEAD = (
-    "after the first step {} had no gradient and would never be trained; this version of torch may compile the network wrongly: "
-    "train without (--no-compile) or with another version"
+    "step {} gave no gradient to {}, which would not be trained; if the network is compiled, try without (--no-compile) "
+    "or another version of torch"
 )
 SAVE_SHARE = 0.02  # of the time may go into checkpoints
 Progress = Callable[[int, int, dict[str, float]], None]
@@ -52,7 +52,7 @@ def train(
     """Train a run in its folder, from the start or from where it was left; returns the folder.
 
     `compiled` is whether the network is compiled, by default on a GPU; `save_seconds` the shortest time between checkpoints
-    (longer where writing one takes long; 0: one after every line of the log).
+    (longer where writing one takes long; 0: one every 50 steps).
     `progress` is called with (step, steps, losses), `solving` with (split, done, total) while solutions are computed.
     """
     folder = Folder(path)
@@ -128,12 +128,14 @@ class Loop:
         with ExitStack() as stack:
             if self.tensorboard and self.team.main:
                 self.write = stack.enter_context(_tensorboard(self.folder.path, training.step))
+            checked = False
             self.interrupts.patient = True  # from here on there is something to save
             while training.step < steps:
-                done = training.advance()
-                if training.step == 1 and (dead := training.without_gradient()):
-                    raise SapcError(DEAD.format(", ".join(dead)))
-                self._after_step(*done)
+                loss, norm = training.advance()
+                if not checked and bool(norm.isfinite()) and (dead := training.without_gradient()):
+                    raise SapcError(DEAD.format(training.step, ", ".join(dead)))
+                checked = True
+                self._after_step(loss, norm)
         self._finish()
 
     def _after_step(self, loss: Tensor, norm: Tensor) -> None:

@@ -83,7 +83,7 @@ class Training:
                 order = torch.Generator().manual_seed(seed_of(self.run.seed, "epoch", epoch))
                 self._epoch, self._order = (
                     epoch,
-                    torch.randperm(n, generator=order).to(self.data.device, non_blocking=True),
+                    _sent(torch.randperm(n, generator=order), self.data.device),
                 )
             rows.append(self._order[first : first + wanted])
             at, wanted = at + len(rows[-1]), wanted - len(rows[-1])
@@ -163,6 +163,11 @@ class Training:
         self.schedule.load_state_dict(about["schedule"])
         self.step = int(about["step"])
         return about
+
+
+def _sent(x: Tensor, device: torch.device) -> Tensor:
+    """On the device, without waiting for it."""
+    return x.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else x.to(device)
 
 
 def seed_of(*what: object) -> int:

@@ -84,7 +84,10 @@ class TrainingBar:
     def solving(self, split: str, done: int, total: int) -> None:
         """Show how many solutions of a split are there, before the first step."""
         text = f"{self.label}: solving the {split} set"
-        self.bar.update(self.row, description=text, completed=done, total=total)
+        if done == total:
+            self.bar.reset(self.row, description=f"{self.label}: preparing", total=None)
+        else:
+            self.bar.update(self.row, description=text, completed=done, total=total)
         self._say(f"{text}, {done} of {total}")
 
     def _say(self, text: str) -> None:

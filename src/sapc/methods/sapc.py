@@ -40,8 +40,11 @@ def sample(v: Velocity, v1: Tensor, H: Manifold, steps: int = 100) -> Tensor:
 
 
 def _on_the_way(H: Manifold, v1: Tensor) -> Manifold:
-    """On a GPU all passes are queued: a few kernels too many are cheaper than a host that waits instead of preparing the network."""
-    return H.quick(ahead=v1.is_cuda)
+    """On a GPU all passes are queued: a few kernels too many are cheaper than a host that waits instead of preparing the network.
+
+    Not the dense ones, whose passes cost more than waiting.
+    """
+    return H.quick(ahead=True) if v1.is_cuda and H.algorithm == "banded Gauss-Newton" else H.quick()
 
 
 SAPC = Method(

@@ -53,7 +53,7 @@ class Globalised:
     rtol      nearest when |tau| <= rtol |u - u_0|
     kappa     how closely a restoration step must follow its linear prediction
     retry     whether samples that miss the manifold try once more, accepting any decrease
-    ahead     whether all passes are taken, needed or not, and no retry, so that the host never waits for the device
+    ahead     whether restoration takes all its passes, needed or not, and no retry, so that it never waits for the device
     compiled  whether restoration runs as a compiled program; None: on a GPU, where the compiler is installed
     """
 

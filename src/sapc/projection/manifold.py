@@ -157,15 +157,17 @@ class Manifold:
         other.solver = _checked(solver)
         return other
 
-    def quick(self, ahead: bool = False) -> Manifold:
+    def quick(self, ahead: bool | None = None) -> Manifold:
         """The same manifolds for estimates on the way: a projection to a feasible point is cut off after a few passes.
 
         Nearly every sample needs no more. The few that would need dozens, and would hold up their batch, are left near the manifold.
         With `ahead` no sample takes fewer either, and the host never waits: on a GPU that is faster where the next thing to do is long.
+        None leaves that to the solver.
         """
         solver = self.solver
         if self.affine or not isinstance(solver, Globalised) or solver.nearest > 0:
             return self
+        ahead = solver.ahead if ahead is None else ahead
         return self.with_solver(replace(solver, passes=min(QUICK, solver.passes), retry=False, ahead=ahead))
 
     def dense(self) -> Manifold:

@@ -4,8 +4,9 @@ A pass ends with a few numbers (how many samples are still active, ...). They ar
 is queued the host waits for the numbers of pass i - 1: the device always has a pass to work on while the host prepares the next one,
 and a loop that is done costs at most one pass too many, however far behind the device was when the loop began.
 
-A sampler runs much the same loop at every step. Told how many counts the last one needed, `Stop` lets as many be queued at once (a few
-at most), while the device is still busy with the network, and then waits for the last of them, which is most likely to say stop.
+A loop that is run again and again needs much the same number of passes. Told how many counts the last one needed, `Stop` lets as many be
+queued at once (a few at most), while the device is still busy with something else, and then waits for the last of them, which is most
+likely to say stop.
 """
 
 from __future__ import annotations

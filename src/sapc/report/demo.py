@@ -27,6 +27,7 @@ from ..errors import SapcError, whole
 from ..evaluate import TEST_SETS, Progress, evaluate, write_scores
 from ..model import load
 from ..tasks import Task
+from ..training import Solving
 from .pictures import ensembles, pyplot
 
 METHODS = ("ffm", "sapc")
@@ -84,9 +85,15 @@ class Demo:
             raise SapcError(f"{self.picture} is a folder, but the picture goes there; choose another --out")
         pyplot()  # complains now where it is missing
 
-    def train(self, method: str, **progress: Any) -> None:
-        """Train one method, from the start or from where it was left; `progress` and `solving` as for `sapc.train.train`."""
-        training.train(self.run(method), self.folder(method).path, device=self.device, **progress)
+    def train(
+        self,
+        method: str,
+        progress: training.Progress | None = None,
+        solving: Solving | None = None,
+    ) -> None:
+        """Train one method, from the start or from where it was left."""
+        path = self.folder(method).path
+        training.train(self.run(method), path, device=self.device, progress=progress, solving=solving)
 
     def compare(self, progress: Progress | None = None) -> dict[str, Any]:
         """Sample and score both, write the scores and the picture; all figures, as JSON can hold them."""
