@@ -1,6 +1,7 @@
-"""What a perfect network would score on Heat: SAPC's sampler with the exact velocity.
+"""What a perfect network would score on Heat: SAPC's sampler with the exact velocity. And how far a trained one is from it.
 
     python benchmarks/exact.py [--steps 50 100 200] [--samples 1225] [--json FILE]
+    python benchmarks/exact.py --run runs/heat-sapc [--run runs/another] [--samples 48] [--json FILE]
 
 Given its initial frame, a solution of Heat has one unknown, the decay rate a ~ U[1, 5]. The anchored source is p + Q z with Q the projector
 onto the manifold's tangent space, so v_t = (1-t) v0(a) + t (p + Q z), and the posterior of a has the weight
@@ -8,6 +9,11 @@ onto the manifold's tangent space, so v_t = (1-t) v0(a) + t (p + Q z), and the p
     exp(-|v_t - (1-t) v0(a) - t p|^2 / (2 t^2))   on a grid of a,
 
 which gives E[v0 | v_t] and with it the velocity. What the scores then show is the error of N Euler steps and of finite sampling alone.
+
+A trained network's loss is that of the exact velocity plus its mean squared distance from it. With `--run`, both are printed by flow time,
+and of the distance in E[v0 | v_t] (projected, as the sampler does) the shares that move the solution's decay, sin(x + phi) times any
+function of time, and its phase, cos(x + phi) times any. The phase is given exactly by the pinned frame, so the second share is what the
+network did not read off there. Of two runs the correlation of their errors is printed: 1 is a bias they share, 0 is noise.
 """
 
 from __future__ import annotations
@@ -25,17 +31,26 @@ from sapc.checkpoint import environment
 
 PHASES = (math.pi / 4, math.pi / 2, 3 * math.pi / 4, math.pi)
 METRICS = ("mmse", "smse", "w2")
+TIMES = (1.0, 0.95, 0.9, 0.8, 0.7, 0.5, 0.3, 0.1, 0.03, 0.01)
 
 
 class Exact:
-    """The exact velocity for one test set."""
+    """The exact velocity for one test set, from a source of the given amplitude."""
 
-    def __init__(self, task: sapc.tasks.Task, H: sapc.Manifold, phase: float, points: int = 801) -> None:
+    def __init__(
+        self,
+        task: sapc.tasks.Task,
+        H: sapc.Manifold,
+        phase: float,
+        points: int = 801,
+        amplitude: float = 1.0,
+    ) -> None:
         x, time = task.grid["x"].points, task.grid["t"].points
         a = torch.linspace(1, 5, points, dtype=torch.float64)
         self.solutions = (torch.exp(-a[:, None, None] * time) * torch.sin(x + phase)[:, None]).flatten(1)
         self.log_prior = torch.zeros(points, dtype=torch.float64)
         self.log_prior[0] = self.log_prior[-1] = math.log(0.5)  # trapezoid
+        self.amplitude = amplitude
         self.p = H.project(torch.zeros(1, *task.grid.shape, dtype=torch.float64)).flatten()
 
     def __call__(self, vt: Tensor, t: Tensor) -> Tensor:
@@ -43,7 +58,7 @@ class Exact:
         s = float(t[0])
         u = vt.flatten(1) - s * self.p
         distance = -2 * (1 - s) * u @ self.solutions.T + (1 - s) ** 2 * self.solutions.square().sum(1)
-        weights = torch.softmax(self.log_prior - distance / (2 * s * s), 1)
+        weights = torch.softmax(self.log_prior - distance / (2 * (s * self.amplitude) ** 2), 1)
         return (vt - (weights @ self.solutions).reshape(vt.shape)) / s
 
 
@@ -51,29 +66,81 @@ def scores(task: sapc.tasks.Task, test_set: int, steps: int, samples: int) -> di
     truth = task.dataset(f"test{test_set}", size=1225).fields
     H = task.manifold(truth[:1].double())
     velocity = Exact(task, H, PHASES[test_set])
-    g = torch.Generator().manual_seed(test_set)
-    draws = sapc.source.sample(task.grid, samples, g, dtype=torch.float64).split(245)
+    draws = sapc.source.sample(task.grid, samples, seeded(test_set), dtype=torch.float64).split(245)
     fields = torch.cat([sapc.get_method("sapc").sample(velocity, v1, H, steps) for v1 in draws])
     return {name: float(getattr(sapc.metrics, name)(fields, truth)) for name in METRICS}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--steps", type=int, nargs="+", default=[50, 100, 200])
-    parser.add_argument("--samples", type=int, default=1225)
-    parser.add_argument("--json", type=Path)
-    chosen = parser.parse_args()
+def distance(runs: list[str], samples: int) -> list[dict[str, float]]:
+    """Trained networks from the exact velocity, by flow time; means over test sets 1 and 2."""
+    models = [sapc.load(path, device="cpu") for path in runs]
+    task, rows = models[0].task, []
+    x = task.grid["x"].points
+    for t in TIMES:
+        row: dict[str, float] = {"t": t}
+        for k in (1, 2):
+            truth = task.dataset(f"test{k}", size=samples).fields.double()
+            H = task.manifold(truth[:1])
+            v1 = H.project(sapc.source.sample(task.grid, samples, seeded(k), dtype=torch.float64))
+            vt, at = (1 - t) * truth + t * v1, torch.full((samples,), t, dtype=torch.float64)
+            exact = Exact(task, H, PHASES[k])(vt, at)
+            found = [torch.cat([m.network(u.float(), at[: len(u)]) for u in vt.split(16)]) for m in models]
+            errors = [v.double() - exact for v in found]
+            end = [H.project(vt - t * v) - (vt - t * exact) for v in found]
+            values = {"exact_loss": float((exact - (v1 - truth)).square().mean())}
+            for i, (error, miss) in enumerate(zip(errors, end, strict=True)):
+                values[f"excess{i}"] = float(error.square().mean())
+                values[f"decay{i}"] = share(miss, torch.sin(x + PHASES[k]))
+                values[f"phase{i}"] = share(miss, torch.cos(x + PHASES[k]))
+            if len(models) > 1:
+                values["correlation"] = float(
+                    (errors[0] * errors[1]).sum() / (errors[0].norm() * errors[1].norm())
+                )
+            row.update({name: row.get(name, 0.0) + value / 2 for name, value in values.items()})
+        rows.append(row)
+        print("  ".join(f"{name} {value:.2e}" for name, value in row.items()), flush=True)
+    return rows
+
+
+def share(fields: Tensor, profile: Tensor) -> float:
+    """Of the fields' energy the part in one profile of x."""
+    part = torch.einsum("bxt,x->bt", fields, profile).square().sum() / profile.square().sum()
+    return float(part / fields.square().sum())
+
+
+def seeded(seed: int) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def perfect(numbers: list[int], samples: int) -> list[dict[str, object]]:
     task, rows = sapc.get_task("heat"), []
-    for steps in chosen.steps:
-        sets = [scores(task, i, steps, chosen.samples) for i in range(4)]
+    for steps in numbers:
+        sets = [scores(task, i, steps, samples) for i in range(4)]
         mean = {name: sum(row[name] for row in sets) / 4 for name in METRICS}
         rows.append({"steps": steps, "sets": sets, "mean": mean})
         print(
             f"{steps:4d} steps  " + "  ".join(f"{name} {value:.2e}" for name, value in mean.items()),
             flush=True,
         )
+    return rows
+
+
+@torch.no_grad()
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--run", action="append", default=[])
+    parser.add_argument("--steps", type=int, nargs="+", default=[50, 100, 200])
+    parser.add_argument("--samples", type=int)
+    parser.add_argument("--json", type=Path)
+    chosen = parser.parse_args()
+    samples = chosen.samples or (48 if chosen.run else 1225)
+    about = {"environment": environment(), "samples": samples, "reference": 1225}
+    if chosen.run:
+        about["runs"], rows = chosen.run, distance(chosen.run, samples)
+        del about["reference"]
+    else:
+        rows = perfect(chosen.steps, samples)
     if chosen.json:
-        about = {"environment": environment(), "samples": chosen.samples, "reference": 1225}
         chosen.json.write_text(json.dumps({**about, "rows": rows}, indent=1) + "\n")
 
 
