@@ -3,11 +3,13 @@
 import math
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from safetensors.torch import load_file
 
 from sapc.dft import transforms
 from sapc.errors import SapcError
@@ -35,6 +37,31 @@ def test_parameter_counts():
     )
     condition = FNO(grid_dims=2, modes=32, hidden=64, projection=256, time_channels=32, conditions=1)
     assert condition.parameter_count == 17_884_993 + 256
+
+
+@pytest.mark.parametrize("dims", [2, 3])
+def test_it_is_neuraloperators_network(dims):
+    """Its weights in ours give its output; made by `golden/neuraloperator.py` with neuraloperator 0.3.0."""
+    theirs = load_file(Path(__file__).parent / "golden" / f"neuraloperator-{dims}d.safetensors")
+    u, t, out = (theirs.pop(name) for name in ("input", "times", "output"))
+    layers = {"lifting.fcs.0": "lift_in", "lifting.fcs.1": "lift_out"}
+    layers |= {"projection.fcs.0": "project_in", "projection.fcs.1": "project_out"}
+    ours = {}
+    for their, our in layers.items():
+        ours[f"{our}.weight"] = theirs.pop(f"{their}.weight").flatten(1)
+        ours[f"{our}.bias"] = theirs.pop(f"{their}.bias")
+    for i, bias in enumerate(theirs.pop("fno_blocks.convs.bias")):
+        weight = theirs.pop(f"fno_blocks.convs.weight.{i}.tensor")  # in, out, modes, real and imaginary part
+        ours[f"blocks.{i}.spectral.weight"] = weight.permute(-1, *range(2, 2 + dims), 0, 1)
+        ours[f"blocks.{i}.spectral.bias"] = bias.flatten()
+        ours[f"blocks.{i}.pointwise.weight"] = theirs.pop(f"fno_blocks.fno_skips.{i}.weight").flatten(1)
+    assert not theirs
+    network = FNO(dims, modes=4, hidden=4, projection=6, time_channels=4)
+    network.load_state_dict(ours)
+    torch.testing.assert_close(network(u, t), out, rtol=0, atol=3e-7)
+    for block in network.blocks:  # and no other order of the modes does
+        block.spectral.weight.data = block.spectral.weight.roll(1, 1)
+    assert (network(u, t) - out).abs().max() > 1e-3
 
 
 GRIDS = [(20, 18), (6, 6), (5, 4), (7, 9), (12, 10), (3, 3), (16, 16, 10), (5, 6, 4)]
