@@ -9,6 +9,7 @@ onto the manifold's tangent space, so v_t = (1-t) v0(a) + t (p + Q z), and the p
     exp(-|v_t - (1-t) v0(a) - t p|^2 / (2 t^2))   on a grid of a,
 
 which gives E[v0 | v_t] and with it the velocity. What the scores then show is the error of N Euler steps and of finite sampling alone.
+Last comes a perfect unconstrained model, FFM.
 
 A trained network's loss is that of the exact velocity plus its mean squared distance from it. With `--run`, both are printed by flow time,
 and of the distance in E[v0 | v_t] (projected, as the sampler does) the shares that move the solution's decay, sin(x + phi) times any
@@ -125,6 +126,18 @@ def perfect(numbers: list[int], samples: int) -> list[dict[str, object]]:
     return rows
 
 
+def unconstrained(samples: int) -> dict[str, object]:
+    """What a perfect FFM would score: training solutions instead of samples."""
+    task = sapc.get_task("heat")
+    drawn, mean = task.dataset("train", size=samples).fields.double(), dict.fromkeys(METRICS, 0.0)
+    for k in range(4):
+        truth = task.dataset(f"test{k}", size=1225).fields.double()
+        for name in METRICS:
+            mean[name] += float(getattr(sapc.metrics, name)(drawn, truth)) / 4
+    print("unconstrained  " + "  ".join(f"{name} {value:.2e}" for name, value in mean.items()), flush=True)
+    return {"unconstrained": True, "mean": mean}
+
+
 @torch.no_grad()
 def main() -> None:
     parser = argparse.ArgumentParser()
@@ -139,7 +152,7 @@ def main() -> None:
         about["runs"], rows = chosen.run, distance(chosen.run, samples)
         del about["reference"]
     else:
-        rows = perfect(chosen.steps, samples)
+        rows = [*perfect(chosen.steps, samples), unconstrained(samples)]
     if chosen.json:
         chosen.json.write_text(json.dumps({**about, "rows": rows}, indent=1) + "\n")
 
