@@ -14,7 +14,7 @@ Last comes a perfect unconstrained model, FFM.
 A trained network's loss is that of the exact velocity plus its mean squared distance from it. With `--run`, both are printed by flow time,
 and of the distance in E[v0 | v_t] (projected, as the sampler does) the shares that move the solution's decay, sin(x + phi) times any
 function of time, and its phase, cos(x + phi) times any. The phase is given exactly by the pinned frame, so the second share is what the
-network did not read off there. Of two runs the correlation of their errors is printed: 1 is a bias they share, 0 is noise.
+network did not read off there. Of two runs the correlation of their errors is printed.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from torch import Tensor
 
 import sapc
 from sapc.checkpoint import environment
+from sapc.flow import endpoint
 
 PHASES = (math.pi / 4, math.pi / 2, 3 * math.pi / 4, math.pi)
 METRICS = ("mmse", "smse", "w2")
@@ -72,34 +73,42 @@ def scores(task: sapc.tasks.Task, test_set: int, steps: int, samples: int) -> di
     return {name: float(getattr(sapc.metrics, name)(fields, truth)) for name in METRICS}
 
 
+class Known:
+    """Fields of one test set with source draws on their manifold, and the exact velocity between them."""
+
+    def __init__(self, task: sapc.tasks.Task, k: int, samples: int) -> None:
+        self.v0 = task.dataset(f"test{k}", size=samples).fields.double()
+        self.H = task.manifold(self.v0[:1])
+        self.v1 = self.H.project(sapc.source.sample(task.grid, samples, seeded(k), dtype=torch.float64))
+        self.velocity = Exact(task, self.H, PHASES[k], 3201)  # fine enough for the smallest time
+        x = task.grid["x"].points + PHASES[k]
+        self.profiles = {"decay": torch.sin(x), "phase": torch.cos(x)}
+
+    def compare(self, networks: list[sapc.FNO], t: float) -> dict[str, float]:
+        """The networks with the exact velocity at one flow time."""
+        vt, at = (1 - t) * self.v0 + t * self.v1, torch.full((len(self.v0),), t, dtype=torch.float64)
+        exact, errors = self.velocity(vt, at), []
+        values = {"exact_loss": float((exact - (self.v1 - self.v0)).square().mean())}
+        for i, network in enumerate(networks):
+            v = torch.cat([network(u.float(), at[: len(u)]).double() for u in vt.split(16)])
+            errors.append(v - exact)
+            values[f"excess{i}"] = float(errors[-1].square().mean())
+            miss = self.H.project(endpoint(vt, t, v)) - endpoint(vt, t, exact)
+            values |= {f"{name}{i}": share(miss, profile) for name, profile in self.profiles.items()}
+        if len(errors) > 1:
+            a, b = errors[:2]
+            values["correlation"] = float((a * b).sum() / (a.norm() * b.norm()))
+        return values
+
+
 def distance(runs: list[str], samples: int) -> list[dict[str, float]]:
     """Trained networks from the exact velocity, by flow time; means over test sets 1 and 2."""
     models = [sapc.load(path, device="cpu") for path in runs]
-    task, rows = models[0].task, []
-    x = task.grid["x"].points
+    sets, rows = [Known(models[0].task, k, samples) for k in (1, 2)], []
     for t in TIMES:
-        row: dict[str, float] = {"t": t}
-        for k in (1, 2):
-            truth = task.dataset(f"test{k}", size=samples).fields.double()
-            H = task.manifold(truth[:1])
-            v1 = H.project(sapc.source.sample(task.grid, samples, seeded(k), dtype=torch.float64))
-            vt, at = (1 - t) * truth + t * v1, torch.full((samples,), t, dtype=torch.float64)
-            exact = Exact(task, H, PHASES[k], 3201)(vt, at)  # fine enough for the smallest time
-            found = [torch.cat([m.network(u.float(), at[: len(u)]) for u in vt.split(16)]) for m in models]
-            errors = [v.double() - exact for v in found]
-            end = [H.project(vt - t * v) - (vt - t * exact) for v in found]
-            values = {"exact_loss": float((exact - (v1 - truth)).square().mean())}
-            for i, (error, miss) in enumerate(zip(errors, end, strict=True)):
-                values[f"excess{i}"] = float(error.square().mean())
-                values[f"decay{i}"] = share(miss, torch.sin(x + PHASES[k]))
-                values[f"phase{i}"] = share(miss, torch.cos(x + PHASES[k]))
-            if len(models) > 1:
-                values["correlation"] = float(
-                    (errors[0] * errors[1]).sum() / (errors[0].norm() * errors[1].norm())
-                )
-            row.update({name: row.get(name, 0.0) + value / 2 for name, value in values.items()})
-        rows.append(row)
-        print("  ".join(f"{name} {value:.2e}" for name, value in row.items()), flush=True)
+        found = [known.compare([model.network for model in models], t) for known in sets]
+        rows.append({"t": t, **{name: (found[0][name] + found[1][name]) / 2 for name in found[0]}})
+        print("  ".join(f"{name} {value:.2e}" for name, value in rows[-1].items()), flush=True)
     return rows
 
 

@@ -1,6 +1,6 @@
 """Write what neuraloperator 0.3.0, the published backbone, answers on small inputs: `neuraloperator-2d.safetensors` and `-3d`.
 
-    pip install "neuraloperator==0.3.0" && python tests/golden/neuraloperator.py
+    python tests/golden/neuraloperator.py     # where neuraloperator 0.3.0 and what it imports are installed
 
 The files hold its weights under its own names, an input with flow times, and its output. `tests/test_fno.py` reads them.
 """
