@@ -45,13 +45,16 @@ def test_methods(call):
     assert (code, err) == (0, "")
     assert max(map(cell_len, out.splitlines())) <= 80
     assert "…" not in out
-    assert all(name in out for name in sapc.method_names())
+    assert all(name in out for name in sapc.method_names(variants=True))
 
 
 def test_methods_as_json(call):
     described = json.loads(call("methods", "--json")[1])
-    assert [m["name"] for m in described] == sapc.method_names()
-    assert next(m for m in described if m["name"] == "sapc")["exact"] == "all"
+    assert [m["name"] for m in described] == sapc.method_names(variants=True)
+    by_name = {m["name"]: m for m in described}
+    assert by_name["sapc"]["exact"] == "all"
+    assert (by_name["eci"]["kind"], by_name["eci"]["evaluations"]) == ("zero-shot", 500)
+    assert (by_name["eci_stokes_bc"]["variant_of"], by_name["eci_stokes_bc"]["steps"]) == ("eci", 200)
 
 
 # -- train, sample, evaluate --

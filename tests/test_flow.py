@@ -137,7 +137,7 @@ def test_losses_are_the_stated_means():
 
 
 def test_unknown_method():
-    with pytest.raises(SapcError, match="choose one of sapc, ffm"):
+    with pytest.raises(SapcError, match="choose one of sapc, sapc_s1"):
         get_method("ddpm")
 
 

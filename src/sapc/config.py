@@ -118,7 +118,14 @@ class Run:
 
     def make_network(self, compiled: bool = False) -> FNO:
         """The backbone with fresh weights."""
-        return FNO(len(self.grid), precision=self.precision, compiled=compiled, **asdict(self.backbone))
+        shown = int(self.make_method().shows is not None)
+        return FNO(
+            len(self.grid),
+            conditions=shown,
+            precision=self.precision,
+            compiled=compiled,
+            **asdict(self.backbone),
+        )
 
     def solver(self, task: Task) -> Solver:
         """How curved manifolds are projected onto."""

@@ -5,7 +5,8 @@
     v_s = (s/t) v_t + (1 - s/t) v0^,   s < t                one sampling step
 
 The last line with the plain estimate v0^ is Euler's step v_t - (t - s) v; with a projected estimate it is a convex combination, so a state
-and an estimate on an affine manifold give a state on it, and at s = 0 the step returns the estimate itself, to the bit.
+and an estimate on an affine manifold give a state on it, and at s = 0 the step returns the estimate itself, to the bit. Some samplers mix
+the estimate with the source draw instead of the state: `mix`.
 
 States are as precise as the source they start from: in float64, constraints survive a hundred steps to rounding, whatever the precision of
 the network.
@@ -28,16 +29,30 @@ Velocity = Callable[[Tensor, Tensor], Tensor]
 def interpolate(
     v0: Float[Tensor, "batch *grid"], v1: Float[Tensor, "batch *grid"], t: Float[Tensor, " batch"]
 ) -> Float[Tensor, "batch *grid"]:
-    """The straight path from data to source at times `t`."""
-    t = t.reshape(-1, *(1,) * (v0.ndim - 1))
+    """The straight path from data to source at times `t`, one per sample."""
+    t = per_field(t, v0)
     return (1 - t) * v0 + t * v1
 
 
-def endpoint(
-    vt: Float[Tensor, "batch *grid"], t: float, velocity: Float[Tensor, "batch *grid"]
+def mix(
+    v0: Float[Tensor, "batch *grid"], v1: Float[Tensor, "batch *grid"], t: float
 ) -> Float[Tensor, "batch *grid"]:
-    """The estimate of v0 from a state and its velocity."""
-    return vt - t * velocity
+    """The straight path at one time for the whole batch; at its ends the fields themselves, to the bit."""
+    return v0 if t == 0 else (1 - t) * v0 + t * v1
+
+
+def endpoint(
+    vt: Float[Tensor, "batch *grid"],
+    t: float | Float[Tensor, " batch"],
+    velocity: Float[Tensor, "batch *grid"],
+) -> Float[Tensor, "batch *grid"]:
+    """The estimate of v0 from a state and its velocity; one time for all, or one per sample."""
+    return vt - (per_field(t, vt) if isinstance(t, Tensor) else t) * velocity
+
+
+def per_field(t: Float[Tensor, " batch"], like: Float[Tensor, "batch *grid"]) -> Float[Tensor, "batch *ones"]:
+    """A number per sample, shaped to multiply fields."""
+    return t.reshape(-1, *(1,) * (like.ndim - 1))
 
 
 def toward(

@@ -16,7 +16,8 @@ import math
 import os
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, SupportsIndex
+from functools import partial
+from typing import TYPE_CHECKING, Any, SupportsIndex
 
 import torch
 from torch import Tensor
@@ -27,7 +28,6 @@ from .config import Run
 from .constraints import Pin
 from .distributed import find_device
 from .errors import SapcError, SapcWarning, whole
-from .flow import Velocity
 from .fno import FNO, matmul_precision
 from .methods import Method, get_method
 from .projection import Manifold
@@ -35,7 +35,11 @@ from .tasks import Dataset, Task
 from .tasks.memory import allocating, require
 from .training import seed_of
 
+if TYPE_CHECKING:
+    from .trajectory import Watch
+
 BATCH = {("cpu", 2): 16, ("cpu", 3): 4, ("cuda", 2): 256, ("cuda", 3): 32}
+JOINT = {2: 32, 3: 16}  # as published, where the batch is one problem and so part of the method
 COMPILE_FROM = 1000  # network evaluations in sight from which compiling on a GPU is worth its time
 
 Progress = Callable[[int, int], None]
@@ -115,50 +119,64 @@ class Model:
         self,
         n: SupportsIndex = 64,
         condition: Tensor | Dataset | None = None,
-        steps: SupportsIndex = 100,
+        steps: SupportsIndex | None = None,
         seed: SupportsIndex = 0,
         *,
         method: str | None = None,
         grid: Sequence[int] | None = None,
         batch: SupportsIndex | None = None,
         progress: Progress | None = None,
+        watch: Watch | None = None,
     ) -> Tensor:
         """Draw `n` fields, float64 `(n, *grid)` on the CPU.
 
         condition   fields `(1, *grid)`, one for all, or `(n, *grid)`, one each; only the pinned values count, the others may be NaN
-        steps       of the sampler; `method.evaluations(steps)` evaluations of the network per field
+        steps       of the sampler, the method's own number unless given; `method.evaluations(steps)` evaluations of the network per field
         method      another method that samples with these weights
         grid        points per axis, if not those of the training; the condition lives there too
         batch       fields at a time, at most
+        watch       looks on, for the trajectory analysis
         """
-        n, steps = whole(n, "number of samples", 1), whole(steps, "number of sampling steps", 1)
-        seed, chosen = whole(seed, "seed", 0), self.sampler(method)
+        n, seed, chosen = whole(n, "number of samples", 1), whole(seed, "seed", 0), self.sampler(method)
+        steps = chosen.steps if steps is None else whole(steps, "number of sampling steps", 1)
         task = self.on(grid)
-        size = self.batch_size(n, task, batch)
+        size = self.batch_size(n, task, batch, chosen)
         require(8 * n * math.prod(task.grid.shape), f"{n} fields on {_times(task.grid.shape)} points")
         H = self._manifold_for(chosen, condition, n, task)
         calls = math.ceil(n / size) * chosen.evaluations(steps)
         self.compile_for(calls)
-        v = self._velocity(n, calls, progress)
+        network, fresh = self._counted(n, calls, progress), _Fresh(self, task, seed)
         with torch.no_grad(), matmul_precision(self.run.precision), allocating(f"{size} fields at a time"):
             out = torch.empty(n, *task.grid.shape, dtype=torch.float64)
-            for rows, v1 in self._draws(task, n, size, seed):
-                fields = chosen.sample(v, v1, H if len(H) == 1 else H[rows], steps)
-                first, last = int(rows[0]), int(rows[-1]) + 1
-                out[first:last] = fields[: last - first].cpu()
+            for rows, v1 in self._draws(task, n, size, seed, filled=not chosen.joint):
+                own, new = H if len(H) == 1 else H[rows], min(size, n - int(rows[0]))
+                v = chosen.velocity(network, own)
+                v = v if watch is None else watch.around(v)
+                more = (partial(fresh, rows, new),) if chosen.redraws else ()
+                fields = chosen.sample(v, v1, own, steps, *more)
+                if watch is not None:
+                    watch.finish(fields, own, keep=new)
+                out[int(rows[0]) :][:new] = fields[:new].cpu()
+                fresh.next_batch()
         if progress is not None:
             progress(n, n)
         _check_finite(out)
         return out
 
-    def _draws(self, task: Task, n: int, size: int, seed: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """Batches of the source, with the numbers of their fields; the last one is filled up with copies."""
+    def _draws(
+        self, task: Task, n: int, size: int, seed: int, filled: bool
+    ) -> Iterator[tuple[Tensor, Tensor]]:
+        """Batches of the source, with the numbers of their fields; the last one, if `filled`, filled up with copies."""
         g = torch.Generator().manual_seed(seed_of("sample", seed))
         for first in range(0, n, size):
-            rows = torch.arange(first, first + size).clamp(max=n - 1)
             new = min(size, n - first)
-            v1 = source.sample(task.grid, new, g, length=self.run.length, dtype=torch.float64)
-            yield rows, v1[rows - first].to(self.device)
+            rows = torch.arange(first, first + (size if filled else new)).clamp(max=n - 1)
+            yield rows, self._source(task, rows, new, g)
+
+    def _source(self, task: Task, rows: Tensor, new: int, g: torch.Generator) -> Tensor:
+        """`new` draws, and copies of the last one for what the batch has more."""
+        v1 = source.sample(task.grid, new, g, length=self.run.length, dtype=torch.float64)
+        return v1[rows - rows[0]].to(self.device)
 
     def manifold(self, condition: Tensor | Dataset, grid: Sequence[int] | None = None) -> Manifold:
         """The manifolds of conditions as `sample` takes them, on the model's device."""
@@ -179,10 +197,14 @@ class Model:
         """The task, on the grid of the training or another one."""
         return self.task if grid is None else self.run.make_task(tuple(grid))
 
-    def batch_size(self, n: int, task: Task, batch: SupportsIndex | None = None) -> int:
+    def batch_size(
+        self, n: int, task: Task, batch: SupportsIndex | None = None, method: Method | None = None
+    ) -> int:
         """Fields at a time: as many as fit, in batches of equal size."""
         if batch is None:
             most = BATCH.get((self.device.type, len(task.grid.shape)), 16)
+            if (method or self.method).joint:
+                most = min(most, JOINT[len(task.grid.shape)])
             points = math.prod(task.paper_grid.shape) / math.prod(task.grid.shape)
             batch = max(1, int(most * min(1.0, points)))
         return math.ceil(n / math.ceil(n / whole(batch, "batch", 1)))
@@ -197,13 +219,14 @@ class Model:
             self.network.compile_core()
             self._is_compiled = True
 
-    def _velocity(self, n: int, calls: int, progress: Progress | None) -> Velocity:
+    def _counted(self, n: int, calls: int, progress: Progress | None) -> Callable[..., Tensor]:
+        """The network, telling of its progress."""
         done = 0
 
-        def v(vt: Tensor, t: Tensor) -> Tensor:
+        def v(vt: Tensor, t: Tensor, *shown: Tensor) -> Tensor:
             nonlocal done
-            out: Tensor = self.network(vt.float(), t)
-            done += 1
+            out: Tensor = self.network(vt.float(), t, *(x.float() for x in shown))
+            done += not torch.is_grad_enabled()  # what is repeated for a gradient does not count
             if progress is not None:
                 progress(min(n, n * done // calls), n)
             return out
@@ -229,6 +252,24 @@ class Model:
 
     def _manifold(self, values: Tensor, task: Task) -> Manifold:
         return task.manifold(values.to(self.device), solver=self.run.solver(task))
+
+
+class _Fresh:
+    """Further draws of the source; the k-th of a field depends on seed, field and k, not on batches."""
+
+    def __init__(self, model: Model, task: Task, seed: int) -> None:
+        self.model, self.task, self.seed, self.calls = model, task, seed, 0
+        self.generators: list[torch.Generator] = []
+
+    def __call__(self, rows: Tensor, new: int) -> Tensor:
+        if self.calls == len(self.generators):
+            self.generators.append(torch.Generator().manual_seed(seed_of("redraw", self.seed, self.calls)))
+        self.calls += 1
+        return self.model._source(self.task, rows, new, self.generators[self.calls - 1])
+
+    def next_batch(self) -> None:
+        """Each generator goes on with the fields of the next batch."""
+        self.calls = 0
 
 
 def pinned_mask(task: Task) -> Tensor:

@@ -48,11 +48,16 @@ class Reference:
     pages: str = ""
 
     @property
-    def text(self) -> str:
-        """One line for a reader: "Kerrigan, Migliorini and Smyth (2024), Functional Flow Matching"."""
+    def short(self) -> str:
+        """For a table: "Kerrigan, Migliorini and Smyth (2024)"."""
         last = [author.split(",")[0] for author in self.authors]
         shown = [f"{last[0]} et al."] if len(last) > 3 else [", ".join(last[:-1]), last[-1]]
-        return f"{' and '.join(filter(None, shown))} ({self.year}), {self.title}"
+        return f"{' and '.join(filter(None, shown))} ({self.year})"
+
+    @property
+    def text(self) -> str:
+        """One line for a reader: "Kerrigan, Migliorini and Smyth (2024), Functional Flow Matching"."""
+        return f"{self.short}, {self.title}"
 
     @property
     def link(self) -> str:

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from .checkpoint import Folder, save_tensors
 from .config import Run
@@ -23,7 +22,7 @@ from .distributed import joined
 from .errors import SapcError
 from .fno import matmul_precision
 from .tasks.memory import allocating
-from .training import Solving, Training
+from .training import Solving, Stepped, Training
 
 LOG_EVERY = 50  # steps between log lines, and between looks at the device
 AGREE_EVERY = 10  # steps between questions whether someone wants to stop
@@ -104,10 +103,10 @@ class Loop:
         self.training, self.folder, self.interrupts = training, folder, interrupts
         self.team, self.run_ = training.team, training.run
         self.progress, self.save_seconds, self.tensorboard = progress, save_seconds, tensorboard
-        self.pending: list[
-            tuple[Tensor, Tensor]
-        ] = []  # loss and gradient norm of each step, still on the device
+        self.pending: list[Stepped] = []  # what steps said, still on the device
         self.losses: list[float] = []  # since the last line of the log
+        self.residuals: list[float] = []  # the same of a second objective, where it is finite
+        self.fallbacks = 0.0  # steps since then that left it out
         self.shown: dict[str, float] = {}
         self.before, self.saved_step = 0.0, 0
         self.write: Callable[[dict[str, float], int], None] = lambda values, step: None
@@ -118,6 +117,7 @@ class Loop:
         if self.folder.checkpoint.exists():
             about = training.restore(self.folder.checkpoint)
             self.before, self.losses = about.get("seconds", 0.0), about.get("losses", [])
+            self.residuals, self.fallbacks = about.get("residuals", []), about.get("fallbacks", 0.0)
             self.saved_step = training.step
         if not self.team.same(training.step):
             raise SapcError(NOT_SHARED.format(self.folder.path))
@@ -131,16 +131,16 @@ class Loop:
             checked = False
             self.interrupts.patient = True  # from here on there is something to save
             while training.step < steps:
-                loss, norm = training.advance()
-                if not checked and bool(norm.isfinite()) and (dead := training.without_gradient()):
+                stepped = training.advance()
+                if not checked and bool(stepped.norm.isfinite()) and (dead := training.without_gradient()):
                     raise SapcError(DEAD.format(training.step, ", ".join(dead)))
                 checked = True
-                self._after_step(loss, norm)
+                self._after_step(stepped)
         self._finish()
 
-    def _after_step(self, loss: Tensor, norm: Tensor) -> None:
+    def _after_step(self, stepped: Stepped) -> None:
         step, run = self.training.step, self.run_
-        self.pending.append((loss, norm))
+        self.pending.append(stepped)
         ends = step == run.steps
         if step % LOG_EVERY == 0 or ends:
             self._log()
@@ -151,7 +151,11 @@ class Loop:
             if not math.isfinite(validation):
                 raise SapcError(self._failed(f"the validation loss at step {step} is {validation:.3g}"))
             self._note(validation=validation)
-        if self.progress and self.team.main and (step % LOG_EVERY == 0 or loss.device.type == "cpu" or ends):
+        if (
+            self.progress
+            and self.team.main
+            and (step % LOG_EVERY == 0 or stepped.loss.device.type == "cpu" or ends)
+        ):
             self.progress(step, run.steps, self.shown)
         if self.team.size == 1 or step % AGREE_EVERY == 0:
             stop = self.team.agree(self.interrupts.asked) and not ends
@@ -167,8 +171,8 @@ class Loop:
         """Look at the losses since the last look; ends the training if one is not finite."""
         if not self.pending:
             return
-        both = torch.stack([torch.stack(pair).float() for pair in self.pending])
-        losses, norms = (self.team.total(both) / self.team.size).T.tolist()
+        said = torch.stack([torch.stack([x.float() for x in s if x is not None]) for s in self.pending])
+        losses, norms, *more = (self.team.total(said) / self.team.size).T.tolist()
         first = self.training.step - len(losses)
         self.pending.clear()
         for i, (loss, norm) in enumerate(zip(losses, norms, strict=True)):
@@ -177,6 +181,9 @@ class Loop:
                     self._failed(f"step {first + i + 1} has loss {loss:.3g} and gradient norm {norm:.3g}")
                 )
         self.losses += losses
+        if more:
+            self.residuals += [value for value in more[0] if math.isfinite(value)]
+            self.fallbacks += sum(more[1])
 
     def _failed(self, what: str) -> str:
         kept = (
@@ -192,8 +199,13 @@ class Loop:
     def _log(self) -> None:
         self._check()
         rate = self.training.optimiser.param_groups[0]["lr"]
-        self._note(loss=math.fsum(self.losses) / len(self.losses), lr=rate)
-        self.losses = []
+        values = {"loss": math.fsum(self.losses) / len(self.losses), "lr": rate}
+        if self.training.method.penalty is not None:
+            if self.residuals:
+                values["residual"] = math.fsum(self.residuals) / len(self.residuals)
+            values["fallbacks"] = self.fallbacks
+        self._note(**values)
+        self.losses, self.residuals, self.fallbacks = [], [], 0.0
 
     def _note(self, **values: float) -> None:
         self.shown = {**self.shown, **values}
@@ -209,7 +221,13 @@ class Loop:
         self._check()
         if self.team.main:
             began = time.monotonic()
-            self.training.save(self.folder.checkpoint, seconds=self._seconds(), losses=self.losses)
+            self.training.save(
+                self.folder.checkpoint,
+                seconds=self._seconds(),
+                losses=self.losses,
+                residuals=self.residuals,
+                fallbacks=self.fallbacks,
+            )
             self.saved = time.monotonic()
             if self.save_seconds > 0:
                 self.save_seconds = max(self.save_seconds, (self.saved - began) / SAVE_SHARE)

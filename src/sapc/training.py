@@ -6,6 +6,9 @@ generator's state has to be kept, and a run continued from a checkpoint takes th
     rows of step n    entries n batch .. (n+1) batch of the epochs' permutations laid end to end
     source, times     a generator seeded by (seed, n)
     validation        one seeded by (seed, n) too: fresh draws, so that the plateau is one of the objective, not of one draw of it
+
+A method with a second objective has two gradients. Each is averaged over all processes, then the method combines them, so several
+processes take the step that one would. Where the second is not finite the step is the first's alone, and that is counted.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ import math
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -25,10 +28,21 @@ from .checkpoint import load_tensors, load_weights, save_tensors
 from .config import Run
 from .distributed import Team
 from .errors import SapcError
+from .methods import Penalty
+from .projection import Manifold
 from .tasks import Task
 
 Solving = Callable[[str, int, int], None]  # told of a split how many of its solutions are there
 MOMENTS = ("step", "exp_avg", "exp_avg_sq")  # what Adam keeps of every parameter
+
+
+class Stepped(NamedTuple):
+    """What a step says of itself, on the device; the last two only with a second objective."""
+
+    loss: Tensor
+    norm: Tensor  # of the gradient
+    residual: Tensor | None = None  # the second objective
+    fallback: Tensor | None = None  # one where its gradient was not finite and left out
 
 
 class Training:
@@ -93,6 +107,8 @@ class Training:
         """This process's share of the data with source draws and flow times."""
         n, share = len(v0), self.team.share
         t = torch.rand(n, generator=g, device=self.team.device)
+        if least := self.method.t_min:
+            t = least + (1 - least) * t
         v1 = source.sample(self.task.grid, n, generator=g, length=self.run.length)
         return share(v0).to(self.team.device, non_blocking=True), share(v1), share(t)
 
@@ -100,20 +116,49 @@ class Training:
 
     def loss(self, v0: Tensor, v1: Tensor, t: Tensor) -> Tensor:
         """The method's objective."""
-        H = self.H.on(v0) if self.method.constrained else self.H
-        return self.method.loss(self.model, v0, v1, t, H)
+        H = self._manifold(v0)
+        return self.method.loss(self.method.velocity(self.model, H), v0, v1, t, H)
 
-    def advance(self) -> tuple[Tensor, Tensor]:
-        """One step; returns its loss and gradient norm, on the device."""
+    def _manifold(self, v0: Tensor) -> Manifold:
+        return self.H.on(v0) if self.method.constrained else self.H
+
+    def advance(self) -> Stepped:
+        """One step."""
         v0 = self.data[self._rows()]
         v0, v1, t = self._draw(v0, self._seeded("step", self.step))
         self.optimiser.zero_grad(set_to_none=True)
-        loss = self.loss(v0, v1, t)
-        torch.autograd.backward(loss)
+        if (penalty := self.method.penalty) is not None:
+            loss, *more = self._two_gradients(penalty, v0, v1, t)
+        else:
+            loss, more = self.loss(v0, v1, t), []
+            torch.autograd.backward(loss)
         norm = torch.nn.utils.clip_grad_norm_(self.network.parameters(), self.run.clip)
         self.optimiser.step()
         self.step += 1
-        return loss.detach(), norm
+        return Stepped(loss.detach(), norm, *more)
+
+    def _two_gradients(
+        self, penalty: Penalty, v0: Tensor, v1: Tensor, t: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Set the gradient to the combination of both objectives'; the objectives, and whether the second was left out."""
+        H = self._manifold(v0)
+        v = self.method.velocity(self.network, H)  # not the wrapped one: averages are taken here
+        first = self.method.loss(v, v0, v1, t, H)
+        g1 = self._gradient(first)
+        second = penalty.loss(v, v0, v1, t, H, self.step / self.run.steps)
+        g2 = self._gradient(second)
+        fine = g2.isfinite().all()
+        g = torch.where(fine, penalty.combine(g1, g2), g1)
+        parameters = list(self.network.parameters())
+        for p, part in zip(parameters, torch.split(g, [p.numel() for p in parameters]), strict=True):
+            p.grad = part.view_as(p)
+        return first.detach(), second.detach(), (~fine).to(first.dtype)
+
+    def _gradient(self, objective: Tensor) -> Tensor:
+        """As one vector, averaged over all processes."""
+        parameters = list(self.network.parameters())
+        parts = torch.autograd.grad(objective, parameters, allow_unused=True, materialize_grads=True)
+        return self.team.total(torch.cat([part.flatten() for part in parts])) / self.team.size
 
     def without_gradient(self) -> list[str]:
         """Parameters that the last step gave no gradient; there should be none, but a compiler can be wrong and say nothing."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 from rich import box
 from rich.markup import escape
 from rich.table import Table
 
-from ..methods import get_method, method_names
+from ..methods import Method, get_method, method_names
 from ..tasks import get_task, task_names
 from .app import app, out
 from .arguments import AsJson
@@ -60,41 +61,46 @@ def tasks(as_json: AsJson = False) -> None:
 
 @app.command()
 def methods(as_json: AsJson = False) -> None:
-    """List the methods: whose weights they use, evaluations of the network per sample, what they satisfy exactly.
+    """List the methods: what they train, evaluations of the network per sample, what they satisfy exactly, where they come from.
 
     Example: [bold]sapc methods[/bold]
     """
-    rows = [get_method(name) for name in method_names()]
+    rows = [get_method(name) for name in method_names(variants=True)]
     if as_json:
-        described = [
-            {
-                "name": m.name,
-                "title": m.title,
-                "trains": m.weights == m.name,
-                "weights": m.weights,
-                "evaluations": m.evaluations(100),
-                "exact": m.exact,
-                "reference": m.reference,
-            }
-            for m in rows
-        ]
-        print(json.dumps(described, ensure_ascii=False))
+        print(json.dumps([_described(m) for m in rows], ensure_ascii=False))
         return
     table = Table(
         box=box.SIMPLE_HEAD,
         padding=(0, 1, 0, 0),
-        caption="NFE: evaluations of the network per sample in 100 steps",
+        caption="kind: trains its own weights, or samples zero-shot with those of another\n"
+        "NFE: evaluations of the network per sample; exact: where the residual vanishes by construction\n"
+        "titles and BibTeX: sapc cite --method NAME",
+        caption_justify="left",
     )
-    for column in ("method", "weights", "NFE", "exact", "reference"):
+    for column in ("method", "kind", "NFE", "exact", "what, and where from"):
         table.add_column(column, justify="right" if column == "NFE" else "left", overflow="fold")
     for m in rows:
-        weights = "own" if m.weights == m.name else f"of {m.weights}"
-        exact = {"all": "yes", "none": "no"}.get(m.exact, m.exact)
         table.add_row(
             f"[bold]{m.name}[/bold]",
-            weights,
-            str(m.evaluations(100)),
-            exact,
-            escape(f"{m.title}. {m.reference}"),
+            "training" if m.trains else f"zero-shot ({m.weights})",
+            str(m.evaluations()),
+            {"all": "everywhere", "affine": "affine laws", "none": "nowhere"}[m.exact],
+            escape(f"{m.title}. {m.reference.short}"),
         )
     out.print(table)
+
+
+def _described(m: Method) -> dict[str, Any]:
+    return {
+        "name": m.name,
+        "title": m.title,
+        "kind": "training" if m.trains else "zero-shot",
+        "weights": m.weights,
+        "steps": m.steps,
+        "evaluations": m.evaluations(),
+        "exact": m.exact,
+        "batch_independent": not m.joint,
+        "variant_of": m.variant_of or None,
+        "reference": m.reference.text,
+        "citation": m.reference.key,
+    }

@@ -41,7 +41,9 @@ def sample(
         ),
     ] = None,
     path: Annotated[Path, typer.Option("--out", help="The file to write, .h5 or .npz.")] = Path("samples.h5"),
-    steps: Annotated[int, typer.Option(help="Sampling steps.")] = 100,
+    steps: Annotated[
+        int | None, typer.Option(help="Sampling steps. \\[the method's own number, mostly 100]")
+    ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the source draws.")] = 0,
     grid: GridText = None,
     method: SamplerName = None,
@@ -69,7 +71,9 @@ def sample(
         )
     worst = worst_residuals(model.manifold(values, points), fields)
     origin = {"set": split or "test0"} if condition is None else {"file": str(condition)}
-    about = _about(model, folder, sampler.name, steps, seed, task, origin, worst)
+    about = _about(
+        model, folder, sampler.name, sampler.steps if steps is None else steps, seed, task, origin, worst
+    )
     kept = torch.where(pinned_mask(task), values.double(), torch.nan)
     write_samples(path, {"fields": fields, "condition": kept}, about)
     _print(path, fields, about, as_json)

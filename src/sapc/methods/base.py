@@ -3,10 +3,14 @@
 A method is a record. `loss(v, v0, v1, t, H)` is the training objective of one batch, `sample(v, v1, H, steps)` moves draws of the source to
 fields; both see the velocity only as a callable and the physics only as a manifold H. `weights` names the method whose training it uses.
 Everything else (drawing, optimising, devices, files) is common to all methods and lives elsewhere.
+
+What a method promises is declared here and held against every method by one test suite: how often it evaluates the network, what of its
+samples' residuals vanishes, whether a sample depends on its batch.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, Protocol, runtime_checkable
 
@@ -15,6 +19,9 @@ from torch import Tensor
 
 from ..flow import Velocity
 from ..projection import Manifold
+from ..references import Reference
+
+Exactness = Literal["none", "affine", "all"]
 
 
 @runtime_checkable
@@ -30,7 +37,19 @@ class Sampler(Protocol):
     """From draws of the source to fields, in `steps` steps; the result has the dtype of `v1`."""
 
     def __call__(self, v: Velocity, v1: Tensor, H: Manifold, steps: int = 100) -> Tensor:
-        """Fields, one per draw."""
+        """Fields, one per draw. A method that `redraws` takes a fifth argument: a function that draws the source afresh."""
+
+
+@dataclass(frozen=True)
+class Penalty:
+    """A second objective, and how its gradient is combined with that of the loss.
+
+    loss      as a method's loss, with the share of the training that is done, in [0, 1), as a further argument
+    combine   (gradient of the loss, gradient of this) -> the update, both as one vector over all parameters
+    """
+
+    loss: Callable[[Velocity, Tensor, Tensor, Tensor, Manifold, float], Tensor]
+    combine: Callable[[Tensor, Tensor], Tensor]
 
 
 @dataclass(frozen=True)
@@ -38,23 +57,51 @@ class Method:
     """A published method; see the module docstring.
 
     weights      the method whose training this one uses, its own name if it trains itself
-    exact        what of its samples' residuals vanishes by construction: nothing, or all of H
-    nfe          network evaluations per sampling step
+    exact        where its samples' residuals vanish by construction: nowhere, on affine manifolds, on all
+    reference    where it was published; also: what else it rests on
+    nfe          network evaluations per sampling step, those that are repeated for a gradient not counted
+    steps        of its sampler, unless told
     constrained  whether its loss looks at H
-    conditioned  whether its sampler does: then a condition has to be given
+    conditioned  whether its sampler or its network does: then a condition has to be given
+    shows        what its network sees of H besides the state: one more input channel
+    penalty      a second objective of its training
+    t_min        the smallest flow time it is trained at
+    joint        whether the samples of a batch depend on each other
+    redraws      whether its sampler asks for fresh draws of the source
+    variant_of   the method whose settings these are other ones of
     """
 
     name: str
     title: str
-    reference: str
+    reference: Reference
     loss: Loss
     sample: Sampler
     weights: str
-    exact: Literal["none", "all"]
+    exact: Exactness
+    also: tuple[Reference, ...] = ()
     nfe: int = 1
+    steps: int = 100
     constrained: bool = False
     conditioned: bool = False
+    shows: Callable[[Manifold], Tensor] | None = None
+    penalty: Penalty | None = None
+    t_min: float = 0.0
+    joint: bool = False
+    redraws: bool = False
+    variant_of: str = ""
 
-    def evaluations(self, steps: int) -> int:
+    @property
+    def trains(self) -> bool:
+        """Whether it has weights of its own; if not, it samples zero-shot with those of another."""
+        return self.weights == self.name
+
+    def evaluations(self, steps: int | None = None) -> int:
         """Network evaluations per sample."""
-        return self.nfe * steps
+        return self.nfe * (self.steps if steps is None else steps)
+
+    def velocity(self, network: Callable[..., Tensor], H: Manifold) -> Velocity:
+        """The network as this method sees it: with the condition, where it is shown to it."""
+        if self.shows is None:
+            return network
+        shown = self.shows(H)
+        return lambda vt, t: network(vt, t, shown.to(vt).expand_as(vt))

@@ -10,6 +10,7 @@ from __future__ import annotations
 from jaxtyping import Float
 from torch import Tensor
 
+from .. import references
 from ..flow import Velocity, at, endpoint, interpolate, times, toward
 from ..projection import Manifold
 from .base import Method
@@ -25,18 +26,23 @@ def loss(v: Velocity, v0: Tensor, v1: Tensor, t: Tensor, H: Manifold) -> Float[T
     return regress(v, v0, v1, t)
 
 
+def euler(v: Velocity, vt: Tensor, t: float, s: float) -> Tensor:
+    """One step along the velocity."""
+    return toward(vt, endpoint(vt, t, at(v, vt, t)), t, s)
+
+
 def sample(v: Velocity, v1: Tensor, H: Manifold, steps: int = 100) -> Tensor:
     """Euler steps from the source."""
     vt = v1
     for t, s in times(steps):
-        vt = toward(vt, endpoint(vt, t, at(v, vt, t)), t, s)
+        vt = euler(v, vt, t, s)
     return vt
 
 
 FFM = Method(
     name="ffm",
     title="Functional flow matching",
-    reference="Kerrigan, Migliorini and Smyth (2023), Functional Flow Matching",
+    reference=references.FFM,
     loss=loss,
     sample=sample,
     weights="ffm",

@@ -11,6 +11,8 @@ Sampling starts from P(v1) and replaces every endpoint estimate by its projectio
 Where H is affine every state lies on it. Where H is curved the path leaves it between its ends, by the bound of
 Eq. sapc-nonlinear-interp, |R(v_t)| <= t (1 - t) L |v0 - P(v1)|^2 / 2. There projections are iterations: those on the way are cut off after
 a few passes, and one more at t = 0, not cut off, takes away what they may have left.
+
+Romoli, Ruffini and Soda, "Source Anchoring for Physical Consistency in Flow Matching Models", 2026.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from __future__ import annotations
 from jaxtyping import Float
 from torch import Tensor
 
+from .. import references
 from ..flow import Velocity, at, endpoint, times, toward
 from ..projection import Manifold
 from .base import Method
@@ -26,20 +29,29 @@ from .ffm import regress
 
 def loss(v: Velocity, v0: Tensor, v1: Tensor, t: Tensor, H: Manifold) -> Float[Tensor, ""]:
     """Data paired with the source anchored on their manifolds."""
-    return regress(v, v0, _on_the_way(H, v1).project(v1, check=False), t)
+    return regress(v, v0, on_the_way(H, v1).project(v1, check=False), t)
 
 
 def sample(v: Velocity, v1: Tensor, H: Manifold, steps: int = 100) -> Tensor:
     """From the anchored source, towards projected estimates."""
-    way = _on_the_way(H, v1)
-    vt = way.project(v1, check=False)
+    return follow(v, on_the_way(H, v1).project(v1, check=False), H, steps)
+
+
+def follow(v: Velocity, vt: Tensor, H: Manifold, steps: int) -> Tensor:
+    """From a state at t = 1 towards projected estimates."""
+    way = on_the_way(H, vt)
     for t, s in times(steps):
         v0 = way.project(endpoint(vt, t, at(v, vt, t)), check=False)
         vt = toward(vt, v0, t, s)
-    return vt if H.affine else H.project(vt)
+    return settled(vt, H)
 
 
-def _on_the_way(H: Manifold, v1: Tensor) -> Manifold:
+def settled(v0: Tensor, H: Manifold) -> Tensor:
+    """The end of the way: on a curved manifold one more projection, not cut off."""
+    return v0 if H.affine else H.project(v0)
+
+
+def on_the_way(H: Manifold, v1: Tensor) -> Manifold:
     """On a GPU all passes are queued: a few kernels too many are cheaper than a host that waits instead of preparing the network.
 
     Not the dense ones, whose passes cost more than waiting.
@@ -50,7 +62,7 @@ def _on_the_way(H: Manifold, v1: Tensor) -> Manifold:
 SAPC = Method(
     name="sapc",
     title="Source anchoring for physical consistency",
-    reference="Source Anchoring for Physical Consistency: the paper that this package implements",
+    reference=references.SAPC,
     loss=loss,
     sample=sample,
     weights="sapc",

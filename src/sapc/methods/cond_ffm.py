@@ -1,0 +1,34 @@
+"""FFM that is told the condition: the pinned values, zero elsewhere, are one more input channel of the network.
+
+Trained and sampled as FFM. It learns the conditional distribution, and nothing makes its samples meet the condition or a law exactly. The
+paper has it in its ablation, as what the condition alone is worth.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from .. import references
+from ..projection import Manifold
+from .base import Method
+from .ffm import loss, sample
+
+
+def pinned_values(H: Manifold) -> Tensor:
+    """The pinned values of every condition on the whole grid, zero where nothing is pinned."""
+    return H.fields * H.pinned
+
+
+COND_FFM = Method(
+    name="cond_ffm",
+    title="FFM with the condition as an input",
+    reference=references.SAPC,
+    also=(references.FFM,),
+    loss=loss,
+    sample=sample,
+    weights="cond_ffm",
+    exact="none",
+    constrained=True,
+    conditioned=True,
+    shows=pinned_values,
+)

@@ -1,0 +1,95 @@
+"""D-Flow: FFM's weights; the source draw itself is optimised until the flow from it ends where the constraints hold.
+
+    minimise over v1   |R_loc(v0)|^2 + |R_glob(v0)|^2,     v0 the end of the Euler steps from v1
+
+by L-BFGS: 20 iterations at rate 0.1, no line search, the batch as one problem (so a sample depends on its batch mates). One integration
+more, from the source that was found, gives the samples.
+
+The gradient goes backwards through all steps. Their activations are not kept: the states are, one field each, and every step is evaluated
+again when the gradient passes it, so that the memory is that of one step. These second evaluations are not counted as such.
+
+Ben-Hamu, Puny, Gat, Karrer, Singer and Lipman, "D-Flow: Differentiating through Flows for Controlled Generation", 2024.
+"""
+
+from __future__ import annotations
+
+import warnings
+
+import torch
+from torch import Tensor
+
+from .. import references
+from ..errors import SapcWarning
+from ..flow import Velocity, times
+from ..projection import Manifold
+from .base import Method
+from .ffm import euler, loss
+from .ffm import sample as follow
+
+ITERATIONS, RATE, HISTORY = 20, 0.1, 100
+
+
+def sample(v: Velocity, v1: Tensor, H: Manifold, steps: int = 100) -> Tensor:
+    """Euler steps from the optimised source."""
+    return follow(v, optimised(v, v1, H, steps), H, steps)
+
+
+def optimised(v: Velocity, v1: Tensor, H: Manifold, steps: int) -> Tensor:
+    """The source after L-BFGS; the last finite one if the iteration runs away, with a warning."""
+    source, finite = v1.detach().clone(), v1
+    optimiser = torch.optim.LBFGS([source], lr=RATE, max_iter=ITERATIONS, history_size=HISTORY)
+
+    def objective() -> Tensor:
+        nonlocal finite
+        value, source.grad = slope(v, source, H, steps)
+        if not bool(value.isfinite() & source.grad.isfinite().all()):
+            raise _RanAway
+        finite = source.clone()
+        return value
+
+    try:
+        optimiser.step(objective)  # type: ignore[no-untyped-call]
+    except _RanAway:
+        warnings.warn(
+            "the optimisation of the source ran away (a loss or gradient that is not finite); going on with the last finite one",
+            SapcWarning,
+            stacklevel=2,
+        )
+        return finite
+    return source if bool(source.isfinite().all()) else finite
+
+
+def slope(v: Velocity, v1: Tensor, H: Manifold, steps: int) -> tuple[Tensor, Tensor]:
+    """The objective and its gradient in the source, step by step backwards."""
+    states, vt = [], v1
+    with torch.no_grad():
+        for t, s in times(steps):
+            states.append((vt, t, s))
+            vt = euler(v, vt, t, s)
+    with torch.enable_grad():
+        v0 = vt.detach().requires_grad_()
+        value = H.residual(v0).square().sum()
+        (w,) = torch.autograd.grad(value, v0)
+        for vt, t, s in reversed(states):
+            here = vt.detach().requires_grad_()
+            (w,) = torch.autograd.grad(euler(v, here, t, s), here, w)
+    return value.detach(), w
+
+
+class _RanAway(Exception):
+    """L-BFGS has left the finite numbers."""
+
+
+DFLOW = Method(
+    name="dflow",
+    title="D-Flow: differentiating through the flow",
+    reference=references.DFLOW,
+    also=(references.LBFGS,),
+    loss=loss,
+    sample=sample,
+    weights="ffm",
+    exact="none",
+    nfe=ITERATIONS + 1,
+    conditioned=True,
+    joint=True,
+)
