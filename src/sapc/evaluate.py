@@ -7,7 +7,8 @@ expected. What is generated stays in float64, so the constraint errors show roun
 The result is plain JSON:
 
     run        task, method, seed and steps of the training        settings   how it was evaluated
-    sets       per test set: metrics, floor (one value per repeat), worst residual, evaluations, seconds per sample, peak memory
+    sets       per test set: metrics, floor (one value per repeat), worst residual, evaluations, seconds per sample, peak memory;
+               on request what happened along the sampling runs (`sapc.trajectory`)
     mean       the same, averaged over the sets (the worst of residuals and memory)
 """
 
@@ -33,6 +34,7 @@ from .methods import Method
 from .model import Model, load
 from .projection import Manifold
 from .tasks import SPLITS, Task
+from .trajectory import Watch
 
 FORMAT = "sapc-scores-1"
 TEST_SETS = tuple(split for split in SPLITS if split.startswith("test"))
@@ -48,13 +50,14 @@ def evaluate(
     splits: Sequence[str] = TEST_SETS,
     samples: int | None = None,
     reference: int = 1225,
-    steps: int = 100,
+    steps: int | None = None,
     seed: int = 0,
     floor_repeats: int = 3,
     *,
     method: str | None = None,
     device: str = "auto",
     batch: int | None = None,
+    trajectory: bool = False,
     progress: Progress | None = None,
     on_fields: Callable[[str, Tensor], None] | None = None,
 ) -> dict[str, Any]:
@@ -62,8 +65,10 @@ def evaluate(
 
     samples        fields generated per set, as many as published unless given: 1225, in three dimensions 100
     reference      solutions to compare with
+    steps          of the sampler, the method's own number unless given
     floor_repeats  pairs of independent draws for the sampling floor; 0 for none
     method         another method that samples with these weights
+    trajectory     also watch the sampling runs; the samples are the same, see `sapc.trajectory` for what it measures and holds in memory
     on_fields      called with every set's name and the fields generated for it
     """
     model = model if isinstance(model, Model) else load(model, device)
@@ -71,10 +76,13 @@ def evaluate(
         samples = 1225 if len(model.task.grid.shape) == 2 else 100
     ignore = lambda what, done, total: None
     sampler, report = model.sampler(method), progress or ignore
-    wanted = _Wanted(model, sampler, samples, reference, steps, seed, floor_repeats, batch, report, on_fields)
+    steps = sampler.steps if steps is None else steps
+    wanted = _Wanted(
+        model, sampler, samples, reference, steps, seed, floor_repeats, batch, trajectory, report, on_fields
+    )
     wanted.check(splits)
     names = list(dict.fromkeys(splits))
-    size = model.batch_size(samples, model.task, batch)
+    size = model.batch_size(samples, model.task, batch, sampler)
     model.compile_for(len(names) * math.ceil(samples / size) * sampler.evaluations(steps))
     sets = {split: wanted.score(split) for split in names}
     return {
@@ -122,17 +130,17 @@ def write_scores(folder: str | os.PathLike[str], result: dict[str, Any]) -> Path
 
 
 def _fuller(path: Path, result: dict[str, Any]) -> bool:
-    """Whether the scores at `path` say all that `result` says, and more."""
+    """Whether the scores at `path` say all that `result` says, and more; a trajectory counts where all else is equal."""
     try:
         there = read_json(path)
         sets, settings = set(there["sets"]), there["settings"]
+        watched = [all("trajectory" in s for s in r["sets"].values()) for r in (there, result)]
         pairs = [(settings[name], result["settings"][name]) for name in ("samples", "reference", "steps")]
     except (SapcError, KeyError, TypeError):  # not scores: nothing is lost
         return False
     new = set(result["sets"])
-    return (
-        new <= sets and all(old >= n for old, n in pairs) and (new < sets or any(old > n for old, n in pairs))
-    )
+    more = new < sets or any(old > n for old, n in pairs) or watched == [True, False]
+    return new <= sets and all(old >= n for old, n in pairs) and more
 
 
 @dataclass(frozen=True)
@@ -147,6 +155,7 @@ class _Wanted:
     seed: int
     repeats: int
     batch: int | None
+    trajectory: bool
     progress: Progress
     on_fields: Callable[[str, Tensor], None] | None
 
@@ -164,7 +173,7 @@ class _Wanted:
             "steps": self.steps,
             "seed": self.seed,
             "floor_repeats": self.repeats,
-            "batch": self.model.batch_size(self.samples, self.task, self.batch),
+            "batch": self.model.batch_size(self.samples, self.task, self.batch, self.method),
             "device": str(self.model.device),
         }
 
@@ -186,7 +195,8 @@ class _Wanted:
         """All about one test set."""
         truth = self._solutions(split, self.reference, 0, f"{split}: solving")
         condition = truth[:1]
-        generated, cost = self._generate(split, condition)
+        watch = Watch() if self.trajectory else None
+        generated, cost = self._generate(split, condition, watch)
         if self.on_fields is not None:
             self.on_fields(split, generated)
         self.progress(f"{split}: scoring", 0, 1)
@@ -202,6 +212,7 @@ class _Wanted:
             "worst_residual": worst_residuals(H, generated),
             "evaluations": self.method.evaluations(self.steps),
             **cost,
+            **({"trajectory": watch.result().to_dict()} if watch else {}),
         }
 
     def _solutions(self, split: str, size: int, seed: int, label: str) -> Tensor:
@@ -209,18 +220,21 @@ class _Wanted:
         report = lambda done, total: self.progress(label, done, total)
         return self.task.dataset(split, size=size, seed=seed, device=device, progress=report).fields
 
-    def _generate(self, split: str, condition: Tensor) -> tuple[Tensor, dict[str, float]]:
+    def _generate(
+        self, split: str, condition: Tensor, watch: Watch | None
+    ) -> tuple[Tensor, dict[str, float]]:
         """The fields, and what they cost."""
         model, cuda = self.model, self.model.device.type == "cuda"
         sample = partial(model.sample, condition=condition, seed=self.seed, method=self.method.name)
-        size = model.batch_size(self.samples, self.task, self.batch)
+        size = model.batch_size(self.samples, self.task, self.batch, self.method)
         if cuda:  # what happens once only is not part of the time: kernels are loaded, the network compiled
             sample(size, steps=1, batch=size)
             torch.cuda.reset_peak_memory_stats(model.device)
         report = lambda done, total: self.progress(f"{split}: sampling", done, total)
         start = time.perf_counter()
-        fields = sample(self.samples, steps=self.steps, batch=size, progress=report)
+        fields = sample(self.samples, steps=self.steps, batch=size, progress=report, watch=watch)
         seconds = time.perf_counter() - start  # the fields have arrived on the CPU: nothing is under way
+        seconds -= watch.seconds if watch else 0.0
         peak = torch.cuda.max_memory_allocated(model.device) if cuda else _peak_memory()
         return fields, {"seconds_per_sample": seconds / self.samples, "peak_memory": peak}
 

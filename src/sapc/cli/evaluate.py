@@ -27,7 +27,9 @@ def evaluate(
         int | None, typer.Option(help="Fields to generate per set. \\[1225, navier_stokes 100]")
     ] = None,
     reference: Annotated[int, typer.Option(help="Solutions to compare with.")] = 1225,
-    steps: Annotated[int, typer.Option(help="Sampling steps.")] = 100,
+    steps: Annotated[
+        int | None, typer.Option(help="Sampling steps. \\[the method's own number, mostly 100]")
+    ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the source draws.")] = 0,
     repeats: Annotated[
         int, typer.Option("--floor-repeats", help="Pairs of draws for the sampling floor.")
@@ -35,6 +37,9 @@ def evaluate(
     method: SamplerName = None,
     device: Device = "auto",
     batch: Annotated[int | None, typer.Option(help="Fields at a time, at most.")] = None,
+    trajectory: Annotated[
+        bool, typer.Option("--trajectory", help="Also measure what happens along the sampling runs.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Generate the test sets, compare them with solutions, and write scores.json into the run folder.
@@ -45,7 +50,7 @@ def evaluate(
     with stages_bar("starting") as bar:
         result = evaluation.evaluate(
             model, sets or evaluation.TEST_SETS, samples, reference, steps, seed, repeats,
-            method=method, batch=batch, progress=bar,
+            method=method, batch=batch, trajectory=trajectory, progress=bar,
         )  # fmt: skip
     finished = model.step == model.run.steps
     path = evaluation.write_scores(folder, result) if finished else None
@@ -53,6 +58,10 @@ def evaluate(
         print(json.dumps(result))
         return
     out.print(score_table(result))
+    for name, scores in result["sets"].items():
+        if "trajectory" in scores:
+            out.print(trajectory_table(name, scores["trajectory"]))
+            _print_energy(scores["trajectory"])
     _print_rest(result)
     print(f"wrote {path}" if path else f"not written: training is at step {model.step} of {model.run.steps}")
 
@@ -73,6 +82,30 @@ def score_table(result: dict[str, Any]) -> Table:
     for name, label in (("local", "worst pin"), ("balance", "worst balance")):
         table.add_row(label, *(f"{c['worst_residual'][name]:.2e}" for c in columns))
     return table
+
+
+def trajectory_table(name: str, seen: dict[str, Any]) -> Table:
+    """A few times of a set's sampling runs: the quarters, the last step, the result."""
+    times = seen["times"]
+    quarters = (min(range(len(times)), key=lambda i: abs(times[i] - t)) for t in (1, 0.75, 0.5, 0.25))
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table.add_column(f"{name}, median at t", no_wrap=True)
+    for column in ("|R(v0^)|", "|R(v_t)|", "deviation"):
+        table.add_column(column, justify="right", no_wrap=True)
+    for i in sorted({*quarters, len(times) - 2, len(times) - 1}):
+        estimate = seen["endpoint_residual"][i] if i < len(times) - 1 else None
+        values = (estimate, seen["state_residual"][i], seen["deviation"][i])
+        table.add_row(f"{times[i]:.3g}", *map(_short, values))
+    return table
+
+
+def _print_energy(seen: dict[str, Any]) -> None:
+    excess, straight = _short(seen["excess_energy"]), _short(seen["straight_energy"])
+    print(f"excess kinetic energy {excess}, beside {straight} of the straight line")
+
+
+def _short(value: float | None) -> str:
+    return "" if value is None else f"{value:.2e}"
 
 
 def _mean(value: float | list[float]) -> float:
