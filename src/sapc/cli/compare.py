@@ -1,0 +1,116 @@
+"""`sapc compare`: methods side by side on one task, from training to a table."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from pathlib import Path
+from typing import Annotated
+
+import rich.table
+import typer
+from rich import box
+
+from ..compare import Comparison, Table, notes, tables
+from ..distributed import kind_of
+from .app import Stopped, app, out
+from .arguments import AsJson, Device
+from .bars import TrainingBar, stages_bar
+
+AGAIN = "stopped; what is trained and scored is kept, and the same command continues from there"
+
+
+@app.command()
+def compare(
+    task: Annotated[str, typer.Argument(help="A task name; `sapc tasks` lists them.")],
+    methods: Annotated[
+        list[str] | None,
+        typer.Option("--method", help="A method; may be repeated. \\[all that `sapc methods` lists]"),
+    ] = None,
+    preset: Annotated[
+        str | None, typer.Option(help="paper, small or tiny. \\[paper on a GPU, small without]")
+    ] = None,
+    folder: Annotated[Path, typer.Option("--out", help="Folder for run folders and tables.")] = Path(
+        "runs/compare"
+    ),
+    sets: Annotated[
+        list[str] | None, typer.Option("--set", help="A test set; may be repeated. \\[test1]")
+    ] = None,
+    samples: Annotated[
+        int | None, typer.Option(help="Fields per set and method. \\[256, navier_stokes 32]")
+    ] = None,
+    dflow_samples: Annotated[
+        int | None, typer.Option(help="The same of D-Flow, which takes long. \\[at most 32]")
+    ] = None,
+    reference: Annotated[int, typer.Option(help="Solutions to compare with.")] = 1225,
+    steps: Annotated[
+        int | None, typer.Option(help="Sampling steps. \\[each method's own number, mostly 100]")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Seed of data, weights and noise.")] = 0,
+    repeats: Annotated[
+        int, typer.Option("--floor-repeats", help="Pairs of draws for the sampling floor.")
+    ] = 3,
+    device: Device = "auto",
+    as_json: AsJson = False,
+) -> None:
+    """Train what is missing, sample test sets with every method, and print their scores side by side.
+
+    What is trained and scored already is used; after an interruption the same command continues.
+
+    Example: [bold]sapc compare heat --preset small --out runs/compare[/bold], or
+    [bold]sapc compare heat --method sapc --method eci --method ffm[/bold]
+    """
+    plan = Comparison(
+        task, methods or (), preset or ("paper" if kind_of(device) == "cuda" else "small"), folder, sets or ("test1",),
+        samples, dflow_samples, reference, steps, seed, repeats, device,
+    )  # fmt: skip
+    try:
+        result = plan.compare(
+            train=lambda weights: _train(plan, weights, as_json),
+            evaluate=lambda method: _evaluate(plan, method, as_json),
+        )
+    except KeyboardInterrupt as interrupt:
+        raise Stopped(str(interrupt) or AGAIN) from interrupt
+    if as_json:
+        print(json.dumps(result))
+    else:
+        for table in tables(result):
+            out.print(rich_table(table))
+        for note in (*notes(result), f"files: {', '.join(result['files'])}", f"runs and scores: {plan.out}"):
+            print(textwrap.fill(note, 80, break_long_words=False, break_on_hyphens=False))
+    if result["failed"]:
+        raise typer.Exit(1)
+
+
+def _train(plan: Comparison, weights: str, quiet: bool) -> None:
+    run, folder = plan.run(weights), plan.folder(weights)
+    grid = " x ".join(map(str, run.grid))
+    verb = "continuing" if folder.checkpoint.is_file() else "training"
+    text = f"{verb} {weights} on {run.task}, {grid} points, {run.steps} steps in {folder.path}"
+    if folder.trained and not quiet:
+        print(f"already trained: {folder.path}", flush=True)
+    with TrainingBar(f"{run.task} {weights}", "" if quiet else text) as bar:
+        plan.train(weights, progress=bar, solving=bar.solving)
+
+
+def _evaluate(plan: Comparison, method: str, quiet: bool) -> None:
+    before = plan.scored(method) is not None
+    with stages_bar(method) as bar:
+        scores = plan.evaluate(method, bar)
+    if not quiet:
+        number, seconds = scores["settings"]["samples"], scores["mean"]["seconds_per_sample"]
+        text = f"scored: {method}, {number} samples per set in {seconds:.3g} s each"
+        print(f"already scored: {method}" if before else text, flush=True)
+
+
+def rich_table(table: Table) -> rich.table.Table:
+    """The table on a terminal; every cell is whole at 80 columns."""
+    shown = rich.table.Table(
+        title=table.title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0)
+    )
+    for j, column in enumerate(table.columns):
+        shown.add_column(column, justify="right" if j else "left", no_wrap=True)
+    for i, row in enumerate(table.rows):
+        cells = (f"[bold]{cell}[/bold]" if (i, j) in table.bold else cell for j, cell in enumerate(row))
+        shown.add_row(*cells)
+    return shown

@@ -1,0 +1,464 @@
+"""Comparison: methods side by side on one task, from training to a table.
+
+    plan = Comparison("heat", methods=("sapc", "ffm", "eci"), preset="small", out=Path("runs/compare"))
+    result = plan.compare()             # check, train, evaluate, write; what is done already is used
+    for table in tables(result):
+        print(table.markdown())
+
+or part by part: `plan.train("eci")` trains the weights that ECI samples with, FFM's, in `runs/compare/heat-ffm`; `plan.evaluate("eci")`
+samples and scores it into `scores-eci.json` there; `plan.result()` gathers what is scored. Without `methods` it is all of the paper's.
+
+All methods get the same data, network, number of training steps, test sets and source draws. The exception are methods whose batch is one
+problem (D-Flow, with 21 times the evaluations and their gradients): they may get fewer samples, and every number of samples its own floor.
+
+What is trained is used, what was interrupted continues, and scores with these very settings of these very weights (their SHA-256 stands in
+the scores) are not computed again. A method that fails does not keep the others from being compared; the result says why it did.
+
+The sampling floor depends on solutions and numbers of samples alone. The first method computes it, the scores of the others take it from
+there; so every file of scores is as complete as `sapc evaluate` writes it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from . import metrics
+from . import train as training
+from .checkpoint import Folder, load_tensors, read_json, write_json
+from .config import Run, preset
+from .distributed import find_device
+from .errors import SapcError, whole
+from .evaluate import FORMAT as SCORES
+from .evaluate import TEST_SETS, Progress, evaluate, write_scores
+from .files import replacing
+from .methods import get_method, method_names
+from .model import Model, load
+from .tasks import get_task
+from .training import Solving
+
+FORMAT = "sapc-comparison-1"
+JOINT = 32  # samples, unless told, of a method whose batch is one problem: the published batch
+DISTRIBUTION = tuple(metrics.DISTRIBUTION)
+
+Scores = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What is compared, how and where.
+
+    methods         their names, all of the paper's unless given
+    samples         fields per test set and method, unless given 256 with two axes and 32 with three
+    dflow_samples   the same of methods whose samples depend on each other, at most 32 unless given
+    steps           of the samplers, each method's own number unless given
+    seed            of data, weights and noise
+    """
+
+    task: str = "heat"
+    methods: Sequence[str] = ()
+    preset: str = "small"
+    out: Path = Path("runs/compare")
+    sets: Sequence[str] = ("test1",)
+    samples: int | None = None
+    dflow_samples: int | None = None
+    reference: int = 1225
+    steps: int | None = None
+    seed: int = 0
+    floor_repeats: int = 3
+    device: str = "auto"
+    _held: dict[str, Model] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    # -- what and where --
+
+    @property
+    def names(self) -> list[str]:
+        """The methods, in the order of the tables."""
+        return list(dict.fromkeys(self.methods)) or method_names()
+
+    @property
+    def trainings(self) -> list[str]:
+        """The methods whose weights are needed."""
+        return list(dict.fromkeys(get_method(name).weights for name in self.names))
+
+    def users(self, weights: str) -> list[str]:
+        """The methods that sample with these weights."""
+        return [name for name in self.names if get_method(name).weights == weights]
+
+    def run(self, method: str) -> Run:
+        """The training of the weights that a method samples with."""
+        return preset(self.preset, self.task, get_method(method).weights, seed=self.seed)
+
+    def folder(self, method: str) -> Folder:
+        """Where that is."""
+        return Folder(self.out / f"{self.task}-{get_method(method).weights}")
+
+    def count(self, method: str) -> int:
+        """Fields to sample per test set."""
+        usual = self.samples
+        if usual is None:
+            usual = 256 if len(get_task(self.task).grid.shape) == 2 else 32
+        if not get_method(method).joint:
+            return usual
+        return min(usual, JOINT) if self.dflow_samples is None else self.dflow_samples
+
+    @property
+    def files(self) -> tuple[Path, Path]:
+        """Where the result goes: JSON and Markdown."""
+        return self.out / f"{self.task}-comparison.json", self.out / f"{self.task}-comparison.md"
+
+    # -- the work --
+
+    def check(self) -> None:
+        """Refuse before the work what would fail after it; nothing is created."""
+        find_device(self.device)
+        self._check_numbers()
+        if isinstance(self.sets, str) or not self.sets:
+            raise SapcError(f"give test sets as a list, as ['test1'], got {self.sets!r}")
+        if wrong := [split for split in self.sets if split not in TEST_SETS]:
+            raise SapcError(f"unknown test set {wrong[0]!r}; choose from {', '.join(TEST_SETS)}")
+        most = max(self.reference, *(self.count(name) for name in self.names))
+        _check_writable(self.out)
+        for name in self.trainings:
+            run, folder = self.run(name), self.folder(name)
+            with torch.device("meta"):
+                run.make_network()
+            task = run.make_task()
+            for split, size, seed in (
+                ("train", run.train, run.seed),
+                ("validation", run.validation, run.seed),
+            ):
+                task.check(split, size, seed)
+            for split in self.sets:
+                task.check(split, most)
+            folder.check(run)
+        for path in self.files:
+            if path.is_dir():
+                raise SapcError(f"{path} is a folder, but the result goes there; choose another --out")
+
+    def _check_numbers(self) -> None:
+        for name in self.names:
+            whole(self.count(name), "number of samples", 2)
+        whole(self.reference, "reference size", 2)
+        whole(self.floor_repeats, "number of floor repeats", 0)
+        whole(self.seed, "seed", 0)
+        if self.steps is not None:
+            whole(self.steps, "number of sampling steps", 1)
+
+    def train(
+        self, method: str, progress: training.Progress | None = None, solving: Solving | None = None
+    ) -> None:
+        """Train the weights that a method samples with, from the start or from where it was left."""
+        training.train(
+            self.run(method), self.folder(method).path, device=self.device, progress=progress, solving=solving
+        )
+
+    def evaluate(self, method: str, progress: Progress | None = None) -> Scores:
+        """Sample and score a method, unless that is done, and write its scores."""
+        if kept := self.scored(method):
+            return kept
+        floor = self._floor(method)
+        scores = evaluate(
+            self._model(method), self.sets, self.count(method), self.reference, self.steps, self.seed,
+            0 if floor else self.floor_repeats, method=method, progress=_labelled(progress, method),
+        )  # fmt: skip
+        if floor:
+            _take_floor(scores, floor)
+        scores["weights"] = _digest(self.folder(method))
+        write_scores(self.folder(method).path, scores)
+        return scores
+
+    def compare(
+        self,
+        train: Callable[[str], object] | None = None,
+        evaluate: Callable[[str], object] | None = None,
+    ) -> dict[str, Any]:
+        """All of it; the result, as JSON can hold it. A caller may put functions around `self.train` and `self.evaluate` in their place."""
+        self.check()
+        failed: dict[str, str] = {}
+        for weights in self.trainings:
+            _attempt(train or self.train, weights, self.users(weights), failed)
+        for weights in self.trainings:  # so that a model is loaded, and compiled, once
+            for name in self.users(weights):
+                if name not in failed:
+                    _attempt(evaluate or self.evaluate, name, [name], failed)
+        self._held.clear()
+        if len(failed) == len(self.names):
+            raise SapcError(next(iter(failed.values())))
+        result = self.result(failed)
+        self.write(result)
+        return result
+
+    def write(self, result: dict[str, Any]) -> None:
+        """Write the result as JSON and as Markdown."""
+        as_json, as_markdown = self.files
+        write_json(as_json, result)
+        with replacing(as_markdown) as partial:
+            partial.write_text(markdown(result))
+
+    def _model(self, method: str) -> Model:
+        """The model of a method's weights; the last one is held, since the next method may use it too."""
+        weights = get_method(method).weights
+        if weights not in self._held:
+            self._held.clear()
+            self._held[weights] = load(self.folder(method).path, self.device)
+        return self._held[weights]
+
+    # -- what is scored --
+
+    def scored(self, method: str) -> Scores | None:
+        """The scores of a method that are there already: these settings, these weights."""
+        steps = get_method(method).steps if self.steps is None else self.steps
+        wanted = {
+            "samples": self.count(method),
+            "reference": self.reference,
+            "steps": steps,
+            "seed": self.seed,
+        }
+        wanted |= {"floor_repeats": self.floor_repeats}
+        folder, weights = self.folder(method), ""
+        for scores in self._there(method):
+            if folder.trained and self._holds(scores, wanted):
+                weights = weights or _digest(folder)
+                if scores.get("weights") == weights:
+                    return scores
+        return None
+
+    def _floor(self, method: str) -> Scores | None:
+        """Scores of any of the methods that hold the floor for this one."""
+        count = self.count(method)
+        wanted = {"samples": count, "reference": self.reference, "floor_repeats": self.floor_repeats}
+        there = (scores for name in self.names for scores in self._there(name))
+        return next((scores for scores in there if self._holds(scores, wanted)), None)
+
+    def _there(self, method: str) -> Iterator[Scores]:
+        """Readable scores of a method, in the files that `write_scores` chooses from."""
+        usual = self.folder(method).scores
+        own = usual if get_method(method).trains else usual.with_name(f"scores-{method}.json")
+        for path in (own, own.with_name(f"{own.stem}-part.json")):
+            try:
+                scores = read_json(path) if path.is_file() else None
+            except SapcError:  # damaged: as if it were not there
+                continue
+            if isinstance(scores, dict) and scores.get("format") == SCORES:
+                yield scores
+
+    def _holds(self, scores: Scores, wanted: Mapping[str, Any]) -> bool:
+        settings = scores["settings"]
+        same = all(settings.get(name) == value for name, value in wanted.items())
+        return same and set(scores["sets"]) == set(self.sets)
+
+    # -- the result --
+
+    def result(self, failed: Mapping[str, str] | None = None) -> dict[str, Any]:
+        """What is scored, as JSON can hold it; of methods that have `failed`, why."""
+        found = {name: scores for name in self.names if (scores := self.scored(name))}
+        if not found:
+            raise SapcError(f"nothing is scored in {self.out} with these settings; call compare()")
+        run = self.run(self.names[0])
+        errors = (
+            [found["ffm"]["mean"]["metrics"][k] for k in ("ce_local", "ce_global")] if "ffm" in found else []
+        )
+        methods = {name: self._about(name, scores, errors) for name, scores in found.items()}
+        return {
+            "format": FORMAT,
+            "task": self.task,
+            "title": run.make_task().title,
+            "preset": self.preset,
+            "grid": list(run.grid),
+            "training_steps": run.steps,
+            "sets": list(dict.fromkeys(self.sets)),
+            "samples": max(about["samples"] for about in methods.values()),
+            "reference": self.reference,
+            "steps": self.steps,
+            "seed": self.seed,
+            "floor_repeats": self.floor_repeats,
+            "floors": _floors(found),
+            "methods": methods,
+            "failed": dict(failed or {}),
+            "files": [str(path) for path in self.files],
+        }
+
+    def _about(self, method: str, scores: Scores, ffm: list[float]) -> dict[str, Any]:
+        mean, folder, record = scores["mean"], self.folder(method), get_method(method)
+        errors = [mean["metrics"][name] for name in ("ce_local", "ce_global")]
+        return {
+            "title": record.title,
+            "weights": record.weights,
+            "folder": str(folder.path),
+            "samples": scores["settings"]["samples"],
+            "steps": scores["settings"]["steps"],
+            "metrics": mean["metrics"],
+            "ce": metrics.ce(*errors, *ffm) if ffm and min(ffm) > 0 else None,
+            "worst_residual": mean["worst_residual"],
+            "evaluations": mean["evaluations"],
+            "seconds_per_sample": mean["seconds_per_sample"],
+            "peak_memory": mean["peak_memory"],
+            "training_seconds": load_tensors(folder.weights)[1]["seconds"] if record.trains else None,
+            "sets": {name: scores["sets"][name] for name in dict.fromkeys(self.sets)},
+            "device": scores["settings"]["device"],
+            "environment": scores["environment"],
+        }
+
+
+def _attempt(work: Callable[[str], object], name: str, users: list[str], failed: dict[str, str]) -> None:
+    """Do it, or note for the methods that need it why it could not be done."""
+    try:
+        work(name)
+    except SapcError as error:
+        failed |= dict.fromkeys(users, str(error))
+
+
+def _labelled(progress: Progress | None, label: str) -> Progress | None:
+    if progress is None:
+        return None
+    return lambda what, done, total: progress(f"{label}, {what}", done, total)
+
+
+def _digest(folder: Folder) -> str:
+    with open(folder.weights, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _check_writable(out: Path) -> None:
+    """Refuse a place where no folder can be made; nothing is created."""
+    nearest = next(path for path in (out.absolute(), *out.absolute().parents) if os.path.lexists(path))
+    if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
+        why = "cannot be written to" if nearest.is_dir() else "is not a folder"
+        raise SapcError(f"cannot write to {out}: {nearest} {why}; choose another --out")
+
+
+def _take_floor(scores: Scores, other: Scores) -> None:
+    """Put the floor that other scores hold into these: it is the same."""
+    for name, own in scores["sets"].items():
+        own.pop("floor_left_out", None)
+        own |= {k: v for k, v in other["sets"][name].items() if k in ("floor", "floor_left_out")}
+    scores["mean"]["floor"] = other["mean"]["floor"]
+    scores["settings"]["floor_repeats"] = other["settings"]["floor_repeats"]
+
+
+def _floors(found: Mapping[str, Scores]) -> list[dict[str, Any]]:
+    """The floor for every number of samples, the largest number first."""
+    by_number = {s["settings"]["samples"]: s for s in found.values()}
+    floors = []
+    for number, scores in sorted(by_number.items(), reverse=True):
+        why = [s["floor_left_out"] for s in scores["sets"].values() if "floor_left_out" in s]
+        floors.append(
+            {"samples": number, "metrics": scores["mean"]["floor"], "left_out": why[0] if why else ""}
+        )
+    return floors
+
+
+# -- tables --
+
+
+@dataclass(frozen=True)
+class Table:
+    """Text in rows and columns; `bold` holds the places (row, column) to stress."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: Sequence[tuple[str, ...]]
+    bold: frozenset[tuple[int, int]] = frozenset()
+
+    def markdown(self) -> str:
+        """As Markdown has it."""
+        lines = [
+            "| " + " | ".join(self.columns) + " |",
+            "|" + "|".join(["---", *(["---:"] * (len(self.columns) - 1))]) + "|",
+        ]
+        for i, row in enumerate(self.rows):
+            cells = (f"**{cell}**" if (i, j) in self.bold else cell for j, cell in enumerate(row))
+            lines.append("| " + " | ".join(cells) + " |")
+        return "\n".join(lines) + "\n"
+
+
+def tables(result: Mapping[str, Any]) -> tuple[Table, Table]:
+    """The distribution beside its floor, then constraints and cost."""
+    return _distribution(result), _constraints(result)
+
+
+def _distribution(result: Mapping[str, Any]) -> Table:
+    most, methods = result["samples"], result["methods"]
+    floors = [f for f in result["floors"] if f["metrics"]]
+    rows = [(_label("floor", f["samples"], most), *(f["metrics"][k] for k in DISTRIBUTION)) for f in floors]
+    first = len(rows)
+    rows += [
+        (_label(name, about["samples"], most), *(about["metrics"][k] for k in DISTRIBUTION))
+        for name, about in methods.items()
+    ]
+    # Scores of fewer samples scatter more: they are no match.
+    rivals = [first + i for i, about in enumerate(methods.values()) if about["samples"] == most]
+    best = {j: min(rows[i][j] for i in rivals) for j in range(1, 1 + len(DISTRIBUTION))}
+    bold = frozenset((i, j) for i in rivals for j in best if rows[i][j] == best[j])
+    texts = [(row[0], *map(_short, row[1:])) for row in rows]
+    title = f"Distribution: {most} samples beside {result['reference']} solutions"
+    return Table(title, ("method", *DISTRIBUTION), texts, bold)
+
+
+def _constraints(result: Mapping[str, Any]) -> Table:
+    rows = [
+        (
+            _label(name, about["samples"], result["samples"]),
+            _short(about["metrics"]["ce_local"]),
+            _short(about["metrics"]["ce_global"]),
+            _short(about["ce"]),
+            str(about["evaluations"]),
+            _seconds(about["seconds_per_sample"]),
+            f"of {about['weights']}" if name != about["weights"] else _seconds(about["training_seconds"]),
+        )
+        for name, about in result["methods"].items()
+    ]
+    columns = ("method", "ce_local", "ce_global", "ce", "NFE", "s / sample", "training s")
+    return Table("Constraints and cost", columns, rows)
+
+
+def notes(result: Mapping[str, Any]) -> list[str]:
+    """What has to be known to read the tables."""
+    grid, most, methods = " x ".join(map(str, result["grid"])), result["samples"], result["methods"]
+    said = [
+        f"{result['task']}, preset {result['preset']}: {grid} points, {result['training_steps']} training steps, "
+        f"seed {result['seed']} of data, weights and noise",
+        f"{'mean of ' if len(result['sets']) > 1 else ''}{', '.join(result['sets'])}; sampling steps: "
+        + (str(result["steps"]) if result["steps"] else "each method's own number"),
+    ]
+    for number in sorted({about["samples"] for about in methods.values()} - {most}):
+        fewer = ", ".join(name for name, about in methods.items() if about["samples"] == number)
+        said.append(
+            f"({number}): {fewer} with {number} samples, so with a higher floor, and not among the best"
+        )
+    said += sorted({f"no sampling floor: {f['left_out']}" for f in result["floors"] if f["left_out"]})
+    if all(about["ce"] is None for about in methods.values()):
+        said.append("no ce: it divides by the errors of ffm, which is not among the methods or has none")
+    said += [f"failed: {name}: {why}" for name, why in result["failed"].items()]
+    return said
+
+
+def markdown(result: Mapping[str, Any]) -> str:
+    """The tables and the notes as a page."""
+    parts = [f"# {result['title']}: methods compared\n"]
+    for table in tables(result):
+        parts += [f"## {table.title}\n", table.markdown()]
+    parts.append("\n".join(f"- {note}" for note in notes(result)) + "\n")
+    return "\n".join(parts)
+
+
+def _label(name: str, number: int, most: int) -> str:
+    return name if number == most else f"{name} ({number})"
+
+
+def _short(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2e}" if value else "0"
+
+
+def _seconds(value: float | None) -> str:
+    return (
+        "-" if value is None else f"{value:.0f}" if value >= 100 and math.isfinite(value) else f"{value:.3g}"
+    )
