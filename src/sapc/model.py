@@ -17,7 +17,7 @@ import os
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, SupportsIndex
+from typing import Any, SupportsIndex
 
 import torch
 from torch import Tensor
@@ -34,9 +34,7 @@ from .projection import Manifold
 from .tasks import Dataset, Task
 from .tasks.memory import allocating, require
 from .training import seed_of
-
-if TYPE_CHECKING:
-    from .trajectory import Watch
+from .trajectory import Watch
 
 BATCH = {("cpu", 2): 16, ("cpu", 3): 4, ("cuda", 2): 256, ("cuda", 3): 32}
 JOINT = {2: 32, 3: 16}  # as published, where the batch is one problem and so part of the method

@@ -12,7 +12,7 @@ the sum of the gradients' projections on it. Written out,
 
     g = (|g1| + |g2|) (e1 + e2) / 2,     g . g_i = (|g1| + |g2|) |g_i| (1 + cos) / 2 >= 0,
 
-which needs no division by a sine: g1 + g2 where they are parallel, zero where they are opposed.
+which needs no division by a sine: g1 + g2 where they are parallel or one of them vanishes, zero where they are opposed.
 
 Baldan, Liu, Guardone and Thuerey, "Physics vs Distributions: Pareto Optimal Flow Matching with Physics Constraints", 2026.
 Liu, Chu and Thuerey, "ConFIG: Towards Conflict-free Training of Physics Informed Neural Networks", 2025.
@@ -53,7 +53,8 @@ def config(g1: Float[Tensor, " n"], g2: Float[Tensor, " n"]) -> Float[Tensor, " 
     """ConFIG's update for two gradients; see the module docstring."""
     n1, n2 = torch.linalg.vector_norm(g1), torch.linalg.vector_norm(g2)
     tiny = torch.finfo(g1.dtype).tiny
-    return (n1 + n2) / 2 * (g1 / n1.clamp(min=tiny) + g2 / n2.clamp(min=tiny))
+    update = (n1 + n2) / 2 * (g1 / n1.clamp(min=tiny) + g2 / n2.clamp(min=tiny))
+    return torch.where((n1 > 0) & (n2 > 0), update, g1 + g2)
 
 
 PBFM = Method(

@@ -1,0 +1,231 @@
+"""What every method declares is held against it: evaluations, exactness, repeatability, independence of the batch, whose weights it takes.
+
+The velocity is made up: towards a solution of each sample's own condition, with errors that no network would make worse. So nothing is
+trained, and a method that is exact is exact whatever the network.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+
+import pytest
+import torch
+
+import sapc
+from sapc.errors import SapcError
+from sapc.methods import METHODS, Method, get_method, method_names
+from sapc.references import Reference
+
+ELEVEN = "sapc sapc_s1 sapc_s2 sapc_s3 ffm cond_ffm eci pcfm cafm pbfm dflow".split()
+AFFINE, CURVED = ("heat", "burgers", "navier_stokes"), ("reaction_diffusion", "stokes_ic", "stokes_bc")
+STEPS = 4
+
+
+class Case:
+    """A task at tiny size: solutions of three conditions, their manifolds, noise, and a velocity that counts its evaluations."""
+
+    def __init__(self, name: str) -> None:
+        self.task = sapc.get_task(name, grid=(12, 12, 6) if name == "navier_stokes" else (16, 14))
+        self.u = self.task.dataset("train", size=3).fields.double()
+        self.H = self.task.manifold(self.u, solver=sapc.Globalised(nearest=0))
+        g = torch.Generator().manual_seed(0)
+        self.v1 = sapc.source.sample(self.task.grid, 3, g, dtype=torch.float64)
+        self.evaluations = 0
+        self.done: dict[str, tuple[torch.Tensor, int]] = {}
+
+    def first(self, method: Method) -> tuple[torch.Tensor, int]:
+        """Samples and evaluations of the first time."""
+        if method.name not in self.done:
+            self.done[method.name] = self.sample(method), self.evaluations
+        return self.done[method.name]
+
+    def sample(self, method: Method, rows: slice = slice(None), steps: int = STEPS) -> torch.Tensor:
+        u, self.evaluations = self.u[rows], 0
+
+        def v(vt, t):
+            self.evaluations += (
+                not torch.is_grad_enabled()
+            )  # what D-Flow repeats for its gradient is not counted
+            t = t.reshape(-1, *(1,) * (vt.ndim - 1))
+            return 0.6 * (vt - u) / t + 0.3 * torch.tanh(3 * vt) + 0.1
+
+        fresh = torch.Generator().manual_seed(1)
+        draw = lambda: sapc.source.sample(self.task.grid, 3, fresh, dtype=torch.float64)[rows]
+        with torch.no_grad():
+            return method.sample(v, self.v1[rows], self.H[rows], steps, *((draw,) if method.redraws else ()))
+
+
+@pytest.fixture(scope="module", params=sapc.task_names())
+def case(request):
+    return Case(request.param)
+
+
+# -- the record --
+
+
+def test_the_eleven_methods_and_the_variants():
+    assert sorted(method_names()) == sorted(ELEVEN)
+    assert method_names(variants=True) == list(METHODS)
+    assert [name for name in METHODS if name not in ELEVEN] == ["eci_stokes_ic", "eci_stokes_bc"]
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_record_is_whole(name):
+    m = get_method(name)
+    assert m.name == name
+    assert get_method(m.weights).trains
+    assert m.title
+    assert isinstance(m.reference, Reference)
+    assert m.reference.title
+    assert m.reference.authors
+    assert 1989 <= m.reference.year <= 2027
+    assert not m.variant_of or get_method(m.variant_of).weights == m.weights
+    assert m.conditioned or m.exact == "none"
+
+
+@pytest.mark.parametrize("name", ["sapc", "ffm", "eci", "pcfm", "cafm", "pbfm", "dflow"])
+def test_the_file_of_a_published_method_names_its_paper(name):
+    words = lambda text: " ".join(text.split())
+    m = get_method(name)
+    text = words(sys.modules[f"sapc.methods.{name}"].__doc__)
+    assert words(m.reference.title) in text
+    assert all(author.split(",")[0] in text for author in m.reference.authors)
+
+
+def test_published_numbers_of_evaluations():
+    printed = {"sapc": 100, "pcfm": 100, "eci": 500, "cafm": 100, "pbfm": 100, "dflow": 2100, "ffm": 100}
+    assert {name: get_method(name).evaluations() for name in printed} == printed
+
+
+def test_ecis_own_settings_for_stokes():
+    ic, bc = get_method("eci_stokes_ic"), get_method("eci_stokes_bc")
+    assert (ic.steps, ic.nfe, ic.redraws) == (200, 5, False)
+    assert (bc.steps, bc.nfe, bc.redraws) == (200, 1, True)
+    with pytest.raises(SapcError, match="redraws the source"):
+        Case("stokes_bc").sample(replace(bc, redraws=False))
+
+
+# -- what it promises, on every task --
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_declared_evaluations_and_exactness(case, name):
+    m = get_method(name)
+    fields, evaluations = case.first(m)
+    assert evaluations == m.evaluations(STEPS)
+    assert (fields.shape, fields.dtype) == (case.v1.shape, torch.float64)
+    worst = case.H.residual(fields).abs().max()
+    if m.exact == "all" or (m.exact == "affine" and case.H.affine):
+        assert worst < 1e-11
+    elif m.exact == "none":
+        assert worst > 1e-3
+
+
+def test_three_iterations_need_not_arrive():
+    """Why PCFM and CAFM are declared exact on affine manifolds only."""
+    case = Case("stokes_bc")
+    assert 1e-9 < case.H.residual(case.sample(get_method("pcfm"))).abs().max() < 1
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_the_same_draws_give_the_same_bits(case, name):
+    m = get_method(name)
+    assert torch.equal(case.first(m)[0], case.sample(m))
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_sample_does_not_depend_on_its_batch(case, name):
+    """But for D-Flow, which optimises the sources of a batch as one problem."""
+    m = get_method(name)
+    together, alone = case.first(m)[0], case.sample(m, slice(1, 2))
+    apart = (together[1:2] - alone).abs().max()
+    assert apart > 1e-6 if m.joint else apart < 1e-9
+    assert m.joint == (name == "dflow")
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_the_result_has_the_dtype_of_the_source(name):
+    case = Case("heat")
+    case.v1 = case.v1.float()
+    fields = case.sample(get_method(name))
+    assert fields.dtype == torch.float32
+
+
+# -- with networks --
+
+
+def model(method: str, task: str = "heat", **changes) -> sapc.Model:
+    torch.manual_seed(0)
+    run = sapc.preset("tiny", task, method, **changes)
+    return sapc.Model(run, run.make_network(), torch.device("cpu"))
+
+
+TRAINED = [name for name, m in METHODS.items() if m.trains]
+
+
+@pytest.mark.parametrize("trained", TRAINED)
+def test_weights_of_the_wrong_kind_are_refused_by_name(trained):
+    own = model(trained)
+    for name, m in METHODS.items():
+        if m.weights == trained:
+            assert own.sampler(name) is m
+            continue
+        with pytest.raises(
+            SapcError, match=f"{name} samples with the weights of {m.weights}.* {trained}; train"
+        ):
+            own.sample(1, method=name)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_method_samples_with_its_network(name):
+    m = get_method(name)
+    own = model(m.weights)
+    condition = own.task.dataset("test1", size=1).fields
+    seen: list[tuple[int, int]] = []
+    fields = own.sample(3, condition, 3, seed=5, method=name, progress=lambda *both: seen.append(both))
+    assert torch.equal(fields, own.sample(3, condition, 3, seed=5, method=name))
+    assert not torch.equal(fields, own.sample(3, condition, 3, seed=6, method=name))
+    assert (seen[-1], seen == sorted(seen)) == ((3, 3), True)
+    if m.conditioned:
+        with pytest.raises(SapcError, match="condition"):
+            own.sample(1, method=name)
+    if not m.joint:
+        for batch in (1, 2):
+            assert torch.allclose(
+                fields, own.sample(3, condition, 3, seed=5, method=name, batch=batch), atol=1e-5
+            )
+
+
+def test_the_steps_are_the_methods_own_unless_given():
+    own = model("ffm")
+    condition = own.task.dataset("test1", size=1).fields
+    given = own.sample(2, condition, 200, method="eci_stokes_bc")
+    assert torch.equal(own.sample(2, condition, method="eci_stokes_bc"), given)
+    assert not torch.equal(own.sample(2, condition, 100, method="eci_stokes_bc"), given)
+
+
+def test_batches_of_dflow_are_as_large_as_published_and_never_filled_with_copies():
+    """A copy would count twice in the common objective."""
+    own = model("ffm")
+    assert own.batch_size(1225, own.task, method=get_method("dflow")) == 16
+    condition = own.task.dataset("test1", size=1).fields
+    fields = own.sample(3, condition, 2, method="dflow", batch=2)
+    g = torch.Generator().manual_seed(sapc.training.seed_of("sample", 0))
+    v1 = sapc.source.sample(own.task.grid, 3, g, dtype=torch.float64)
+    v = lambda vt, t: own.network(vt.float(), t)
+    last = get_method("dflow").sample(v, v1[2:], own.manifold(condition), 2)
+    assert torch.allclose(fields[2:], last, atol=1e-6)
+
+
+def test_a_network_that_is_shown_the_condition_listens_to_it():
+    own = model("cond_ffm")
+    assert own.network.conditions == 1
+    one, other = (own.task.dataset(split, size=1).fields for split in ("test0", "test2"))
+    assert (own.sample(2, one, 3) - own.sample(2, other, 3)).abs().max() > 1e-4
+    # Zero where nothing is pinned: only the initial frame counts.
+    elsewhere = torch.where(own.manifold(one).pinned.cpu(), one, 7.0)
+    assert torch.equal(own.sample(2, one, 3), own.sample(2, elsewhere, 3))
+    # One condition each.
+    both = torch.cat((one, other))
+    assert torch.allclose(own.sample(2, both, 3)[:1], own.sample(1, one, 3), atol=1e-5)
