@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import textwrap
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -13,7 +14,8 @@ from rich import box
 
 from ..compare import Comparison, Table, notes, tables
 from ..distributed import kind_of
-from .app import Stopped, app, out
+from ..errors import SapcError
+from .app import Stopped, app, out, warn
 from .arguments import AsJson, Device
 from .bars import TrainingBar, stages_bar
 
@@ -66,8 +68,8 @@ def compare(
     )  # fmt: skip
     try:
         result = plan.compare(
-            train=lambda weights: _train(plan, weights, as_json),
-            evaluate=lambda method: _evaluate(plan, method, as_json),
+            train=lambda weights: _telling(plan, _train, weights, as_json),
+            evaluate=lambda method: _telling(plan, _evaluate, method, as_json),
         )
     except KeyboardInterrupt as interrupt:
         raise Stopped(str(interrupt) or AGAIN) from interrupt
@@ -80,6 +82,16 @@ def compare(
             print(textwrap.fill(note, 80, break_long_words=False, break_on_hyphens=False))
     if result["failed"]:
         raise typer.Exit(1)
+
+
+def _telling(plan: Comparison, work: Callable[[Comparison, str, bool], None], name: str, quiet: bool) -> None:
+    """Do it; what fails is told at once, for the others may take hours."""
+    try:
+        work(plan, name, quiet)
+    except SapcError as error:
+        if len(plan.names) > 1:  # alone it is the end of the command anyway
+            warn(f"{name} failed, going on with the others: {error}")
+        raise
 
 
 def _train(plan: Comparison, weights: str, quiet: bool) -> None:

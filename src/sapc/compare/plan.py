@@ -1,27 +1,8 @@
-"""Comparison: methods side by side on one task, from training to a table.
-
-    plan = Comparison("heat", methods=("sapc", "ffm", "eci"), preset="small", out=Path("runs/compare"))
-    result = plan.compare()             # check, train, evaluate, write; what is done already is used
-    for table in tables(result):
-        print(table.markdown())
-
-or part by part: `plan.train("eci")` trains the weights that ECI samples with, FFM's, in `runs/compare/heat-ffm`; `plan.evaluate("eci")`
-samples and scores it into `scores-eci.json` there; `plan.result()` gathers what is scored. Without `methods` it is all of the paper's.
-
-All methods get the same data, network, number of training steps, test sets and source draws. The exception are methods whose batch is one
-problem (D-Flow, with 21 times the evaluations and their gradients): they may get fewer samples, and every number of samples its own floor.
-
-What is trained is used, what was interrupted continues, and scores with these very settings of these very weights (their SHA-256 stands in
-the scores) are not computed again. A method that fails does not keep the others from being compared; the result says why it did.
-
-The sampling floor depends on solutions and numbers of samples alone. The first method computes it, the scores of the others take it from
-there; so every file of scores is as complete as `sapc evaluate` writes it.
-"""
+"""What is compared and how: the work, and its result as JSON can hold it."""
 
 from __future__ import annotations
 
 import hashlib
-import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -30,23 +11,23 @@ from typing import Any
 
 import torch
 
-from . import metrics
-from . import train as training
-from .checkpoint import Folder, load_tensors, read_json, write_json
-from .config import Run, preset
-from .distributed import find_device
-from .errors import SapcError, whole
-from .evaluate import FORMAT as SCORES
-from .evaluate import TEST_SETS, Progress, evaluate, write_scores
-from .files import replacing
-from .methods import get_method, method_names
-from .model import Model, load
-from .tasks import get_task
-from .training import Solving
+from .. import metrics
+from .. import train as training
+from ..checkpoint import Folder, load_tensors, read_json, write_json
+from ..config import Run, preset
+from ..distributed import find_device
+from ..errors import SapcError, whole
+from ..evaluate import FORMAT as SCORES
+from ..evaluate import TEST_SETS, Progress, evaluate, write_scores
+from ..files import replacing
+from ..methods import get_method, method_names
+from ..model import Model, load
+from ..tasks import get_task
+from ..training import Solving
+from .tables import DISTRIBUTION, markdown
 
 FORMAT = "sapc-comparison-1"
 JOINT = 32  # samples, unless told, of a method whose batch is one problem: the published batch
-DISTRIBUTION = tuple(metrics.DISTRIBUTION)
 
 Scores = dict[str, Any]
 
@@ -65,7 +46,7 @@ class Comparison:
     task: str = "heat"
     methods: Sequence[str] = ()
     preset: str = "small"
-    out: Path = Path("runs/compare")
+    out: str | os.PathLike[str] = Path("runs/compare")
     sets: Sequence[str] = ("test1",)
     samples: int | None = None
     dflow_samples: int | None = None
@@ -98,7 +79,7 @@ class Comparison:
 
     def folder(self, method: str) -> Folder:
         """Where that is."""
-        return Folder(self.out / f"{self.task}-{get_method(method).weights}")
+        return Folder(Path(self.out) / f"{self.task}-{get_method(method).weights}")
 
     def count(self, method: str) -> int:
         """Fields to sample per test set."""
@@ -112,40 +93,49 @@ class Comparison:
     @property
     def files(self) -> tuple[Path, Path]:
         """Where the result goes: JSON and Markdown."""
-        return self.out / f"{self.task}-comparison.json", self.out / f"{self.task}-comparison.md"
+        stem = Path(self.out) / f"{self.task}-comparison"
+        return stem.with_suffix(".json"), stem.with_suffix(".md")
 
     # -- the work --
 
     def check(self) -> None:
         """Refuse before the work what would fail after it; nothing is created."""
         find_device(self.device)
+        for what, given in (("methods", self.methods), ("test sets", self.sets)):
+            if isinstance(given, str):
+                raise SapcError(f"give {what} as a list, as [{given!r}], got {given!r}")
         self._check_numbers()
-        if isinstance(self.sets, str) or not self.sets:
-            raise SapcError(f"give test sets as a list, as ['test1'], got {self.sets!r}")
+        if not self.sets:
+            raise SapcError(f"give at least one test set of {', '.join(TEST_SETS)}")
         if wrong := [split for split in self.sets if split not in TEST_SETS]:
             raise SapcError(f"unknown test set {wrong[0]!r}; choose from {', '.join(TEST_SETS)}")
         most = max(self.reference, *(self.count(name) for name in self.names))
-        _check_writable(self.out)
+        _check_writable(Path(self.out))
         for name in self.trainings:
-            run, folder = self.run(name), self.folder(name)
-            with torch.device("meta"):
-                run.make_network()
-            task = run.make_task()
-            for split, size, seed in (
-                ("train", run.train, run.seed),
-                ("validation", run.validation, run.seed),
-            ):
-                task.check(split, size, seed)
-            for split in self.sets:
-                task.check(split, most)
-            folder.check(run)
+            self._check_training(name, most)
         for path in self.files:
             if path.is_dir():
                 raise SapcError(f"{path} is a folder, but the result goes there; choose another --out")
 
+    def _check_training(self, method: str, most: int) -> None:
+        run, folder = self.run(method), self.folder(method)
+        with torch.device("meta"):
+            run.make_network()
+        task = run.make_task()
+        task.check("train", run.train, run.seed)
+        task.check("validation", run.validation, run.seed)
+        for split in self.sets:
+            task.check(split, most)
+        if folder.path.exists() and not folder.path.is_dir():
+            raise SapcError(f"{folder.path} is not a folder, but a run goes there; choose another --out")
+        folder.check(run)
+
     def _check_numbers(self) -> None:
         for name in self.names:
-            whole(self.count(name), "number of samples", 2)
+            get_method(name)
+        for value, what in ((self.samples, "samples"), (self.dflow_samples, "samples of D-Flow")):
+            if value is not None:
+                whole(value, f"number of {what}", 2)
         whole(self.reference, "reference size", 2)
         whole(self.floor_repeats, "number of floor repeats", 0)
         whole(self.seed, "seed", 0)
@@ -185,11 +175,11 @@ class Comparison:
         failed: dict[str, str] = {}
         for weights in self.trainings:
             _attempt(train or self.train, weights, self.users(weights), failed)
-        for weights in self.trainings:  # so that a model is loaded, and compiled, once
-            for name in self.users(weights):
-                if name not in failed:
-                    _attempt(evaluate or self.evaluate, name, [name], failed)
-        self._held.clear()
+        try:
+            for name in (n for weights in self.trainings for n in self.users(weights) if n not in failed):
+                _attempt(evaluate or self.evaluate, name, [name], failed)
+        finally:
+            self._held.clear()
         if len(failed) == len(self.names):
             raise SapcError(next(iter(failed.values())))
         result = self.result(failed)
@@ -204,7 +194,7 @@ class Comparison:
             partial.write_text(markdown(result))
 
     def _model(self, method: str) -> Model:
-        """The model of a method's weights; the last one is held, since the next method may use it too."""
+        """The model of a method's weights; the last one is held, and compiled once, since the next method may use it too."""
         weights = get_method(method).weights
         if weights not in self._held:
             self._held.clear()
@@ -236,7 +226,7 @@ class Comparison:
         count = self.count(method)
         wanted = {"samples": count, "reference": self.reference, "floor_repeats": self.floor_repeats}
         there = (scores for name in self.names for scores in self._there(name))
-        return next((scores for scores in there if self._holds(scores, wanted)), None)
+        return next((s for s in there if s["mean"]["floor"] and self._holds(s, wanted)), None)
 
     def _there(self, method: str) -> Iterator[Scores]:
         """Readable scores of a method, in the files that `write_scores` chooses from."""
@@ -251,9 +241,10 @@ class Comparison:
                 yield scores
 
     def _holds(self, scores: Scores, wanted: Mapping[str, Any]) -> bool:
-        settings = scores["settings"]
+        """Whether these are scores of the sets, with the settings wanted and every metric of today."""
+        settings, there = scores["settings"], set(scores["mean"]["metrics"])
         same = all(settings.get(name) == value for name, value in wanted.items())
-        return same and set(scores["sets"]) == set(self.sets)
+        return same and set(scores["sets"]) == set(self.sets) and there >= set(DISTRIBUTION)
 
     # -- the result --
 
@@ -346,119 +337,12 @@ def _take_floor(scores: Scores, other: Scores) -> None:
 
 def _floors(found: Mapping[str, Scores]) -> list[dict[str, Any]]:
     """The floor for every number of samples, the largest number first."""
-    by_number = {s["settings"]["samples"]: s for s in found.values()}
     floors = []
-    for number, scores in sorted(by_number.items(), reverse=True):
+    for number in sorted({s["settings"]["samples"] for s in found.values()}, reverse=True):
+        such = [s for s in found.values() if s["settings"]["samples"] == number]
+        scores = next((s for s in such if s["mean"]["floor"]), such[0])
         why = [s["floor_left_out"] for s in scores["sets"].values() if "floor_left_out" in s]
         floors.append(
             {"samples": number, "metrics": scores["mean"]["floor"], "left_out": why[0] if why else ""}
         )
     return floors
-
-
-# -- tables --
-
-
-@dataclass(frozen=True)
-class Table:
-    """Text in rows and columns; `bold` holds the places (row, column) to stress."""
-
-    title: str
-    columns: tuple[str, ...]
-    rows: Sequence[tuple[str, ...]]
-    bold: frozenset[tuple[int, int]] = frozenset()
-
-    def markdown(self) -> str:
-        """As Markdown has it."""
-        lines = [
-            "| " + " | ".join(self.columns) + " |",
-            "|" + "|".join(["---", *(["---:"] * (len(self.columns) - 1))]) + "|",
-        ]
-        for i, row in enumerate(self.rows):
-            cells = (f"**{cell}**" if (i, j) in self.bold else cell for j, cell in enumerate(row))
-            lines.append("| " + " | ".join(cells) + " |")
-        return "\n".join(lines) + "\n"
-
-
-def tables(result: Mapping[str, Any]) -> tuple[Table, Table]:
-    """The distribution beside its floor, then constraints and cost."""
-    return _distribution(result), _constraints(result)
-
-
-def _distribution(result: Mapping[str, Any]) -> Table:
-    most, methods = result["samples"], result["methods"]
-    floors = [f for f in result["floors"] if f["metrics"]]
-    rows = [(_label("floor", f["samples"], most), *(f["metrics"][k] for k in DISTRIBUTION)) for f in floors]
-    first = len(rows)
-    rows += [
-        (_label(name, about["samples"], most), *(about["metrics"][k] for k in DISTRIBUTION))
-        for name, about in methods.items()
-    ]
-    # Scores of fewer samples scatter more: they are no match.
-    rivals = [first + i for i, about in enumerate(methods.values()) if about["samples"] == most]
-    best = {j: min(rows[i][j] for i in rivals) for j in range(1, 1 + len(DISTRIBUTION))}
-    bold = frozenset((i, j) for i in rivals for j in best if rows[i][j] == best[j])
-    texts = [(row[0], *map(_short, row[1:])) for row in rows]
-    title = f"Distribution: {most} samples beside {result['reference']} solutions"
-    return Table(title, ("method", *DISTRIBUTION), texts, bold)
-
-
-def _constraints(result: Mapping[str, Any]) -> Table:
-    rows = [
-        (
-            _label(name, about["samples"], result["samples"]),
-            _short(about["metrics"]["ce_local"]),
-            _short(about["metrics"]["ce_global"]),
-            _short(about["ce"]),
-            str(about["evaluations"]),
-            _seconds(about["seconds_per_sample"]),
-            f"of {about['weights']}" if name != about["weights"] else _seconds(about["training_seconds"]),
-        )
-        for name, about in result["methods"].items()
-    ]
-    columns = ("method", "ce_local", "ce_global", "ce", "NFE", "s / sample", "training s")
-    return Table("Constraints and cost", columns, rows)
-
-
-def notes(result: Mapping[str, Any]) -> list[str]:
-    """What has to be known to read the tables."""
-    grid, most, methods = " x ".join(map(str, result["grid"])), result["samples"], result["methods"]
-    said = [
-        f"{result['task']}, preset {result['preset']}: {grid} points, {result['training_steps']} training steps, "
-        f"seed {result['seed']} of data, weights and noise",
-        f"{'mean of ' if len(result['sets']) > 1 else ''}{', '.join(result['sets'])}; sampling steps: "
-        + (str(result["steps"]) if result["steps"] else "each method's own number"),
-    ]
-    for number in sorted({about["samples"] for about in methods.values()} - {most}):
-        fewer = ", ".join(name for name, about in methods.items() if about["samples"] == number)
-        said.append(
-            f"({number}): {fewer} with {number} samples, so with a higher floor, and not among the best"
-        )
-    said += sorted({f"no sampling floor: {f['left_out']}" for f in result["floors"] if f["left_out"]})
-    if all(about["ce"] is None for about in methods.values()):
-        said.append("no ce: it divides by the errors of ffm, which is not among the methods or has none")
-    said += [f"failed: {name}: {why}" for name, why in result["failed"].items()]
-    return said
-
-
-def markdown(result: Mapping[str, Any]) -> str:
-    """The tables and the notes as a page."""
-    parts = [f"# {result['title']}: methods compared\n"]
-    for table in tables(result):
-        parts += [f"## {table.title}\n", table.markdown()]
-    parts.append("\n".join(f"- {note}" for note in notes(result)) + "\n")
-    return "\n".join(parts)
-
-
-def _label(name: str, number: int, most: int) -> str:
-    return name if number == most else f"{name} ({number})"
-
-
-def _short(value: float | None) -> str:
-    return "-" if value is None else f"{value:.2e}" if value else "0"
-
-
-def _seconds(value: float | None) -> str:
-    return (
-        "-" if value is None else f"{value:.0f}" if value >= 100 and math.isfinite(value) else f"{value:.3g}"
-    )

@@ -1,0 +1,341 @@
+"""Methods side by side: from training to tables, continued after an interruption, refused before the work where it cannot be done."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from rich.cells import cell_len
+from rich.console import Console
+
+from commands import contents, one_sentence
+from sapc import cli
+from sapc.checkpoint import Folder, read_json, write_json
+from sapc.compare import Comparison, markdown, notes, tables
+from sapc.errors import SapcError
+from sapc.evaluate import evaluate
+from sapc.methods import get_method, method_names
+
+QUICK = (
+    "compare", "heat", "--preset", "tiny", "--samples", "4", "--steps", "2", "--reference", "8", "--device", "cpu",
+    "--out", "c",
+)  # fmt: skip
+SETTINGS = {"preset": "tiny", "samples": 4, "steps": 2, "reference": 8, "device": "cpu"}
+EXACT = ("sapc", "eci", "pcfm", "cafm", "sapc_s1", "sapc_s2")
+TRAINED = ("sapc", "ffm", "sapc_s2", "cond_ffm", "cafm", "pbfm")
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """A comparison of all methods that nobody writes to, and its result."""
+    plan = Comparison("heat", out=tmp_path_factory.mktemp("compare") / "c", **SETTINGS)
+    return plan, plan.compare()
+
+
+@pytest.fixture
+def done(finished, folder):
+    """A finished comparison of one's own."""
+    shutil.copytree(finished[0].out, folder / "c")
+    return folder / "c"
+
+
+def scores_in(out: Path) -> dict[str, int]:
+    """When every file of scores was written."""
+    return {str(path.relative_to(out)): path.stat().st_mtime_ns for path in out.glob("*/scores*.json")}
+
+
+def rows_of(lines: list[str]) -> list[list[str]]:
+    """The words of a table's rows: those that begin with a method or with the floor."""
+    words = [line.split() for line in lines]
+    return [row for row in words if row and row[0] in ("floor", *method_names(variants=True))]
+
+
+# -- all of it --
+
+
+def test_all_methods_in_one_command(call, folder):
+    code, out, err = call(*QUICK)
+    assert (code, err) == (0, "")
+    lines = out.splitlines()
+    assert lines[: len(TRAINED)] == [
+        f"training {name} on heat, 16 x 16 points, 20 steps in c/heat-{name}" for name in TRAINED
+    ]
+    assert sorted(line.split()[1].strip(",") for line in lines if line.startswith("scored: ")) == sorted(
+        method_names()
+    )
+    assert max(map(cell_len, lines)) <= 80
+    assert "…" not in out
+    rows = rows_of(lines)
+    assert [row[0] for row in rows] == ["floor", *method_names(), *method_names()]
+    assert {len(row) for row in rows[:12]} == {6}
+    assert {len(row) for row in rows[12:] if get_method(row[0]).trains} == {7}
+    assert [row[6:] for row in rows[12:] if row[0] == "eci"] == [["of", "ffm"]]
+    assert lines[-1] == "runs and scores: c"
+    assert sorted(p.name for p in Path("c").iterdir()) == sorted(
+        [*(f"heat-{name}" for name in TRAINED), "heat-comparison.json", "heat-comparison.md"]
+    )
+    zero_shot = sorted(p.name for p in Path("c/heat-ffm").glob("scores*.json"))
+    assert zero_shot == sorted(
+        ["scores.json", *(f"scores-{m}.json" for m in ("sapc_s1", "sapc_s3", "eci", "pcfm", "dflow"))]
+    )
+
+
+def test_exact_methods_are_exact_and_ce_is_that_of_ffm(finished):
+    methods = finished[1]["methods"]
+    assert list(methods) == method_names()
+    for name in EXACT:
+        assert methods[name]["metrics"]["ce_local"] == 0.0
+        assert methods[name]["metrics"]["ce_global"] < 1e-12
+        assert methods[name]["ce"] < 1e-12
+    assert methods["ffm"]["ce"] == 1.0
+    assert all(about["ce"] > 1e-3 for name, about in methods.items() if name not in EXACT)
+    assert {name: about["evaluations"] for name, about in methods.items()} == {
+        name: get_method(name).evaluations(2) for name in method_names()
+    }
+
+
+def test_the_floor_is_computed_once_and_in_every_file(finished):
+    """A file of scores is what `evaluate` would have written, and the fingerprint of the weights."""
+    plan, result = finished
+    kept = {name: plan.scored(name) for name in method_names()}
+    assert all(s["mean"]["floor"] == kept["sapc"]["mean"]["floor"] for s in kept.values())
+    assert len(kept["eci"]["sets"]["test1"]["floor"]["w2"]) == 3
+    assert result["floors"] == [{"samples": 4, "metrics": kept["sapc"]["mean"]["floor"], "left_out": ""}]
+    again = evaluate(plan.folder("eci").path, ("test1",), 4, 8, 2, 0, 3, method="eci", device="cpu")
+    assert set(kept["eci"]) - set(again) == {"weights"}
+    assert again["settings"] == kept["eci"]["settings"]
+    assert again["sets"]["test1"].keys() == kept["eci"]["sets"]["test1"].keys()
+    for entry in ("metrics", "floor"):
+        assert again["sets"]["test1"][entry] == kept["eci"]["sets"]["test1"][entry]
+        assert again["mean"][entry] == kept["eci"]["mean"][entry]
+
+
+def test_json_and_markdown_say_the_same(finished):
+    plan, result = finished
+    as_json, as_markdown = plan.files
+    assert read_json(as_json) == result
+    assert json.loads(json.dumps(result, allow_nan=False)) == result
+    text = as_markdown.read_text()
+    assert text == markdown(result)
+    cells = [line.strip("|").replace("*", "").split("|") for line in text.splitlines() if line[:1] == "|"]
+    first = {row[0].strip(): [cell.strip() for cell in row[1:]] for row in cells[2:14]}
+    for name, about in result["methods"].items():
+        shown = [float(cell) for cell in first[name]]
+        metrics = [about["metrics"][k] for k in ("mmse", "smse", "w2", "crps", "energy_score")]
+        assert all(math.isclose(*pair, rel_tol=6e-3) for pair in zip(shown, metrics, strict=True))
+    best = [min(result["methods"].values(), key=lambda a, k=k: a["metrics"][k]) for k in ("mmse", "w2")]
+    assert all(
+        f"**{about['metrics'][k]:.2e}**" in text for about, k in zip(best, ("mmse", "w2"), strict=True)
+    )
+    assert not any("*" in line for line in text.splitlines() if line.startswith("| floor"))
+
+
+# -- continued --
+
+
+def test_a_second_call_samples_nothing_and_gives_the_same(call, done):
+    before, text = scores_in(done), (done / "heat-comparison.md").read_text()
+    code, out, err = call(*QUICK)
+    assert (code, err) == (0, "")
+    assert scores_in(done) == before
+    assert out.count("already trained: ") == len(TRAINED)
+    assert out.count("already scored: ") == len(method_names())
+    assert (done / "heat-comparison.md").read_text() == text
+    code, printed, _ = call(*QUICK, "--json")
+    assert code == 0
+    assert json.loads(printed) == read_json(done / "heat-comparison.json")
+    assert scores_in(done) == before
+
+
+@pytest.mark.parametrize("harm", ["deleted", "damaged", "other weights"])
+def test_only_what_is_missing_is_done_again(call, done, finished, harm):
+    before, path = scores_in(done), done / "heat-ffm/scores-eci.json"
+    if harm == "deleted":
+        path.unlink()
+    elif harm == "damaged":
+        path.write_text("{")
+    else:
+        write_json(path, read_json(path) | {"weights": "0"})
+    code, _, err = call(*QUICK)
+    assert (code, err) == (0, "")
+    after = scores_in(done)
+    assert [name for name in after if after[name] != before[name]] == ["heat-ffm/scores-eci.json"]
+    result = read_json(done / "heat-comparison.json")
+    assert result["methods"]["eci"]["metrics"] == finished[1]["methods"]["eci"]["metrics"]
+    assert result["floors"] == finished[1]["floors"]
+
+
+def test_other_settings_are_sampled(call, done):
+    before = scores_in(done)
+    some = ("--method", "sapc", "--method", "eci_stokes_bc", "--method", "sapc")
+    for more in (("--seed", "0", "--set", "test2"), ("--floor-repeats", "1"), ("--samples", "5")):
+        code, out, _ = call(*QUICK, *some, *more, "--json")
+        assert code == 0
+        result = json.loads(out)
+        assert list(result["methods"]) == ["sapc", "eci_stokes_bc"]
+        assert all(about["ce"] is None for about in result["methods"].values())
+        assert scores_in(done)["heat-sapc/scores.json"] != before["heat-sapc/scores.json"]
+        before = scores_in(done)
+    assert result["samples"] == 5
+
+
+def test_weights_trained_anew_are_scored_anew(call, done):
+    Folder(done / "heat-pbfm").weights.write_bytes(Folder(done / "heat-ffm").weights.read_bytes())
+    before = scores_in(done)
+    assert call(*QUICK)[0] == 0
+    after = scores_in(done)
+    assert [name for name in after if after[name] != before[name]] == ["heat-pbfm/scores.json"]
+
+
+def test_an_interruption_loses_the_method_being_sampled_only(done, folder):
+    """The real command is interrupted once it has scored a method."""
+    line = [sys.executable, "-m", "sapc", *QUICK, "--steps", "300"]
+    take_interrupts = lambda: signal.signal(signal.SIGINT, signal.default_int_handler)
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(line, preexec_fn=take_interrupts, **pipes) as process:
+        try:
+            assert any(said.startswith("scored: sapc,") for said in process.stdout)
+            process.send_signal(signal.SIGINT)
+            _, err = process.communicate(timeout=60)
+        finally:
+            process.kill()
+    assert process.returncode == 130
+    assert one_sentence(err), err
+    assert "what is trained and scored is kept, and the same command continues from there" in err
+    plan = Comparison("heat", out="c", **SETTINGS | {"steps": 300})
+    assert plan.scored("sapc")
+    assert not plan.scored("pbfm")
+    assert not list(folder.rglob("*.partial"))
+
+
+# -- fewer samples, failures --
+
+
+def test_fewer_samples_of_d_flow_are_said_and_have_their_own_floor(call, done, monkeypatch):
+    code, out, _ = call(*QUICK, "--dflow-samples", "3", "--method", "dflow", "--method", "ffm")
+    assert code == 0
+    assert [" ".join(row[:2]) for row in rows_of(out.splitlines())[1:3]] == ["floor (3)", "dflow (3)"]
+    assert "(3): dflow with 3 samples, so with a higher floor" in out
+    assert max(map(cell_len, out.splitlines())) <= 80
+    result = read_json(done / "heat-comparison.json")
+    assert [floor["samples"] for floor in result["floors"]] == [4, 3]
+    assert {name: about["samples"] for name, about in result["methods"].items()} == {"dflow": 3, "ffm": 4}
+    bold = tables(result)[0].bold
+    assert bold == {(3, j) for j in range(1, 6)}  # FFM is alone with the full number
+
+
+def test_how_many_samples():
+    counts = lambda task, **more: [Comparison(task, **more).count(name) for name in ("sapc", "dflow")]
+    assert counts("heat") == [256, 32]
+    assert counts("navier_stokes") == [32, 32]
+    assert counts("heat", samples=20) == [20, 20]
+    assert counts("heat", samples=20, dflow_samples=40) == [20, 40]
+
+
+def test_a_method_that_fails_does_not_stop_the_others(call, done, monkeypatch):
+    Path("c/heat-ffm/scores-pcfm.json").unlink()
+    with monkeypatch.context() as patch:
+        patch.setattr("sapc.compare.plan.evaluate", _fails)
+        code, out, err = call(*QUICK)
+    assert code == 1
+    assert err == "sapc: warning: pcfm failed, going on with the others: no finite samples\n"
+    assert "failed: pcfm: no finite samples" in out
+    assert "pcfm" not in [row[0] for row in rows_of(out.splitlines())]
+    assert "failed: pcfm: no finite samples" in (done / "heat-comparison.md").read_text()
+    assert call(*QUICK)[0] == 0
+    assert read_json(done / "heat-comparison.json")["failed"] == {}
+    Path("c/heat-ffm/scores-pcfm.json").unlink()
+    with monkeypatch.context() as patch:
+        patch.setattr("sapc.compare.plan.evaluate", _fails)
+        code, _, err = call(*QUICK, "--method", "pcfm")
+    assert (code, err) == (2, "sapc: no finite samples\n")
+
+
+def _fails(*_, **__):
+    raise SapcError("no finite samples")
+
+
+def test_the_tables_are_whole_at_80_columns(finished):
+    """With the longest names and numbers there are."""
+    result = json.loads(json.dumps(finished[1]))
+    about = result["methods"]["pbfm"]
+    about |= {"samples": 3, "evaluations": 42_000, "seconds_per_sample": 1.234e-05, "training_seconds": 1e6}
+    about["metrics"] = dict.fromkeys(about["metrics"], 1.234e-17)
+    result["methods"]["eci_stokes_bc"] = about | {"weights": "cond_ffm", "ce": 1.2e-17}
+    result["floors"] = [result["floors"][0], result["floors"][0] | {"samples": 3}]
+    console = Console(width=80, record=True)
+    for table in tables(result):
+        console.print(cli.compare.rich_table(table))
+    text = console.export_text()
+    assert "…" not in text
+    assert max(map(cell_len, text.splitlines())) <= 80
+    assert "eci_stokes_bc (3)" in text
+    assert any(note.startswith("(3): pbfm, eci_stokes_bc with 3 samples") for note in notes(result))
+
+
+def test_a_result_without_a_floor(call, done):
+    code, out, _ = call(*QUICK, "--method", "ffm", "--floor-repeats", "0")
+    assert code == 0
+    assert "no sampling floor: not asked for" in out
+    assert [row[0] for row in rows_of(out.splitlines())] == ["ffm", "ffm"]
+
+
+# -- bad calls --
+
+BAD = {
+    "unknown task": (["--method", "sapc"], "unknown task 'haet'"),
+    "unknown method": (["--method", "sapc", "--method", "spac"], "unknown method 'spac'"),
+    "unknown set": (["--set", "test1", "--set", "test9"], "unknown test set 'test9'"),
+    "not a test set": (["--set", "train"], "unknown test set 'train'"),
+    "unknown preset": (["--preset", "huge"], "unknown preset 'huge'"),
+    "one sample": (["--samples", "1"], "number of samples must be a whole number of at least 2, got 1"),
+    "one of D-Flow": (["--dflow-samples", "1"], "samples of D-Flow must be a whole number of at least 2"),
+    "too many": (["--samples", "9" * 12], "GiB"),
+    "no reference": (["--reference", "1"], "at least 2, got 1"),
+    "no steps": (["--steps", "0"], "at least 1, got 0"),
+    "floor repeats": (["--floor-repeats", "-1"], "at least 0, got -1"),
+    "bad seed": (["--seed", "-1"], "at least 0, got -1"),
+    "bad device": (["--device", "tpu"], "device 'tpu' cannot be used"),
+    "another run": (["--seed", "1"], "holds another run: its seed is 0, not 1"),
+    "below a file": (["--out", f"{__file__}/n"], "is not a folder"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_bad_call_is_one_sentence_and_changes_nothing(call, done, folder, name):
+    before = contents(folder.parent)
+    arguments, message = BAD[name]
+    line = [word if name != "unknown task" or word != "heat" else "haet" for word in QUICK]
+    code, out, err = call(*line, *arguments)
+    assert (code, out) == (2, "")
+    assert one_sentence(err), err
+    assert message in err
+    assert contents(folder.parent) == before
+
+
+@pytest.mark.parametrize("name", ["heat-pbfm", "heat-comparison.md"])
+def test_what_belongs_to_others_is_left_alone_before_any_training(call, folder, name):
+    (folder / "c" / name).mkdir(parents=True)
+    (folder / "c" / name / "mine").write_text("mine")
+    before = contents(folder)
+    code, out, err = call(*QUICK)
+    assert (code, out) == (2, "")
+    assert one_sentence(err), err
+    assert contents(folder) == before
+
+
+def test_bad_calls_from_python(finished, tmp_path):
+    plan = finished[0]
+    with pytest.raises(SapcError, match=r"give methods as a list, as \['sapc'\]"):
+        replace(plan, methods="sapc").check()
+    with pytest.raises(SapcError, match="give at least one test set"):
+        replace(plan, sets=()).check()
+    with pytest.raises(SapcError, match="nothing is scored"):
+        replace(plan, out=tmp_path).result()
