@@ -27,7 +27,7 @@ def compare(
     task: Annotated[str, typer.Argument(help="A task name; `sapc tasks` lists them.")],
     methods: Annotated[
         list[str] | None,
-        typer.Option("--method", help="A method; may be repeated. \\[all that `sapc methods` lists]"),
+        typer.Option("--method", help="A method; may be repeated. \\[the eleven of the paper]"),
     ] = None,
     preset: Annotated[
         str | None, typer.Option(help="paper, small or tiny. \\[paper on a GPU, small without]")
