@@ -50,11 +50,11 @@ def test_a_step_never_waits_for_the_device(task, monkeypatch):
     monkeypatch.setattr(torch.cuda.Event, "synchronize", waits)
     torch.cuda.set_sync_debug_mode("error")
     try:
-        loss, norm = state.advance()
+        stepped = state.advance()
     finally:
         torch.cuda.set_sync_debug_mode("default")
-    assert loss.isfinite()
-    assert norm > 0
+    assert stepped.loss.isfinite()
+    assert stepped.norm > 0
 
 
 @pytest.mark.parametrize("compiled", [False, True])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
@@ -18,12 +18,14 @@ from ..bench import bench as measure
 from ..checkpoint import write_json
 from ..errors import SapcError, whole
 from ..files import folder_for
+from ..methods import get_method
 from ..tasks import task_names
 from .app import app, err, out
 from .arguments import AsJson, Device, check_target
 from .bars import LINE_SECONDS
 
-PARTS = ("backbone", "training", "sampling")
+PARTS = ("backbone", "training", "sampling", "methods")
+USUAL = PARTS[:-1]  # the last takes long
 
 
 @app.command()
@@ -36,9 +38,18 @@ def bench(
     ] = None,
     parts: Annotated[
         list[str] | None,
-        typer.Option("--part", help="backbone, training or sampling; may be repeated. \\[all of them]"),
+        typer.Option(
+            "--part",
+            help="backbone, training, sampling or methods; may be repeated. \\[all but methods, which takes long]",
+        ),
     ] = None,
-    steps: Annotated[int, typer.Option(help="Sampling steps to time; scaled to a hundred.")] = 10,
+    methods: Annotated[
+        list[str] | None,
+        typer.Option("--method", help="A method for --part methods; may be repeated. \\[all of them]"),
+    ] = None,
+    steps: Annotated[
+        int, typer.Option(help="Sampling steps to time; scaled to a hundred, or to the method's own.")
+    ] = 10,
     device: Device = "auto",
     path: Annotated[Path | None, typer.Option("--out", help="A JSON file to write the figures to.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace the file if it exists.")] = False,
@@ -46,16 +57,15 @@ def bench(
 ) -> None:
     """Time steps of the network, of training and of sampling: every figure beside the one it is to be compared with.
 
-    Example: [bold]sapc bench --task heat --task stokes_ic --out bench.json[/bold]
+    Example: [bold]sapc bench --task heat --task stokes_ic --out bench.json[/bold], or every method on one task:
+    [bold]sapc bench --part methods --task heat[/bold]
     """
     names = list(dict.fromkeys(tasks or task_names()))
     cuda = distributed.find_device(device).type == "cuda"
     size = preset or ("paper" if cuda else "small")
     for name in names:
         config.preset(size, name, "sapc")
-    for part in parts or ():
-        if part not in PARTS:
-            raise SapcError(f"unknown part {part!r}; choose from {', '.join(PARTS)}")
+    _check_choice(parts or USUAL, methods or ())
     whole(steps, "number of sampling steps", 1)
     if path is not None:
         check_target(path, force)
@@ -66,7 +76,7 @@ def bench(
                 write_json(path, result)
 
     with _stages() as progress:
-        result = measure(names, size, device, steps, tuple(parts or PARTS), progress, keep)
+        result = measure(names, size, device, steps, tuple(parts or USUAL), progress, keep, methods)
     if as_json:
         print(json.dumps(result))
         return
@@ -77,6 +87,18 @@ def bench(
     print(f"preset {size} on {place}, torch {about['torch']}, sapc {about['sapc']}")
     if path is not None:
         print(f"wrote {path}")
+
+
+def _check_choice(parts: Sequence[str], methods: Sequence[str]) -> None:
+    for part in parts:
+        if part not in PARTS:
+            raise SapcError(f"unknown part {part!r}; choose from {', '.join(PARTS)}")
+    for method in methods:
+        get_method(method)
+    if methods and "methods" not in parts:
+        raise SapcError(
+            "--method chooses what --part methods times, which is not asked for; add --part methods"
+        )
 
 
 @contextmanager
@@ -114,6 +136,27 @@ def tables(result: dict[str, Any]) -> Iterator[Table]:
                 numbers = (_ms(row["ffm_ms"]), _ms(row["sapc_ms"]), f"{row['ratio']:.2f}")
                 table.add_row(row["task"], str(row["batch"]), row["precision"], *numbers)
             yield table
+    rows = result.get("methods", [])
+    for task in dict.fromkeys(row["task"] for row in rows):
+        yield _methods_table(task, [row for row in rows if row["task"] == task])
+
+
+def _methods_table(task: str, rows: list[dict[str, Any]]) -> Table:
+    """One task's; a dash where a method trains nothing of its own, or where there is no GPU to ask for its memory."""
+    about = f"{rows[0]['precision']}, training in batches of {rows[0]['batch']}"
+    table = _table(f"{task}: every method; {about}", "method")
+    _add_numbers(table, "step ms", "/ FFM", "NFE", "batch", "sample ms", "/ FFM", "MiB")
+    for row in rows:
+        step, sample = (_time_and_ratio(row, what) for what in ("step", "sample"))
+        peak = f"{row['peak_bytes'] / 2**20:.0f}" if row["peak_bytes"] else "-"
+        table.add_row(row["method"], *step, str(row["nfe"]), str(row["sampled"]), *sample, peak)
+    return table
+
+
+def _time_and_ratio(row: dict[str, Any], what: str) -> tuple[str, str]:
+    time, ratio = row[f"{what}_ms"], row[f"{what}_of_ffm"]
+    missing = "memory" if row.get(f"{what}_full") else "-"
+    return missing if time is None else _ms(time), "-" if ratio is None else f"{ratio:.2f}"
 
 
 def _table(title: str, *columns: str) -> Table:
