@@ -144,8 +144,8 @@ def test_on_affine_manifolds_every_iterate_lies_on_it(name):
 def curvature(task: sapc.tasks.Task) -> float:
     """L of reaction-diffusion: the largest |R''[d, d]| over unit d.
 
-    Only growth is quadratic: R_T'' [d, d] = 2 rho dx sum_k w_Tk |d_k|^2 with the trapezoid's weights w_Tk of the frames k <= T. A unit d puts
-    shares |d_k|^2 on the frames, and the norm of a mixture of columns is at most that of the longest.
+    Only growth is quadratic: R_T'' [d, d] = 2 rho dx sum_k w_Tk |d_k|^2 with the trapezoid's weights w_Tk of the frames k <= T. A unit d
+    puts shares |d_k|^2 on the frames, and the norm of a mixture of columns is at most that of the longest.
     """
     n, dx, dt = task.grid.shape[-1], task.grid["x"].spacing, task.grid.time.spacing
     w = torch.zeros(n - 1, n, dtype=torch.float64)

@@ -17,8 +17,7 @@ from sapc.errors import SapcError
 from sapc.methods import METHODS, Method, get_method, method_names
 from sapc.references import Reference
 
-ELEVEN = "sapc sapc_s1 sapc_s2 sapc_s3 ffm cond_ffm eci pcfm cafm pbfm dflow".split()
-AFFINE, CURVED = ("heat", "burgers", "navier_stokes"), ("reaction_diffusion", "stokes_ic", "stokes_bc")
+ELEVEN = ["sapc", "sapc_s1", "sapc_s2", "sapc_s3", "ffm", "cond_ffm", "eci", "pcfm", "cafm", "pbfm", "dflow"]
 STEPS = 4
 
 
