@@ -56,6 +56,24 @@ def test_compiled_equals_step_by_step(name):
     assert set(program.programs) == {"begin", "advance"}
 
 
+def test_the_compiled_derivative_equals_step_by_step():
+    task, f, u = case("reaction_diffusion")
+    w = torch.cos(3 * u)
+
+    def pulled(solver, rows):
+        v = u[rows].clone().requires_grad_()
+        return torch.autograd.grad((task.manifold(f[rows], solver=solver).project(v) * w[rows]).sum(), v)[0]
+
+    eager, fast = solvers()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for rows in (slice(0, 5), slice(0, 1), slice(1, 3)):
+            assert (pulled(fast, rows) - pulled(eager, rows)).abs().max() < 1e-12
+    program = compiled.passes_of(task.manifold(f)._problem(), fast)
+    assert "pullback" in program.programs
+    assert not program.failed
+
+
 def test_a_converged_sample_stays_as_it_is_while_others_go_on():
     task, f, u = case("stokes_ic")
     _, solver = solvers()

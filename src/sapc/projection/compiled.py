@@ -52,14 +52,14 @@ def passes_of(problem: Problem, solver: Globalised) -> Passes:
 
 
 class Compiled:
-    """`begin` and `advance` of one law on one grid, compiled when first called."""
+    """`begin`, `advance` and `pullback` of one law on one grid, compiled when first called."""
 
     def __init__(self, problem: Banded, solver: Globalised) -> None:
         self.eager = Eager(problem, solver)
         # Not the problem itself: that one writes gradients in place.
         self.pure = Eager(replace(problem, traced=True), solver)
         self.programs: dict[str, Program] = {}
-        self.failed = False
+        self.failed: set[str] = set()  # names of the programs that there will not be
         self.expected = 0
 
     def begin(self, u: Tensor) -> tuple[State, Tensor]:
@@ -82,13 +82,29 @@ class Compiled:
         out = self._call("advance", pure, (strict, *state))
         return self.eager.advance(state, strict) if out is None else (State(*out[:-1]), out[-1])
 
+    def prepare(self, u: Tensor) -> None:
+        """Compile `pullback` here: on a GPU gradients are computed by another thread, where a trace is not at home."""
+        if "pullback" not in {*self.programs, *self.failed} and not _capturing(u):
+            # Copies: a program is made for the inputs it sees, and one that is given twice would be part of it.
+            self.pullback(u.clone(), torch.ones_like(u.flatten(1)[:, 0]), u.clone())
+
+    def pullback(self, u: Tensor, alpha: Tensor, w: Tensor) -> Tensor:
+        """See `Eager.pullback`."""
+
+        def pure(alpha: Tensor, u: Tensor, w: Tensor) -> tuple[Tensor, ...]:
+            w = self.pure.pullback(u, alpha, w)
+            return w, (alpha > 0).sum()
+
+        out = self._call("pullback", pure, (alpha, u, w.contiguous()))
+        return self.eager.pullback(u, alpha, w) if out is None else out[0]
+
     def select(self, index: Tensor) -> Compiled:
         """A balance law is the same for every sample."""
         return self
 
     def _call(self, name: str, function: Program, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...] | None:
-        """The program's outputs, or None where there is no program."""
-        if self.failed or (name not in self.programs and _capturing(inputs[-1])):
+        """The program's outputs, the last of them counts, or None where there is no program."""
+        if name in self.failed or (name not in self.programs and _capturing(inputs[-1])):
             return None
         if inputs[-1].shape[0] == 1:  # a size of one would be compiled apart; two share the program of many
             out = self._call(name, function, tuple(x if x.ndim == 0 else torch.cat((x, x)) for x in inputs))
@@ -98,9 +114,11 @@ class Compiled:
                 self.programs[name] = _compile(function, inputs)
             return self.programs[name](*inputs)
         except Exception as error:
-            self.failed = True
+            # A law whose derivative cannot be compiled still has its projection compiled; not the other way round.
+            self.failed |= {"pullback"} if name == "pullback" else {"begin", "advance", "pullback"}
+            what = "derivative of the projection" if name == "pullback" else "projection"
             warnings.warn(
-                f"the projection could not be compiled and runs step by step, more slowly ({type(error).__name__}: "
+                f"the {what} could not be compiled and runs step by step, more slowly ({type(error).__name__}: "
                 f"{str(error).strip().splitlines()[0] if str(error).strip() else 'no message'}); "
                 "Globalised(compiled=False) avoids the attempt",
                 SapcWarning,

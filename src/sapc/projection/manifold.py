@@ -10,7 +10,8 @@ What is declared picks the algorithm:
     banded Gauss-Newton    pins with one `Balance`, with or without rate and coefficient           O(grid) per iteration
     dense Gauss-Newton     anything else                                                           O(rows^2 points) per iteration
 
-The projection can be differentiated in the fields and in the pinned values; what a constraint measured on its condition is a constant.
+The projection can be differentiated in the fields and in the pinned values, with every solver: exactly at a nearest point, along the path
+taken at a feasible one (see `feasible`), step by step for `Plain`. What a constraint measured on its condition is a constant.
 Arithmetic is float64 throughout; fields come back in the dtype they came in.
 """
 
@@ -34,6 +35,7 @@ from ..errors import SapcError, SapcWarning
 from ..grid import FrameIntegral
 from .affine import GramSolver, project_conserved
 from .binding import Binding
+from .feasible import Feasible
 from .gauss_newton import Globalised, Plain, Solver, project_plain
 from .nearest import Nearest, project_globalised
 from .problem import Banded, Dense, Problem, norm
@@ -212,7 +214,8 @@ class Manifold:
 
     def _solve(self, u: Tensor, report: bool) -> tuple[Tensor, Report]:
         """P(u); without `report` the parts of it that cost something beyond the projection are left at zero."""
-        with torch.inference_mode(False), torch.set_grad_enabled(torch.is_grad_enabled()):
+        graph = torch.is_grad_enabled()  # asked first: leaving inference mode turns gradients on
+        with torch.inference_mode(False), torch.set_grad_enabled(graph):
             start = torch.where(self.pinned, self.fields, self._bound.enter(u))
             end, reached = (self._project_affine if self.affine else self._project_curved)(start, report)
             if report:
@@ -287,10 +290,6 @@ class Manifold:
         return Dense(bound.measure, bound.wanted, bound.free)
 
     def _project_curved(self, u: Tensor, report: bool) -> tuple[Tensor, Report]:
-        if isinstance(self.solver, Globalised) and self.solver.nearest == 0 and u.requires_grad:
-            raise SapcError(
-                "Globalised(nearest=0) stops at a feasible point that has no derivative; use nearest > 0, or Plain"
-            )
         problem = self._problem()
         if isinstance(problem, Dense):
             rows, points = self._bound.wanted.shape[1], self._bound.free.numel()
@@ -310,10 +309,12 @@ class Manifold:
             problem, u = problem.select(torch.arange(first, last, device=u.device)), u[first:last]
         if isinstance(self.solver, Plain):
             out = project_plain(problem, u, self.solver)
-        elif self.solver.nearest == 0:  # no derivative, so nothing to keep for one
-            out = project_globalised(problem, u, self.solver, report)
-        else:
+        elif self.solver.nearest > 0:
             return Nearest.apply(u, problem, self.solver, self.fields.requires_grad)  # type: ignore[no-untyped-call, no-any-return]
+        elif u.requires_grad:
+            return Feasible.apply(u, problem, self.solver, report)  # type: ignore[no-untyped-call, no-any-return]
+        else:  # nobody wants a derivative, so nothing is kept for one
+            out = project_globalised(problem, u, self.solver, report)
         return out.field, out.residual, out.tangential, out.iterations, out.converged
 
 

@@ -17,7 +17,7 @@ from torch.autograd.function import once_differentiable
 from .compiled import passes_of
 from .gauss_newton import Globalised, Outcome, _polish, _tangential, _Working
 from .problem import Linearisation, Problem, dot, norm, spread
-from .restoration import choose, restore, sup
+from .restoration import Path, choose, restore, sup
 from .stop import Stop, any_left
 
 
@@ -117,10 +117,15 @@ def approach(
     return u, steps
 
 
-def project_globalised(problem: Problem, u0: Tensor, solver: Globalised, report: bool = True) -> Outcome:
-    """Feasible first, then nearest; see the module docstring. Without `report`, the tangential part of a feasible point is left out."""
+def project_globalised(
+    problem: Problem, u0: Tensor, solver: Globalised, report: bool = True, path: Path | None = None
+) -> Outcome:
+    """Feasible first, then nearest; see the module docstring. Without `report`, the tangential part of a feasible point is left out.
+
+    An empty `path` is filled with the passes that lead to the feasible point.
+    """
     with torch.no_grad():
-        state = restore(passes_of(problem, solver), u0, solver.passes, solver.retry, solver.ahead)
+        state = restore(passes_of(problem, solver), u0, solver.passes, solver.retry, solver.ahead, path)
         u, tol, iterations, size = state.u, state.tol, state.passes, sup(state.r)
         if solver.nearest == 0 and not report:
             return Outcome(u, size, torch.zeros_like(size), iterations, size <= tol)

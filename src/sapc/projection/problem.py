@@ -25,6 +25,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -100,6 +101,22 @@ class Problem(ABC):
     def select(self, index: Tensor) -> Problem:
         """The same problem for some of the samples."""
 
+    def slope(self, u: Tensor, weights: tuple[Tensor, Tensor], along: tuple[Tensor, Tensor]) -> Tensor:
+        """Gradient of `m . r - m . J d + l . J tau` in all of `u`, pinned points too; m, l, d and tau are constants, d and tau free."""
+        (m, l), (d, tau) = weights, along
+        with torch.enable_grad():
+            at = u.detach().requires_grad_()
+            rows = self.rows(at)
+            if not rows.requires_grad:  # nothing in it reads the field
+                return torch.zeros_like(u)
+            first = (m * rows).sum()
+            Jm, Jl = (
+                torch.autograd.grad(f, at, create_graph=True, materialize_grads=True)[0]
+                for f in (first, (l * rows).sum())
+            )
+            total = first - (Jm * d).sum() + (Jl * tau).sum()
+            return torch.autograd.grad(total, at, materialize_grads=True)[0]
+
 
 @dataclass
 class Banded(Problem):
@@ -126,19 +143,34 @@ class Banded(Problem):
 
     def linearise(self, u: Tensor, mu: float = 0.0, graph: bool = False) -> BandedLinearisation:
         """Values and gradients of e, s and theta, from one backward pass each unless the law brings them."""
-        law = self.balance
         if not (graph and u.requires_grad):
             graph, u = False, u.detach()
+        values, slopes = self._gradients(u, graph)
+        slopes = [self._masked(slope, graph) for slope in slopes]
+        c = self.balance.steps(u.shape[-1], u) / 2
+        return BandedLinearisation(values, slopes, c, mu, self.jitter, self.traced)
+
+    def _gradients(self, u: Tensor, graph: bool) -> tuple[list[Tensor], list[Tensor]]:
+        law = self.balance
         functions = zip(
             (law.stored, law.rate, law.coefficient), ("stored", "rate", "coefficient"), strict=True
         )
         pairs = [
             _both(law.checked(f, what), f, u, graph, self.traced) for f, what in functions if f is not None
         ]
-        slopes = [self._masked(slope, graph) for _, slope in pairs]
-        return BandedLinearisation(
-            [value for value, _ in pairs], slopes, law.steps(u.shape[-1], u) / 2, mu, self.jitter, self.traced
-        )
+        return [value for value, _ in pairs], [slope for _, slope in pairs]
+
+    def slope(self, u: Tensor, weights: tuple[Tensor, Tensor], along: tuple[Tensor, Tensor]) -> Tensor:
+        """As for any problem, but m and l share the gradients of e, s and theta, each of which is differentiated once."""
+        (m, l), (d, tau) = weights, along
+        with torch.enable_grad():
+            at = u.detach().requires_grad_()
+            values, slopes = self._gradients(at, graph=True)
+            lin = BandedLinearisation(values, slopes, self.balance.steps(u.shape[-1], u) / 2, 0.0)
+            total = (m * (lin.rows - lin.apply(d))).sum() + (l * lin.apply(tau)).sum()
+            if not total.requires_grad:  # nothing in the law reads the field
+                return torch.zeros_like(u)
+            return torch.autograd.grad(total, at, materialize_grads=True)[0]
 
     def _masked(self, slope: Tensor, graph: bool) -> Tensor:
         if graph or self.traced or not slope.is_contiguous():
@@ -195,26 +227,35 @@ class BandedLinearisation(Linearisation):
                 self.rows = self.rows - theta[:, None] * self.q
             else:
                 self.rows = self.rows - self.q
-        self._gram(mu, jitter)
+        self.mu, self.jitter = mu, jitter
 
     def _frames(self, a: Tensor, b: Tensor) -> Tensor:
         """Inner product per frame."""
         return (a * b).flatten(1, -2).sum(1)
 
-    def _gram(self, mu: float, jitter: float) -> None:
+    @cached_property
+    def _tridiagonal(self) -> tuple[Tensor, Tensor]:
+        """M, its diagonal and the one beside it; made for the first solve, because not everybody solves."""
         c, ee = self.c, self._frames(self.E, self.E)
         diagonal, off = ee[:, 1:] + ee[:, :-1], -ee[:, 1:-1]
         if self.S is not None:
             es, ss = self._frames(self.E, self.S), self._frames(self.S, self.S)
             diagonal = diagonal + 2 * c * (es[:, :-1] - es[:, 1:]) + c * c * (ss[:, 1:] + ss[:, :-1])
             off = off + (c[:, :-1] - c[:, 1:]) * es[:, 1:-1] + c[:, :-1] * c[:, 1:] * ss[:, 1:-1]
-        if mu > 0:
+        if self.mu > 0:
             first = torch.ones_like(diagonal[:, :1])
-            diagonal, off = diagonal + mu * torch.cat((first, 2 * torch.ones_like(off)), 1), off - mu
+            diagonal, off = (
+                diagonal + self.mu * torch.cat((first, 2 * torch.ones_like(off)), 1),
+                off - self.mu,
+            )
         # A row without any gradient cannot be met by moving; unit pivot, so that it stays finite and is reported.
-        self.diagonal, self.off = torch.where(diagonal > 0, diagonal * (1 + jitter), 1.0), off
-        if self.g is not None:
-            self.h, self.gg = self._apply_0(self.g), self._frames(self.g, self.g).sum(1)
+        return torch.where(diagonal > 0, diagonal * (1 + self.jitter), 1.0), off
+
+    @cached_property
+    def _rank_two(self) -> tuple[Tensor, Tensor]:
+        """h and |g|^2."""
+        assert self.g is not None
+        return self._apply_0(self.g), self._frames(self.g, self.g).sum(1)
 
     def _apply_0(self, v: Tensor) -> Tensor:
         out = self._frames(self.E, v).diff(dim=1)
@@ -252,13 +293,14 @@ class BandedLinearisation(Linearisation):
 
     def solve(self, rhs: Tensor) -> Tensor:
         """Woodbury: `J J^T = M + [h q] K [h q]^T` with `K^-1 = [[-|g|^2, -1], [-1, 0]]`."""
+        diagonal, off = self._tridiagonal
         if self.g is None:
-            return solve_tridiagonal(self.diagonal, self.off, rhs)[0]
-        h, q = self.h, self.q
+            return solve_tridiagonal(diagonal, off, rhs)[0]
+        (h, gg), q = self._rank_two, self.q
         given = (rhs, h, q) if self.traced else (torch.stack((rhs, h, q)),)
-        solved = solve_tridiagonal(self.diagonal, self.off, *given)
+        solved = solve_tridiagonal(diagonal, off, *given)
         y, mh, mq = solved if self.traced else solved[0]
-        k11, k12, k22 = dot(h, mh) - self.gg, dot(h, mq) - 1, dot(q, mq)
+        k11, k12, k22 = dot(h, mh) - gg, dot(h, mq) - 1, dot(q, mq)
         b1, b2 = dot(h, y), dot(q, y)
         determinant = k11 * k22 - k12 * k12
         determinant = torch.where(determinant != 0, determinant, 1.0)

@@ -7,6 +7,8 @@ program each (see `compiled`). The length of a step needs no pass over the field
 The counts at the end of a pass (samples active, samples off the manifold) tell the host when to stop, whether anybody missed, and when
 so few samples are left that going on with those alone is cheaper. Samples only ever become inactive, so counts that are one pass old
 are still enough room, and nothing has to wait for newer ones.
+
+Who wants the derivative (see `feasible`) gives `restore` a path to fill: where each pass began and the share of its step that was taken.
 """
 
 from __future__ import annotations
@@ -39,9 +41,20 @@ class State(NamedTuple):
     active: Tensor
 
 
+class Step(NamedTuple):
+    """One pass of a path: `u <- u - alpha J^+ r(u)`."""
+
+    u: Tensor  # where it began
+    alpha: Tensor  # share of the Newton step that was taken; zero where the trial was refused or the sample was done
+    rows: Tensor | None  # of the batch, those that it worked on; None for all
+
+
+Path = list[Step]
+
+
 @runtime_checkable
 class Passes(Protocol):
-    """The two functions of the loop for one problem: step by step, or compiled."""
+    """The functions of the loop and its derivative for one problem: step by step, or compiled."""
 
     expected: int  # counts that the last loop needed until it stopped, zero if that is not remembered
 
@@ -50,6 +63,12 @@ class Passes(Protocol):
 
     def advance(self, state: State, strict: Tensor) -> tuple[State, Tensor]:
         """The state after one trial, and counts."""
+
+    def prepare(self, u: Tensor) -> None:
+        """Whatever `pullback` needs once, done before it is called."""
+
+    def pullback(self, u: Tensor, alpha: Tensor, w: Tensor) -> Tensor:
+        """The cotangent `w` of `u - alpha J^+ r(u)`, pulled back to `u`."""
 
     def select(self, index: Tensor) -> Passes:
         """The same for some of the samples."""
@@ -101,6 +120,17 @@ class Eager:
             )
         )
 
+    def prepare(self, u: Tensor) -> None:
+        """Nothing to do."""
+
+    def pullback(self, u: Tensor, alpha: Tensor, w: Tensor) -> Tensor:
+        """See the module docstring of `feasible`; letters as there."""
+        problem, lin = self.problem, self.problem.linearise(u)
+        l, m = lin.solve(lin.rows), lin.solve(lin.apply(w))
+        d, tau = lin.transpose(l), (w - lin.transpose(m)) * problem.free
+        slope = problem.slope(u, (m, l), (d, tau))
+        return choose(alpha > 0, w - spread(alpha, w) * slope, w)
+
     def select(self, index: Tensor) -> Eager:
         """The same for some of the samples."""
         return Eager(self.problem.select(index), self.solver)
@@ -141,8 +171,8 @@ def choose(mask: Tensor, yes: Tensor, no: Tensor) -> Tensor:
 class _Loop:
     """A state that shrinks to the samples still active while the rest waits, frozen, in `whole`."""
 
-    def __init__(self, passes: Passes, state: State) -> None:
-        self.passes, self.state, self.whole = passes, state, state
+    def __init__(self, passes: Passes, state: State, path: Path | None) -> None:
+        self.passes, self.state, self.whole, self.path = passes, state, state, path
         self.index: Tensor | None = None  # rows of `whole` that `state` holds
         self.lost = torch.zeros(
             2, dtype=torch.long, device=state.u.device
@@ -150,7 +180,10 @@ class _Loop:
 
     def advance(self, strict: Tensor) -> Tensor:
         """One pass; the counts of all samples."""
-        self.state, counts = self.passes.advance(self.state, strict)
+        before = self.state
+        self.state, counts = self.passes.advance(before, strict)
+        if self.path is not None:
+            self.path.append(Step(before.u, _taken(before, self.state), self.index))
         return counts if self.index is None else counts + self.lost
 
     def shrink(self, count: int) -> None:
@@ -176,11 +209,29 @@ class _Loop:
         return self.whole._replace(**rows)
 
 
+def _taken(before: State, after: State) -> Tensor:
+    """The share of the step that a pass took: a refused trial shortens alpha, an accepted one never does."""
+    return torch.where(before.active & (after.alpha >= before.alpha), before.alpha, 0.0)
+
+
+def _only(path: Path, keep: Tensor) -> Path:
+    """The path of some of the samples; the others stay where they are."""
+    return [
+        step._replace(alpha=step.alpha * (keep if step.rows is None else keep[step.rows])) for step in path
+    ]
+
+
 def run(
-    passes: Passes, state: State, counts: Tensor, limit: int, strict: bool, most: int
+    passes: Passes,
+    state: State,
+    counts: Tensor,
+    limit: int,
+    strict: bool,
+    most: int,
+    path: Path | None = None,
 ) -> tuple[State, int]:
     """At most `limit` passes with at most `most` active samples; the state reached, and how many samples are off the manifold."""
-    loop, stop = _Loop(passes, state), Stop(passes.expected if strict else 0)
+    loop, stop = _Loop(passes, state, path), Stop(passes.expected if strict else 0)
     loop.shrink(most)
     how = torch.full((), strict, dtype=torch.bool, device=state.u.device)
     for _ in range(limit):
@@ -197,25 +248,37 @@ def run(
     return loop.merged(), state.u.shape[0] if final is None else final[1]
 
 
-def restore(passes: Passes, u: Tensor, limit: int, retry: bool = True, ahead: bool = False) -> State:
+def restore(
+    passes: Passes,
+    u: Tensor,
+    limit: int,
+    retry: bool = True,
+    ahead: bool = False,
+    path: Path | None = None,
+) -> State:
     """Newton steps of smallest norm onto the manifold; who misses it may try again from `u`, then accepting any decrease.
 
-    With `ahead` all passes are queued at once and nobody is asked whether they are needed, nor tries again.
+    With `ahead` all passes are queued at once and nobody is asked whether they are needed, nor tries again. An empty `path` is filled
+    with the passes that lead from `u` to the result.
     """
     start, counts = passes.begin(u)
     if ahead:
         strict = torch.ones((), dtype=torch.bool, device=u.device)
+        loop = _Loop(passes, start, path)
         for _ in range(limit):
-            start, _ = passes.advance(start, strict)
-        return start
-    first, missed = run(passes, start, counts, limit, strict=True, most=u.shape[0])
+            loop.advance(strict)
+        return loop.state
+    first, missed = run(passes, start, counts, limit, strict=True, most=u.shape[0], path=path)
     if missed == 0 or not retry:
         return first
     off = sup(first.r) > first.tol
     start = start._replace(active=start.active & off)
     counts = torch.stack((start.active.sum(), off.sum()))
-    second, _ = run(passes, start, counts, limit, strict=False, most=missed)
+    again: Path | None = None if path is None else []
+    second, _ = run(passes, start, counts, limit, strict=False, most=missed, path=again)
     better = off & (sup(second.r) < sup(first.r))
+    if path is not None and again is not None:  # the attempt that was no use leads nowhere
+        path[:] = [*_only(path, ~better), *_only(again, better)]
     return first._replace(
         u=choose(better, second.u, first.u),
         r=choose(better, second.r, first.r),

@@ -1,0 +1,265 @@
+"""The derivative of a feasible point: exact near the manifold, of the path taken far from it, the same on every path of the code."""
+
+import pytest
+import torch
+
+import sapc
+from sapc.projection.problem import spread
+from sapc.projection.restoration import Eager, restore
+from test_projection import AFFINE, CURVED, noise, relative, tiny_fields, tiny_task
+
+FEASIBLE = sapc.Globalised(nearest=0)
+QUICK = [lambda H: H, lambda H: H.quick(), lambda H: H.quick(ahead=True)]
+
+
+def small(name, n=2):
+    """A grid on which a full Jacobian by finite differences is cheap."""
+    task = sapc.get_task(name, grid=(4, 4))
+    f = tiny_fields(task, n)
+    return task.manifold(f, solver=FEASIBLE), f
+
+
+def far(name, n=6, solver=FEASIBLE):
+    """White noise small against the conditions: on Stokes the first steps are damped there."""
+    task = tiny_task(name)
+    f = tiny_fields(task, n)
+    return task.manifold(f, solver=solver), (0.1 * noise(f.shape)).requires_grad_()
+
+
+def pulled(H, u, w):
+    """The vector-Jacobian product of the projection."""
+    return torch.autograd.grad((H.project(u, check=False) * w).sum(), u)[0]
+
+
+def path_of(H, u):
+    """The passes that lead from `u` to the projection, as shares of all samples: `(passes, batch)`."""
+    solver, path = H.solver, []
+    start = torch.where(H.pinned, H.fields, u.detach())
+    restore(Eager(H._problem(), solver), start, solver.passes, solver.retry, solver.ahead, path)
+    every = torch.arange(len(u))
+    shares = torch.zeros(len(path), len(u), dtype=u.dtype)
+    for k, step in enumerate(path):
+        shares[k, every if step.rows is None else step.rows] = step.alpha
+    return shares
+
+
+def unrolled(H, u):
+    """The same passes in plain operations, step lengths as recorded."""
+    problem, v = H._problem(), torch.where(H.pinned, H.fields, u)
+    for alpha in path_of(H, u):
+        lin = problem.linearise(v, graph=True)
+        v = torch.where(spread(alpha > 0, v), v - spread(alpha, v) * lin.normal_step(lin.rows), v)
+    return v
+
+
+def test_gradient_near_the_manifold_is_that_of_the_map():
+    """Entry by entry; the next test has every task, in random directions of fields and pinned values at once, which is quicker."""
+    H, f = small("stokes_bc", 1)
+    u = (f + 0.02 * noise(f.shape)).requires_grad_()
+    shares = path_of(H, u)
+    assert bool(((shares == 0) | (shares == 1)).all()), "steps are full"
+    assert torch.autograd.gradcheck(
+        lambda u: H.project(u, check=False), u, atol=1e-6, rtol=1e-4, check_undefined_grad=False
+    )
+
+
+@pytest.mark.parametrize("dense", [False, True])
+@pytest.mark.parametrize("name", CURVED)
+def test_gradient_in_fields_and_pinned_values(name, dense):
+    H, f = small(name)
+
+    def project(u, pinned):
+        other = H.on(pinned)
+        return (other.dense() if dense else other).project(u, check=False)
+
+    u = (f + 0.02 * noise(f.shape)).requires_grad_()
+    assert torch.autograd.gradcheck(
+        project, (u, f.clone().requires_grad_()), atol=1e-6, rtol=1e-4, fast_mode=True
+    )
+
+
+@pytest.mark.parametrize("name", CURVED)
+def test_gradient_on_the_manifold_is_the_tangent_part(name):
+    """No step is taken there, but the map around the point is a projection all the same."""
+    H, f = small(name, 3)
+    p = H.project(f + 0.02 * noise(f.shape))
+    assert bool((H.solve(p)[1].iterations == 0).all())
+    w = noise(p.shape, 1)
+    want = H.dense()._problem().linearise(p).tangent(w * ~H.pinned)
+    for M in (H, H.dense(), H.quick(ahead=True)):
+        assert relative(pulled(M, p.clone().requires_grad_(), w), want) < 1e-9
+    mixed = torch.cat((p[:1], p[1:] + 0.01)).requires_grad_()
+    assert relative(pulled(H, mixed, w)[:1], want[:1]) < 1e-9
+    out = H.project(p.requires_grad_())
+    out += 1.0  # writing into the result spoils nothing that the derivative needs
+    out.sum().backward()
+
+
+@pytest.mark.parametrize("name", CURVED)
+def test_banded_gradient_equals_dense(name):
+    task = tiny_task(name)
+    f = tiny_fields(task, 3)
+    H, w = task.manifold(f, solver=FEASIBLE), noise(f.shape, 7)
+    for u in (f + 0.05 * noise(f.shape), 0.1 * noise(f.shape)):
+        u.requires_grad_()
+        fast = pulled(H, u, w)
+        assert relative(fast, pulled(H.dense(), u, w)) < 1e-8
+        assert fast[H.pinned.expand_as(fast)].abs().max() == 0
+
+
+@pytest.mark.parametrize("cut", QUICK)
+@pytest.mark.parametrize("name", CURVED)
+def test_gradient_from_afar_is_that_of_the_path_with_its_lengths_held_fixed(name, cut):
+    H, u = far(name)
+    H, w = cut(H), noise(u.shape, 7)
+    shares = path_of(H, u)
+    if name != "reaction_diffusion":  # there the first step is as good as exact
+        assert bool(((shares > 0) & (shares < 1)).any()), "steps are damped"
+    reference = unrolled(H, u)
+    assert relative(H.project(u, check=False).detach(), reference.detach()) < 1e-9
+    assert relative(pulled(H, u, w), torch.autograd.grad((reference * w).sum(), u)[0]) < 1e-8
+
+
+def test_only_the_attempt_that_gave_the_result_counts():
+    """Five passes are too few for most; some get nearer when they try again, and their first attempt must leave no trace."""
+    H, u = far("stokes_ic", 24, sapc.Globalised(nearest=0, passes=5))
+    w = noise(u.shape, 7)
+    shares = path_of(H, u)
+    first, again = (shares[:5] > 0).any(0), (shares[5:] > 0).any(0)
+    assert len(shares) > 5
+    assert bool(first.any() & again.any())
+    assert not bool((first & again).any())
+    reference = unrolled(H, u)
+    assert relative(H.project(u, check=False).detach(), reference.detach()) < 1e-9
+    assert relative(pulled(H, u, w), torch.autograd.grad((reference * w).sum(), u)[0]) < 1e-8
+
+
+@pytest.mark.parametrize("cut", QUICK)
+@pytest.mark.parametrize("name", CURVED)
+def test_values_are_the_same_bits_with_and_without_gradient(name, cut):
+    H, u = far(name, 16)
+    H = cut(H)
+    for M in (H, H[:3].dense()):
+        v = u[: len(M)]
+        with torch.no_grad():
+            want, before = M.solve(v)
+        got, report = M.solve(v)
+        assert got.requires_grad
+        assert torch.equal(got, want)
+        assert torch.equal(M.project(v, check=False), want)
+        assert torch.equal(report.iterations, before.iterations)
+        assert torch.equal(report.residual, before.residual)
+        assert not report.residual.requires_grad
+
+
+def test_nothing_is_kept_unless_somebody_wants_the_gradient(monkeypatch):
+    H, u = far("stokes_ic", 2)
+
+    def refuse(*_):
+        raise AssertionError("a path was kept")
+
+    monkeypatch.setattr(sapc.projection.restoration, "_taken", refuse)
+    H.project(u.detach(), check=False)
+    with torch.no_grad():
+        H.project(u, check=False)
+    with pytest.raises(AssertionError, match="kept"):
+        H.project(u, check=False)
+
+
+@pytest.mark.parametrize(
+    ("name", "dense"), [("reaction_diffusion", True), ("stokes_ic", False), ("stokes_bc", True)]
+)
+def test_gradients_of_samples_do_not_influence_each_other(name, dense, monkeypatch):
+    H, u = far(name, 3)
+    H, w = H.dense() if dense else H, noise(u.shape, 7)
+    together = pulled(H, u, w)
+    alone = [pulled(H[i], u[i : i + 1].detach().requires_grad_(), w[i : i + 1]) for i in range(3)]
+    assert relative(together, torch.cat(alone)) < 1e-10
+    spoilt = u.detach().clone()
+    spoilt[1, 1, 2] = torch.nan
+    rest = torch.tensor([0, 2])
+    assert relative(pulled(H, spoilt.requires_grad_(), w)[rest], together[rest]) < 1e-10
+    # On a device no sample is left out of a pass: one that rests is worked on with the others, whatever it holds.
+    passes, resting = Eager(H._problem(), H.solver), torch.tensor([1.0, 0.0, 1.0], dtype=u.dtype)
+    mixed = passes.pullback(spoilt.detach(), resting, w)
+    assert relative(mixed[rest], passes.pullback(u.detach(), torch.ones_like(resting), w)[rest]) < 1e-10
+    assert torch.equal(mixed[1], w[1])
+    monkeypatch.setattr(sapc.projection.manifold, "CACHE_BYTES", 1)
+    monkeypatch.setattr(sapc.projection.manifold, "JACOBIAN_BYTES", 1)
+    assert relative(pulled(H, u, w), together) < 1e-10  # portions of one sample
+
+
+@pytest.mark.parametrize("cut", QUICK)
+@pytest.mark.parametrize("name", CURVED)
+def test_float32_fields_get_float32_gradients(name, cut):
+    H, u = far(name, 2)
+    H, w, single = cut(H), noise(u.shape, 7), u.detach().float().requires_grad_()
+    got = pulled(H, single, w.float())
+    assert got.dtype == torch.float32
+    assert relative(got, pulled(H, single.detach().double().requires_grad_(), w).float()) < 1e-5
+
+
+def test_the_derivative_cannot_be_differentiated_again_silently():
+    H, u = far("reaction_diffusion", 1)
+    (slope,) = torch.autograd.grad(H.project(u).square().sum(), u, create_graph=True)
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        slope.sum().backward()
+
+
+def test_a_law_that_no_free_point_can_change_passes_the_gradient_on():
+    """Every row is without gradient, so no step moves the field, and the identity is the derivative."""
+    f = noise((2, 6, 5), 1)
+    law = sapc.Pin.frame(0) & sapc.Balance(lambda u: torch.arange(5, dtype=u.dtype).expand(len(u), 5))
+    for H in (law.on(f, solver=FEASIBLE), law.on(f, solver=FEASIBLE).dense()):
+        u, w = noise(f.shape, 2).requires_grad_(), noise(f.shape, 3)
+        assert torch.equal(pulled(H, u, w), torch.where(H.pinned, 0.0, w))
+
+
+@pytest.mark.parametrize("name", CURVED)
+def test_a_loss_through_the_projection_falls_along_its_gradient(name):
+    """The loss compares `(vt - P(vt - t v)) / t` with a target velocity, t = 1/2; a small step must bring what its slope promises."""
+    task = tiny_task(name)
+    f = tiny_fields(task, 4)
+    H, t = task.manifold(f, solver=FEASIBLE).quick(), 0.5
+    vt, target = f + 0.1 * noise(f.shape), 0.2 * noise(f.shape, 1)
+    v = (0.2 * noise(f.shape, 2)).requires_grad_()
+
+    def loss(v):
+        return ((vt - H.project(vt - t * v, check=False)) / t - target).square().mean()
+
+    before = loss(v)
+    (slope,) = torch.autograd.grad(before, v)
+    promised = 1e-4 * float(before.detach())
+    step = promised / float(slope.square().sum())
+    after = loss(v.detach() - step * slope)
+    assert float(before.detach() - after) == pytest.approx(promised, rel=0.05)
+
+
+@pytest.mark.parametrize("name", AFFINE)
+def test_gradient_of_affine_manifolds_equals_dense(name):
+    task = tiny_task(name)
+    f = tiny_fields(task, 3)
+    H = task.manifold(f, solver=FEASIBLE)
+    u, w = noise(f.shape).requires_grad_(), noise(f.shape, 7)
+    fast = pulled(H, u, w)
+    assert relative(fast, pulled(H.dense(), u, w)) < 1e-10
+    assert relative(fast, pulled(H.quick(ahead=True), u, w)) == 0
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("name", CURVED)
+def test_gradient_on_a_gpu_agrees_with_the_cpu(name, compiled):
+    H, u = far(name, 5, sapc.Globalised(nearest=0, compiled=compiled))
+    w = noise(u.shape, 7)
+    for cut in QUICK:
+        M, v = cut(H.to("cuda")), u.detach().cuda().requires_grad_()
+        want = pulled(cut(H.with_solver(FEASIBLE)), u, w)
+        assert relative(pulled(M, v, w.cuda()).cpu(), want) < 1e-8
+        torch.cuda.set_sync_debug_mode(
+            "error"
+        )  # nothing but the limit on running ahead waits, backward included
+        try:
+            pulled(M, v, w.cuda())
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
