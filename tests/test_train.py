@@ -132,6 +132,12 @@ GOLDEN = {
     ("heat", "ffm"): [1.151755, 1.142916],
     ("heat", "sapc"): [0.992718, 0.998390],
     ("stokes_ic", "sapc"): [0.806446, 0.818237],
+    ("heat", "cond_ffm"): [1.212526, 1.139957],
+    ("heat", "cafm"): [0.948883, 0.987771],
+    ("reaction_diffusion", "cafm"): [0.940576, 0.977546],
+    ("stokes_bc", "cafm"): [1.011178, 1.496943],
+    ("burgers", "pbfm"): [1.136057, 1.115013],
+    ("stokes_ic", "pbfm"): [1.177876, 1.210967],
 }
 
 
@@ -160,9 +166,11 @@ def in_team(folder, run):
     train(run, folder, device="cpu")
 
 
-@pytest.mark.parametrize("task", ["heat", "stokes_bc"])
-def test_two_processes_equal_one_with_the_joint_batch(tmp_path, task):
-    run = tiny(task, batch=6, validation=9, steps=12, validate=4)
+@pytest.mark.parametrize(
+    ("task", "method"), [("heat", "sapc"), ("stokes_bc", "sapc"), ("reaction_diffusion", "cafm")]
+)
+def test_two_processes_equal_one_with_the_joint_batch(tmp_path, task, method):
+    run = tiny(task, method, batch=6, validation=9, steps=12, validate=4)
     train(run, tmp_path / "one")
     spawn(2, in_team, tmp_path / "two", run)
     one, two = weights(tmp_path / "one"), weights(tmp_path / "two")
