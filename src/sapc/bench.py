@@ -17,6 +17,7 @@ has the batch of its publication: 20 integrations forwards and back, and one mor
 
 from __future__ import annotations
 
+import gc
 import statistics
 import time
 from collections.abc import Callable, Iterator
@@ -267,6 +268,7 @@ class _Sampler:
         call()  # compiles, which takes memory of its own
         evaluations = self.v.calls
         if device.type == "cuda":
+            gc.collect()  # a network refers to itself, so those that were trained before may still be there
             torch.cuda.reset_peak_memory_stats(device)
         # An optimisation of the source is a thousand evaluations, an average in itself.
         seconds = replace(self.timer, repeats=1 if method.joint else 3, warm_up=0)(call)
