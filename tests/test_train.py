@@ -484,3 +484,17 @@ def test_sampling_in_inference_mode_first_does_not_spoil_training(tmp_path):
     with torch.inference_mode():
         run.make_network()(torch.randn(1, 13, 11), torch.rand(1))
     assert train(run, tmp_path / "run").trained
+
+
+@pytest.mark.parametrize("method", ["cafm", "sapc_s2"])
+def test_a_constant_that_the_projection_takes_out_is_no_dead_layer(method):
+    """On affine manifolds the last bias does not reach the loss; its gradient is rounding, and now and then exactly zero."""
+    training = Training(tiny("heat", method), Team(torch.device("cpu")))
+    training.advance()
+    bias = training.network.project_out.bias
+    others = max(float(p.grad.abs().max()) for p in training.network.parameters() if p is not bias)
+    assert bias.grad.abs().max() < 1e-6 * others
+    bias.grad.zero_()
+    assert training.without_gradient() == []
+    training.network.project_in.bias.grad.zero_()
+    assert training.without_gradient() == ["project_in.bias"]

@@ -161,9 +161,13 @@ class Training:
         return self.team.total(torch.cat([part.flatten() for part in parts])) / self.team.size
 
     def without_gradient(self) -> list[str]:
-        """Parameters that the last step gave no gradient; there should be none, but a compiler can be wrong and say nothing."""
+        """Layers that the last step gave no gradient; there should be none, but a compiler can be wrong and say nothing.
+
+        A single number may have none by right: a constant is taken out by a projection that a method trains through.
+        """
         named = self.network.named_parameters()
-        return [name for name, p in named if p.grad is None or not bool(p.grad.count_nonzero())]
+        silent = lambda p: p.grad is None or (p.numel() > 1 and not bool(p.grad.count_nonzero()))
+        return [name for name, p in named if silent(p)]
 
     @torch.no_grad()
     def validate(self) -> float:
