@@ -115,3 +115,30 @@ def test_gradient_agrees_with_the_cpu(name):
         (task.manifold(f.to(device)).project(x) * w.to(device)).sum().backward()
         gradients.append(x.grad.cpu())
     assert (gradients[0] - gradients[1]).abs().max() < 1e-7 * gradients[0].abs().max()
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("name", ["reaction_diffusion", "stokes_ic", "stokes_bc"])
+def test_the_gradient_of_a_feasible_point_is_the_cpus(name, compiled):
+    task = sapc.get_task(name, grid=(14, 10))
+    f = task.dataset("train", size=5).fields.double()
+    g = torch.Generator().manual_seed(0)
+    noise, w = (torch.randn(f.shape, generator=g, dtype=f.dtype) for _ in range(2))
+    u = f + 0.3 * noise
+    for cut in (lambda H: H, lambda H: H.quick(), lambda H: H.quick(ahead=True)):
+        want = pulled(cut(task.manifold(f, solver=sapc.Globalised(nearest=0))), u, w)
+        H = cut(task.manifold(f.cuda(), solver=sapc.Globalised(nearest=0, compiled=compiled)))
+        got = pulled(H, u.cuda(), w.cuda()).cpu()
+        assert (got - want).abs().max() < 1e-7 * want.abs().max()
+        there, back = u.cuda(), w.cuda()
+        torch.cuda.set_sync_debug_mode("error")  # nothing but the limit on running ahead waits
+        try:
+            pulled(H, there, back)
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+
+
+def pulled(H, u, w):
+    """The vector-Jacobian product of the projection."""
+    u = u.detach().requires_grad_()
+    return torch.autograd.grad((H.project(u, check=False) * w).sum(), u)[0]

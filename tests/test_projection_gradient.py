@@ -244,22 +244,3 @@ def test_gradient_of_affine_manifolds_equals_dense(name):
     fast = pulled(H, u, w)
     assert relative(fast, pulled(H.dense(), u, w)) < 1e-10
     assert relative(fast, pulled(H.quick(ahead=True), u, w)) == 0
-
-
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-@pytest.mark.parametrize("compiled", [False, True])
-@pytest.mark.parametrize("name", CURVED)
-def test_gradient_on_a_gpu_agrees_with_the_cpu(name, compiled):
-    H, u = far(name, 5, sapc.Globalised(nearest=0, compiled=compiled))
-    w = noise(u.shape, 7)
-    for cut in QUICK:
-        M, v = cut(H.to("cuda")), u.detach().cuda().requires_grad_()
-        want = pulled(cut(H.with_solver(FEASIBLE)), u, w)
-        assert relative(pulled(M, v, w.cuda()).cpu(), want) < 1e-8
-        torch.cuda.set_sync_debug_mode(
-            "error"
-        )  # nothing but the limit on running ahead waits, backward included
-        try:
-            pulled(M, v, w.cuda())
-        finally:
-            torch.cuda.set_sync_debug_mode("default")
