@@ -207,7 +207,9 @@ def test_the_steps_are_the_methods_own_unless_given():
 def test_batches_of_dflow_are_as_large_as_published_and_never_filled_with_copies():
     """A copy would count twice in the common objective."""
     own = model("ffm")
-    assert own.batch_size(1225, own.task, method=get_method("dflow")) == 16
+    assert own.batch_size(1225, own.task, method=get_method("dflow")) == 32
+    three = model("ffm", "navier_stokes")
+    assert three.batch_size(160, three.task, method=get_method("dflow")) == 16
     condition = own.task.dataset("test1", size=1).fields
     fields = own.sample(3, condition, 2, method="dflow", batch=2)
     g = torch.Generator().manual_seed(sapc.training.seed_of("sample", 0))

@@ -175,6 +175,7 @@ class _Wanted:
             "floor_repeats": self.repeats,
             "batch": self.model.batch_size(self.samples, self.task, self.batch, self.method),
             "device": str(self.model.device),
+            "bounds": self.model.bounds(self.method),
         }
 
     def check(self, splits: Sequence[str]) -> None:
@@ -229,6 +230,8 @@ class _Wanted:
         size = model.batch_size(self.samples, self.task, self.batch, self.method)
         if cuda:  # what happens once only is not part of the time: kernels are loaded, the network compiled
             sample(size, steps=1, batch=size)
+            if self.method.joint and (rest := self.samples % size):  # a last batch of its own size
+                sample(rest, steps=1, batch=size)
             torch.cuda.reset_peak_memory_stats(model.device)
         report = lambda done, total: self.progress(f"{split}: sampling", done, total)
         start = time.perf_counter()

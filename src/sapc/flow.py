@@ -69,6 +69,17 @@ def times(steps: int) -> Iterator[tuple[float, float]]:
     return ((i / steps, (i - 1) / steps) for i in range(steps, 0, -1))
 
 
+def within(v: Velocity, low: float, high: float) -> Velocity:
+    """The velocity whose endpoint estimates are those of `v`, cut off at `low` and `high`; the same numbers where they lie between."""
+
+    def bounded(vt: Tensor, t: Tensor) -> Tensor:
+        velocity, per = v(vt, t).to(vt.dtype), per_field(t, vt)
+        e = vt - per * velocity
+        return velocity + (e - e.clamp(low, high)) / per
+
+    return bounded
+
+
 def at(v: Velocity, vt: Float[Tensor, "batch *grid"], t: float) -> Float[Tensor, "batch *grid"]:
     """The velocity of a whole batch at one time, in the state's dtype."""
     return v(vt, torch.full((len(vt),), t, dtype=vt.dtype, device=vt.device)).to(vt.dtype)

@@ -28,6 +28,7 @@ from .config import Run
 from .constraints import Pin
 from .distributed import find_device
 from .errors import SapcError, SapcWarning, whole
+from .flow import within
 from .fno import FNO, matmul_precision
 from .methods import Method, get_method
 from .projection import Manifold
@@ -37,6 +38,7 @@ from .training import seed_of
 from .trajectory import Watch
 
 BATCH = {("cpu", 2): 16, ("cpu", 3): 4, ("cuda", 2): 256, ("cuda", 3): 32}
+MARGIN = 0.1  # of the data's range, how far estimates that are cut off may leave it
 JOINT = {2: 32, 3: 16}  # as published, where the batch is one problem and so part of the method
 COMPILE_FROM = 1000  # network evaluations in sight from which compiling on a GPU is worth its time
 
@@ -70,7 +72,7 @@ def load(
     if step < run.steps:
         message = f"{path} is not trained to its end: these are the weights of step {step} of {run.steps}"
         warnings.warn(message, SapcWarning, stacklevel=2)
-    return Model(run, network, where, compiled=compiled, step=step)
+    return Model(run, network, where, compiled=compiled, step=step, span=about.get("range"))
 
 
 class Model:
@@ -81,6 +83,7 @@ class Model:
     method      the method it was trained with, which also samples unless another one is named
     network     the velocity, in evaluation mode, on `device`
     step        training steps taken
+    span        the smallest and the largest value of the training data, if known
     """
 
     def __init__(
@@ -91,8 +94,10 @@ class Model:
         *,
         compiled: bool | None = None,
         step: int | None = None,
+        span: Sequence[float] | None = None,
     ) -> None:
         self.run, self.device, self.step = run, device, run.steps if step is None else step
+        self.span = None if span is None else (float(span[0]), float(span[1]))
         self.task, self.method = run.make_task(), run.make_method()
         self.network = network.to(device).eval().requires_grad_(False)
         self._may_compile, self._is_compiled = compiled, False
@@ -140,15 +145,26 @@ class Model:
         task = self.on(grid)
         size = self.batch_size(n, task, batch, chosen)
         require(8 * n * math.prod(task.grid.shape), f"{n} fields on {_times(task.grid.shape)} points")
-        H = self._manifold_for(chosen, condition, n, task)
+        if watch is not None and condition is None:
+            raise SapcError(
+                "to watch a trajectory, give a condition: its residuals are those of the condition's manifold"
+            )
         calls = math.ceil(n / size) * chosen.evaluations(steps)
         self.compile_for(calls)
         network, fresh = self._counted(n, calls, progress), _Fresh(self, task, seed)
-        with torch.no_grad(), matmul_precision(self.run.precision), allocating(f"{size} fields at a time"):
+        with (
+            torch.inference_mode(False),  # whatever the caller's: D-Flow needs gradients
+            torch.no_grad(),
+            matmul_precision(self.run.precision),
+            allocating(f"{size} fields at a time"),
+        ):
+            H = self._manifold_for(chosen, condition, n, task)
             out = torch.empty(n, *task.grid.shape, dtype=torch.float64)
             for rows, v1 in self._draws(task, n, size, seed, filled=not chosen.joint):
                 own, new = H if len(H) == 1 else H[rows], min(size, n - int(rows[0]))
                 v = chosen.velocity(network, own)
+                if (bounds := self.bounds(chosen)) is not None:
+                    v = within(v, *bounds)
                 v = v if watch is None else watch.around(v)
                 more = (partial(fresh, rows, new),) if chosen.redraws else ()
                 fields = chosen.sample(v, v1, own, steps, *more)
@@ -158,8 +174,15 @@ class Model:
                 fresh.next_batch()
         if progress is not None:
             progress(n, n)
-        _check_finite(out)
+        _check_finite(out, chosen)
         return out
+
+    def bounds(self, method: Method) -> tuple[float, float] | None:
+        """Where a method's estimates are cut off, if they are: beyond the training data, by a tenth of their range on both sides."""
+        if self.span is None or not method.bounded:
+            return None
+        low, high = self.span
+        return low - MARGIN * (high - low), high + MARGIN * (high - low)
 
     def _draws(
         self, task: Task, n: int, size: int, seed: int, filled: bool
@@ -202,7 +225,7 @@ class Model:
         if batch is None:
             most = BATCH.get((self.device.type, len(task.grid.shape)), 16)
             if (method or self.method).joint:
-                most = min(most, JOINT[len(task.grid.shape)])
+                most = JOINT[len(task.grid.shape)]
             points = math.prod(task.paper_grid.shape) / math.prod(task.grid.shape)
             batch = max(1, int(most * min(1.0, points)))
         return math.ceil(n / math.ceil(n / whole(batch, "batch", 1)))
@@ -310,10 +333,10 @@ def _pinned_values(condition: Tensor | Dataset, task: Task) -> Tensor:
     return values
 
 
-def _check_finite(fields: Tensor) -> None:
+def _check_finite(fields: Tensor, method: Method) -> None:
     if bad := int((~fields.flatten(1).isfinite().all(1)).sum()):
         raise SapcError(
-            f"{bad} of {len(fields)} samples contain NaN or infinity: the network is not usable; "
+            f"{bad} of {len(fields)} samples contain NaN or infinity: the network is not usable with {method.name}; "
             "train longer, or with a smaller lr or in float32"
         )
 

@@ -235,7 +235,13 @@ class Loop:
 
     def _finish(self) -> None:
         if self.team.main:
-            about = {"step": self.training.step, "seconds": self._seconds(), **self.shown}
+            data = self.training.data
+            about = {
+                "step": self.training.step,
+                "seconds": self._seconds(),
+                "range": [float(data.min()), float(data.max())],
+                **self.shown,
+            }
             save_tensors(self.folder.weights, self.training.network.state_dict(), about)
             self.folder.checkpoint.unlink(missing_ok=True)
 

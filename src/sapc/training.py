@@ -147,8 +147,9 @@ class Training:
         g1 = self._gradient(first)
         second = penalty.loss(v, v0, v1, t, H, self.step / self.run.steps)
         g2 = self._gradient(second)
-        fine = g2.isfinite().all()
-        g = torch.where(fine, penalty.combine(g1, g2), g1)
+        g = penalty.combine(g1, g2)
+        fine = g.isfinite().all()  # of the combination: squares can overflow where gradients do not
+        g = torch.where(fine, g, g1)
         parameters = list(self.network.parameters())
         for p, part in zip(parameters, torch.split(g, [p.numel() for p in parameters]), strict=True):
             p.grad = part.view_as(p)
@@ -166,8 +167,7 @@ class Training:
         A single number may have none by right: a constant is taken out by a projection that a method trains through.
         """
         named = self.network.named_parameters()
-        silent = lambda p: p.grad is None or (p.numel() > 1 and not bool(p.grad.count_nonzero()))
-        return [name for name, p in named if silent(p)]
+        return [n for n, p in named if p.grad is None or (p.numel() > 1 and not bool(p.grad.count_nonzero()))]
 
     @torch.no_grad()
     def validate(self) -> float:

@@ -66,6 +66,8 @@ class Method:
     shows        what its network sees of H besides the state: one more input channel
     penalty      a second objective of its training
     t_min        the smallest flow time it is trained at
+    bounded      whether a model cuts its estimates off at the range of the training data: joined to the initial draw again and again,
+                 errors of a network beyond its data would grow from step to step
     joint        whether the samples of a batch depend on each other
     redraws      whether its sampler asks for fresh draws of the source
     variant_of   the method whose settings these are other ones of
@@ -86,6 +88,7 @@ class Method:
     shows: Callable[[Manifold], Tensor] | None = None
     penalty: Penalty | None = None
     t_min: float = 0.0
+    bounded: bool = False
     joint: bool = False
     redraws: bool = False
     variant_of: str = ""

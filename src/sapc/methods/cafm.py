@@ -50,5 +50,6 @@ CAFM = Method(
     exact="affine",
     constrained=True,
     conditioned=True,
+    bounded=True,
     t_min=T_MIN,
 )

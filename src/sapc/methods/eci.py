@@ -14,6 +14,7 @@ Cheng, Han, Maddix, Ansari, Stuart, Mahoney and Wang, "Gradient-Free Generation 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 from torch import Tensor
@@ -63,30 +64,22 @@ ECI = Method(
     exact="all",
     nfe=5,
     conditioned=True,
+    bounded=True,
 )
-ECI_STOKES_IC = Method(
+ECI_STOKES_IC = replace(
+    ECI,
     name="eci_stokes_ic",
     title="ECI with its authors' settings for Stokes, initial condition pinned: 200 steps, 5 mixes",
-    reference=references.ECI,
-    loss=loss,
-    sample=sample,
-    weights="ffm",
-    exact="all",
-    nfe=5,
     steps=200,
-    conditioned=True,
     variant_of="eci",
 )
-ECI_STOKES_BC = Method(
+ECI_STOKES_BC = replace(
+    ECI,
     name="eci_stokes_bc",
     title="ECI with its authors' settings for Stokes, boundary pinned: 200 steps, 1 mix, source redrawn every 5 evaluations",
-    reference=references.ECI,
-    loss=loss,
     sample=partial(sample, n_mix=1, every=5),
-    weights="ffm",
-    exact="all",
+    nfe=1,
     steps=200,
-    conditioned=True,
     redraws=True,
     variant_of="eci",
 )

@@ -46,4 +46,5 @@ PCFM = Method(
     weights="ffm",
     exact="affine",
     conditioned=True,
+    bounded=True,
 )
