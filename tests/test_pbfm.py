@@ -192,6 +192,40 @@ def test_a_residual_that_is_not_finite_leaves_the_other_gradient_and_is_counted(
     assert all(bool(p.isfinite().all()) for p in training.network.parameters())
 
 
+def test_a_gradient_too_large_to_be_squared_is_left_out_too():
+    """In float32 the norm of 1e25 is infinite although 1e25 is not."""
+    training = Training(tiny(), CPU)
+    huge = lambda *what: 1e25 * pbfm.residual(*what)
+    training.method = replace(training.method, penalty=Penalty(huge, pbfm.config))
+    stepped = training.advance()
+    assert float(stepped.fallback) == 1
+    assert bool(stepped.norm.isfinite())
+    assert all(bool(p.isfinite().all()) for p in training.network.parameters())
+
+
+def test_a_resumed_log_counts_what_came_before(tmp_path):
+    """Interrupted between two lines of the log: residuals and fallbacks since the last one are kept."""
+    whole, parts = Folder(tmp_path / "whole"), Folder(tmp_path / "parts")
+    run = tiny(steps=12)
+    stop_at = {7}
+
+    def go(folder, stops):
+        training = Training(run, CPU)
+        training.method = replace(training.method, penalty=Penalty(every_third, pbfm.config))
+        with folder.locked(), Interrupts() as interrupts:
+            folder.begin(run)
+            ask = lambda step, *_: setattr(interrupts, "asked", step in stops)
+            Loop(training, folder, interrupts, ask, 15.0, False).run()
+
+    go(whole, set())
+    with pytest.raises(KeyboardInterrupt):
+        go(parts, stop_at)
+    go(parts, set())
+    last = lambda folder: [{k: v for k, v in e.items() if k != "seconds"} for e in folder.entries()]
+    assert last(parts) == last(whole)
+    assert sum(e.get("fallbacks", 0) for e in last(parts)) == 4
+
+
 def test_a_step_without_a_finite_residual_is_ffms():
     """The same weights, data and noise: the gradient that is left is that of flow matching."""
     run = tiny()

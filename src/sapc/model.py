@@ -28,7 +28,7 @@ from .config import Run
 from .constraints import Pin
 from .distributed import find_device
 from .errors import SapcError, SapcWarning, whole
-from .flow import within
+from .flow import Velocity, within
 from .fno import FNO, matmul_precision
 from .methods import Method, get_method
 from .projection import Manifold
@@ -134,7 +134,7 @@ class Model:
         """Draw `n` fields, float64 `(n, *grid)` on the CPU.
 
         condition   fields `(1, *grid)`, one for all, or `(n, *grid)`, one each; only the pinned values count, the others may be NaN
-        steps       of the sampler, the method's own number unless given; `method.evaluations(steps)` evaluations of the network per field
+        steps       of the sampler, the method's own number unless given
         method      another method that samples with these weights
         grid        points per axis, if not those of the training; the condition lives there too
         batch       fields at a time, at most
@@ -162,10 +162,7 @@ class Model:
             out = torch.empty(n, *task.grid.shape, dtype=torch.float64)
             for rows, v1 in self._draws(task, n, size, seed, filled=not chosen.joint):
                 own, new = H if len(H) == 1 else H[rows], min(size, n - int(rows[0]))
-                v = chosen.velocity(network, own)
-                if (bounds := self.bounds(chosen)) is not None:
-                    v = within(v, *bounds)
-                v = v if watch is None else watch.around(v)
+                v = self._velocity(chosen, network, own, watch)
                 more = (partial(fresh, rows, new),) if chosen.redraws else ()
                 fields = chosen.sample(v, v1, own, steps, *more)
                 if watch is not None:
@@ -176,6 +173,15 @@ class Model:
             progress(n, n)
         _check_finite(out, chosen)
         return out
+
+    def _velocity(
+        self, method: Method, network: Callable[..., Tensor], H: Manifold, watch: Watch | None
+    ) -> Velocity:
+        """The network as a method sees it."""
+        v = method.velocity(network, H)
+        if (bounds := self.bounds(method)) is not None:
+            v = within(v, *bounds)
+        return v if watch is None else watch.around(v)
 
     def bounds(self, method: Method) -> tuple[float, float] | None:
         """Where a method's estimates are cut off, if they are: beyond the training data, by a tenth of their range on both sides."""

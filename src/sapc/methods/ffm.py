@@ -2,7 +2,7 @@
 
 It knows no constraints. The paper's appendix writes both with time reversed; here data sit at t = 0.
 
-Kerrigan, Migliorini and Smyth, "Functional Flow Matching", 2023.
+Kerrigan, Migliorini and Smyth, "Functional Flow Matching", 2024.
 """
 
 from __future__ import annotations
