@@ -94,6 +94,24 @@ def test_ecis_own_settings_redraw_at_every_fifth_evaluation():
     assert at_call == [5, 10]
 
 
+def test_mixing_with_the_initial_draw_does_not_sample_gaussian_data():
+    """Data N(0, 1), source N(0, 1/4), the exact velocity: at t = 1/2 the mixes converge to twice the data's spread, times the draw.
+
+    u <- D ((1 - t) u + t n) has the fixed point S n / sd(n) with S = (1 - t) / (t sd(n)); going on from the state gives the data's spread.
+    """
+    n = 0.5 * torch.randn(4000, 2, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    H = nowhere(n[:1])
+
+    def v(vt, t):
+        s = float(t[0])
+        return (vt - (1 - s) / ((1 - s) ** 2 + s**2 / 4) * vt) / s
+
+    end = eci.sample(v, n, H, 2, n_mix=400)
+    assert torch.allclose(end, 4 * n, rtol=1e-9)
+    follow = get_method("sapc_s1").sample(v, n, H, 400)
+    assert float(follow.std()) == pytest.approx(1.0, abs=0.03)
+
+
 def test_pcfms_step_is_the_root_step():
     """`u - J^T (J J^T + 1e-6 I)^-1 R(u)` with the dense Jacobian, the pins in place."""
     case = Case("stokes_ic", 1)

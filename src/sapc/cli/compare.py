@@ -63,9 +63,19 @@ def compare(
     [bold]sapc compare heat --method sapc --method eci --method ffm[/bold]
     """
     plan = Comparison(
-        task, methods or (), preset or ("paper" if kind_of(device) == "cuda" else "small"), folder, sets or ("test1",),
-        samples, dflow_samples, reference, steps, seed, repeats, device,
-    )  # fmt: skip
+        task=task,
+        methods=methods or (),
+        preset=preset or ("paper" if kind_of(device) == "cuda" else "small"),
+        out=folder,
+        sets=sets or ("test1",),
+        samples=samples,
+        dflow_samples=dflow_samples,
+        reference=reference,
+        steps=steps,
+        seed=seed,
+        floor_repeats=repeats,
+        device=device,
+    )
     try:
         result = plan.compare(
             train=lambda weights: _telling(plan, _train, weights, as_json),
