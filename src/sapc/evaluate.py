@@ -175,7 +175,7 @@ class _Wanted:
             "floor_repeats": self.repeats,
             "batch": self.model.batch_size(self.samples, self.task, self.batch, self.method),
             "device": str(self.model.device),
-            "bounds": self.model.bounds(self.method),
+            "bounds": list(self.model.bounds(self.method) or ()) or None,
         }
 
     def check(self, splits: Sequence[str]) -> None:

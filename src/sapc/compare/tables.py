@@ -89,7 +89,9 @@ def notes(result: Mapping[str, Any]) -> list[str]:
     said.append("sampled with " + "; ".join(dict.fromkeys(map(_means, methods.values()))))
     said += sorted({f"no sampling floor: {f['left_out']}" for f in result["floors"] if f["left_out"]})
     if all(about["ce"] is None for about in methods.values()):
-        said.append("no ce: it divides by ffm's errors, and ffm is not among the methods or its errors are zero")
+        said.append(
+            "no ce: it divides by ffm's errors, and ffm is not among the methods or its errors are zero"
+        )
     said += [f"failed: {name}: {why}" for name, why in result["failed"].items()]
     return said
 
