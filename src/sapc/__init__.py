@@ -20,7 +20,7 @@ A run is a task, a method and everything else that decides a training; a model i
 
 __version__ = "0.1.0"
 
-from . import evaluate, flow, metrics, source, train
+from . import evaluate, flow, metrics, poseidon, source, train
 from .config import Run, preset
 from .constraints import Affine, Balance, Constraint, Pin, WithGradient
 from .errors import SapcError, SapcWarning
@@ -59,6 +59,7 @@ __all__ = [
     "load_dataset",
     "method_names",
     "metrics",
+    "poseidon",
     "preset",
     "source",
     "task_names",

@@ -16,6 +16,13 @@ Q is a step function, so the integral is a finite sum over the merged steps i/n 
 mean over sorted pairs. With x sorted, `sum_{i<j} |x_i - x_j| = sum_i (2 i - n + 1) x_i` (i from 0), so crps
 costs a sort.
 
+    frechet            |mu_x - mu_y|^2 + tr(S_x + S_y - 2 (S_x S_y)^(1/2))
+
+is between features, one vector per sample, with means mu and covariances S (n - 1 and m - 1): the squared Fréchet distance of the
+Gaussians fitted to them. With A the centred features over sqrt(n - 1), S = A^T A, and (S_x S_y)^(1/2) has the trace of the singular values
+of A_x A_y^T: no root of a matrix, no regularisation, and as exact with fewer samples than dimensions. Of the A only the triangle of a QR
+factorisation matters, since an orthogonal factor moves no singular value.
+
     constraint_error   mean over samples of ||R||,  R the rows of a residual
     ce                 (CE_L / CE_L of FFM + CE_G / CE_G of FFM) / 2
 
@@ -112,6 +119,17 @@ def energy_score(generated: Float[Tensor, " n *grid"], reference: Float[Tensor, 
     return float(d[:, n:].mean() - d[:, :n].fill_diagonal_(0).sum() / (2 * n * (n - 1)))
 
 
+def frechet(features_a: Float[Tensor, "n dim"], features_b: Float[Tensor, "m dim"]) -> float:
+    """Squared Fréchet distance of the Gaussians fitted to two sets of feature vectors."""
+    if features_a.ndim != 2:
+        raise SapcError(f"features are one vector per sample, (n, dim), got shape {tuple(features_a.shape)}")
+    _check(features_a, features_b, at_least=(2, 2), why="a covariance")
+    x, y = features_a.double(), features_b.to(features_a.device, torch.float64)
+    mean, (A, B) = x.mean(0) - y.mean(0), map(_covariance_root, (x, y))
+    cross = torch.linalg.svdvals(A @ B.T).sum()
+    return max(0.0, float(mean.square().sum() + A.square().sum() + B.square().sum() - 2 * cross))
+
+
 def constraint_error(rows: Float[Tensor, "batch rows"]) -> float:
     """Mean over samples of the l2 norm of a residual's rows."""
     return float(torch.linalg.vector_norm(rows.double(), dim=1).mean())
@@ -191,6 +209,12 @@ def _mean_over_points(
 
 def _sort(x: Tensor) -> Tensor:
     return x.sort(1).values
+
+
+def _covariance_root(x: Tensor) -> Tensor:
+    """A with A^T A the covariance of the rows of x, at most square."""
+    A = (x - x.mean(0)) / math.sqrt(len(x) - 1)
+    return A if len(A) <= A.shape[1] else torch.linalg.qr(A, mode="r").R
 
 
 def _pair_sum(x: Tensor) -> Tensor:

@@ -1,0 +1,45 @@
+"""An encoder with random weights: features that need no download, for a distance under a name of its own (`sapc.fpd`).
+
+A fresh model of Poseidon has all gains zero, and with them all features. Here the gains are about one (1 + N(0, 0.1^2)), the shifts zero,
+and every matrix N(0, 1 / inputs), so that what a layer gives is as large as what it takes. The norm that follows the patches removes their
+size, and with it the amplitude of the field, but for the constant added before; it is N(0, 1/4), half of what a field of height one adds,
+so amplitudes around one are told apart best.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+
+import torch
+from torch import Tensor
+
+from .encoder import Encoder
+
+SIZE = "T"
+SEEDS = (0, 1, 2)
+
+
+def random_encoder(seed: int, device: str | torch.device = "cpu") -> Encoder:
+    """The encoder of that seed, of the size of Poseidon-T; frozen."""
+    generator = torch.Generator().manual_seed(seed)
+    encoder = Encoder(SIZE).requires_grad_(False)
+    digest = hashlib.sha256()
+    for name, weight in encoder.named_parameters():
+        weight.copy_(_draw(name, weight, generator))
+        digest.update(weight.numpy().tobytes())
+    encoder.about = {"size": f"random {SIZE}", "seed": str(seed), "sha256": digest.hexdigest()}
+    return encoder.to(device).eval()
+
+
+def _draw(name: str, weight: Tensor, generator: torch.Generator) -> Tensor:
+    normal = torch.randn(weight.shape, generator=generator)
+    if name.endswith("logit_scale"):
+        return torch.full_like(weight, math.log(10.0))
+    if name.endswith(".weight.bias"):  # gains
+        return 1 + 0.1 * normal
+    if name.endswith((".weight.weight", ".bias.weight", ".bias.bias")):  # what the time does, and shifts
+        return torch.zeros_like(weight)
+    if name.endswith("projection.bias"):
+        return 0.5 * normal
+    return normal / math.sqrt(weight[0].numel()) if weight.ndim > 1 else torch.zeros_like(weight)
