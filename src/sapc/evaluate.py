@@ -9,6 +9,7 @@ The result is plain JSON:
     run        task, method, seed and steps of the training        settings   how it was evaluated
     sets       per test set: metrics, floor (one value per repeat), worst residual, evaluations, seconds per sample, peak memory;
                on request what happened along the sampling runs (`sapc.trajectory`)
+               with `frd` its value by each encoder (`frd_each`)
     mean       the same, averaged over the sets (the worst of residuals and memory)
 """
 
@@ -18,25 +19,26 @@ import math
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from . import metrics
-from .checkpoint import Folder, environment, read_json, write_json
+from . import fpd, metrics
+from .checkpoint import environment
 from .errors import SapcError, whole
+from .fpd import Distance
 from .methods import Method
 from .model import Model, load
 from .projection import Manifold
+from .scores import FORMAT, mean_of_sets
+from .scores import write_scores as write_scores
 from .tasks import SPLITS, Task
 from .trajectory import Watch
 
-FORMAT = "sapc-scores-1"
 TEST_SETS = tuple(split for split in SPLITS if split.startswith("test"))
 CHUNK = 2**22  # grid points whose residuals are looked at together
 COSTLY = 2**25  # grid points per draw from which solving in three dimensions takes minutes on a CPU
@@ -58,6 +60,8 @@ def evaluate(
     device: str = "auto",
     batch: int | None = None,
     trajectory: bool = False,
+    poseidon: str | os.PathLike[str] | None = None,
+    frd: bool = False,
     progress: Progress | None = None,
     on_fields: Callable[[str, Tensor], None] | None = None,
 ) -> dict[str, Any]:
@@ -69,6 +73,8 @@ def evaluate(
     floor_repeats  pairs of independent draws for the sampling floor; 0 for none
     method         another method that samples with these weights
     trajectory     also watch the sampling runs; the samples are the same, see `sapc.trajectory` for what it measures and holds in memory
+    poseidon       where the weights of Poseidon-B are, for the metric `fpd`; without them there is none
+    frd            also the metric `frd`, see `sapc.fpd`
     on_fields      called with every set's name and the fields generated for it
     """
     model = model if isinstance(model, Model) else load(model, device)
@@ -81,6 +87,7 @@ def evaluate(
         model, sampler, samples, reference, steps, seed, floor_repeats, batch, trajectory, report, on_fields
     )
     wanted.check(splits)
+    wanted = replace(wanted, distances=distances(model.device, poseidon, frd))
     names = list(dict.fromkeys(splits))
     size = model.batch_size(samples, model.task, batch, sampler)
     model.compile_for(len(names) * math.ceil(samples / size) * sampler.evaluations(steps))
@@ -91,8 +98,16 @@ def evaluate(
         "settings": wanted.settings(),
         "environment": environment(),
         "sets": sets,
-        "mean": _mean(list(sets.values())),
+        "mean": mean_of_sets(list(sets.values())),
     }
+
+
+def distances(
+    device: torch.device, poseidon: str | os.PathLike[str] | None, frd: bool
+) -> tuple[Distance, ...]:
+    """The Fréchet distances that are asked for, with their encoders on a device."""
+    real = () if poseidon is None else (fpd.poseidon_distance(poseidon, device),)
+    return (*real, *((fpd.random_distance(device),) if frd else ()))
 
 
 def _about_run(model: Model) -> dict[str, Any]:
@@ -110,39 +125,6 @@ def _about_run(model: Model) -> dict[str, Any]:
     }
 
 
-def write_scores(folder: str | os.PathLike[str], result: dict[str, Any]) -> Path:
-    """Write a result into its run folder and return the path: `scores.json`, or `scores-<method>.json` if another method sampled.
-
-    A fuller result is not replaced: one of fewer sets, samples or steps goes beside it, into `scores-part.json`.
-    """
-    run, sampler = result["run"], result["settings"]["method"]
-    if run["trained"] < run["steps"]:
-        raise SapcError(
-            f"the scores of an unfinished training (step {run['trained']} of {run['steps']}) are not kept in its folder; "
-            f"finish it with `sapc train --resume {folder}`"
-        )
-    scores = Folder(folder).scores
-    path = scores if sampler == run["method"] else scores.with_name(f"scores-{sampler}.json")
-    if path.exists() and _fuller(path, result):
-        path = path.with_name(f"{path.stem}-part.json")
-    write_json(path, result)
-    return path
-
-
-def _fuller(path: Path, result: dict[str, Any]) -> bool:
-    """Whether the scores at `path` say all that `result` says, and more; a trajectory counts where all else is equal."""
-    try:
-        there = read_json(path)
-        sets, settings = set(there["sets"]), there["settings"]
-        watched = [all("trajectory" in s for s in r["sets"].values()) for r in (there, result)]
-        pairs = [(settings[name], result["settings"][name]) for name in ("samples", "reference", "steps")]
-    except (SapcError, KeyError, TypeError):  # not scores: nothing is lost
-        return False
-    new = set(result["sets"])
-    more = new < sets or any(old > n for old, n in pairs) or watched == [True, False]
-    return new <= sets and all(old >= n for old, n in pairs) and more
-
-
 @dataclass(frozen=True)
 class _Wanted:
     """One evaluation: the settings, and what is done with every test set."""
@@ -158,6 +140,7 @@ class _Wanted:
     trajectory: bool
     progress: Progress
     on_fields: Callable[[str, Tensor], None] | None
+    distances: tuple[Distance, ...] = ()
 
     @property
     def task(self) -> Task:
@@ -176,6 +159,7 @@ class _Wanted:
             "batch": self.model.batch_size(self.samples, self.task, self.batch, self.method),
             "device": str(self.model.device),
             "bounds": list(self.model.bounds(self.method) or ()) or None,
+            **{f"{d.name}_weights": d.about() for d in self.distances},
         }
 
     def check(self, splits: Sequence[str]) -> None:
@@ -203,6 +187,8 @@ class _Wanted:
         self.progress(f"{split}: scoring", 0, 1)
         generated, H = generated.to(self.model.device), self.model.manifold(condition)
         values = {name: metric(generated, truth) for name, metric in metrics.DISTRIBUTION.items()}
+        by_encoder = {d.name: d.each(generated, truth, self._looking(split, d)) for d in self.distances}
+        values |= {name: fpd.mean(each) for name, each in by_encoder.items()}
         values |= {"ce_local": metrics.ce_local(H, generated), "ce_global": metrics.ce_global(H, generated)}
         self.progress(f"{split}: scoring", 1, 1)
         floor, why = self._floor(split)
@@ -213,8 +199,12 @@ class _Wanted:
             "worst_residual": worst_residuals(H, generated),
             "evaluations": self.method.evaluations(self.steps),
             **cost,
+            **{f"{name}_each": each for name, each in by_encoder.items() if len(each) > 1},
             **({"trajectory": watch.result().to_dict()} if watch else {}),
         }
+
+    def _looking(self, label: str, distance: Distance) -> Callable[[int, int], None]:
+        return lambda done, total: self.progress(f"{label}: features for {distance.name}", done, total)
 
     def _solutions(self, split: str, size: int, seed: int, label: str) -> Tensor:
         device = self.model.device if self.task.integrates else "cpu"
@@ -247,14 +237,18 @@ class _Wanted:
             return {}, "not asked for"
         if is_costly(self.task, self.model.device, self.samples + self.reference):
             return {}, "solving further draws would take minutes on a CPU; evaluate on a GPU"
-        found: dict[str, list[float]] = {name: [] for name in metrics.DISTRIBUTION}
+        names = (*metrics.DISTRIBUTION, *(d.name for d in self.distances))
+        found: dict[str, list[float]] = {name: [] for name in names}
         for k in range(self.repeats):
             label = f"{split}: sampling floor {k + 1}/{self.repeats}"
             # Seed 0 is the reference itself.
             draw = lambda seed, size, k=k, label=label: self._solutions(
                 split, size, 1 + 2 * k + seed, label
             ).to(self.model.device)
-            floor = metrics.sampling_floor(draw, self.samples, self.reference)
+            scores = metrics.DISTRIBUTION | {
+                d.name: partial(d.between_solutions, progress=self._looking(label, d)) for d in self.distances
+            }
+            floor = metrics.sampling_floor(draw, self.samples, self.reference, scores)
             for name, value in floor.items():
                 found[name].append(value)
         return found, ""
@@ -285,24 +279,6 @@ def _finite(values: dict[str, float], split: str) -> dict[str, float]:
                 f"{name} of {split} is {value}: the samples are too large to be scored; train longer"
             )
     return values
-
-
-def _mean(sets: list[dict[str, Any]]) -> dict[str, Any]:
-    def mean(values: Iterable[float]) -> float:
-        listed = list(values)
-        return math.fsum(listed) / len(listed)
-
-    floors = [s["floor"] for s in sets if s["floor"]]
-    return {
-        "metrics": {name: mean(s["metrics"][name] for s in sets) for name in sets[0]["metrics"]},
-        "floor": {name: mean(v for f in floors for v in f[name]) for name in (floors[0] if floors else ())},
-        "worst_residual": {
-            name: max(s["worst_residual"][name] for s in sets) for name in sets[0]["worst_residual"]
-        },
-        "evaluations": sets[0]["evaluations"],
-        "seconds_per_sample": mean(s["seconds_per_sample"] for s in sets),
-        "peak_memory": max(s["peak_memory"] for s in sets),
-    }
 
 
 def _peak_memory() -> int:

@@ -26,6 +26,16 @@ SamplerName = Annotated[
     ),
 ]
 
+Poseidon = Annotated[
+    str | None,
+    typer.Option(
+        "--poseidon",
+        envvar="SAPC_POSEIDON",
+        help="The weights of Poseidon-B, for FPD: a folder, a file or a Hugging Face cache.",
+    ),
+]
+Frd = Annotated[bool, typer.Option("--frd", help="Also FRD, a distance by random features; it is not FPD.")]
+
 
 def parse_grid(text: str | None) -> tuple[int, ...] | None:
     """`64x50` as numbers."""

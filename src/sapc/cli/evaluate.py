@@ -10,10 +10,14 @@ import typer
 from rich import box
 from rich.table import Table
 
+from .. import calibration
 from .. import evaluate as evaluation
-from ..model import load
+from ..checkpoint import Folder, write_json
+from ..errors import SapcError
+from ..model import Model, load
+from ..poseidon import GET
 from .app import app, out
-from .arguments import AsJson, Device, RunFolder, SamplerName
+from .arguments import AsJson, Device, Frd, Poseidon, RunFolder, SamplerName
 from .bars import stages_bar
 
 
@@ -40,30 +44,79 @@ def evaluate(
     trajectory: Annotated[
         bool, typer.Option("--trajectory", help="Also measure what happens along the sampling runs.")
     ] = False,
+    poseidon: Poseidon = None,
+    frd: Frd = False,
+    calibrate: Annotated[
+        bool,
+        typer.Option(
+            "--calibrate", help="Also show how alike FRD and FPD order ensembles; needs --poseidon."
+        ),
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Generate the test sets, compare them with solutions, and write scores.json into the run folder.
 
-    Example: [bold]sapc evaluate runs/heat-sapc --set test0 --samples 100[/bold]
+    Example: [bold]sapc evaluate runs/heat-sapc --set test0 --samples 100[/bold], or with the paper's fourth metric:
+    [bold]sapc evaluate runs/heat-sapc --poseidon Poseidon-B[/bold]
     """
+    if calibrate and not poseidon:
+        raise SapcError(f"--calibrate compares FRD with FPD and needs its weights; {GET} with --poseidon")
     model = load(folder, device)
     with stages_bar("starting") as bar:
         result = evaluation.evaluate(
             model, sets or evaluation.TEST_SETS, samples, reference, steps, seed, repeats,
-            method=method, batch=batch, trajectory=trajectory, progress=bar,
+            method=method, batch=batch, trajectory=trajectory, poseidon=poseidon or None,
+            frd=frd or calibrate, progress=bar,
         )  # fmt: skip
     finished = model.step == model.run.steps
     path = evaluation.write_scores(folder, result) if finished else None
+    if calibrate:
+        result["calibration"] = _calibrate(model, result, str(poseidon))
+        if finished:
+            write_json(Folder(folder).path / "calibration.json", result["calibration"])
     if as_json:
         print(json.dumps(result))
         return
     out.print(score_table(result))
+    if calibrate:
+        _print_calibration(result["calibration"])
     for name, scores in result["sets"].items():
         if "trajectory" in scores:
             out.print(trajectory_table(name, scores["trajectory"]))
             _print_energy(scores["trajectory"])
     _print_rest(result)
+    if not poseidon:
+        print(f"no FPD: {GET} with --poseidon, or in SAPC_POSEIDON")
     print(f"wrote {path}" if path else f"not written: training is at step {model.step} of {model.run.steps}")
+
+
+def _calibrate(model: Model, result: dict[str, Any], poseidon: str) -> dict[str, Any]:
+    settings = result["settings"]
+    real, stand_in = evaluation.distances(model.device, poseidon, frd=True)
+    with stages_bar("calibrating") as bar:
+        return calibration.calibrate(
+            model, (real, stand_in), list(result["sets"]), settings["samples"], settings["reference"],
+            settings["steps"], settings["seed"], method=settings["method"], progress=bar,
+        )  # fmt: skip
+
+
+def _print_calibration(found: dict[str, Any]) -> None:
+    """The agreement, and under it what was ordered."""
+    for name, about in found["sets"].items():
+        table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+        for column in (f"{name}, ensemble", "fpd", "frd"):
+            table.add_column(
+                column, justify="left" if column not in ("fpd", "frd") else "right", no_wrap=True
+            )
+        for ensemble, row in sorted(about["ensembles"].items(), key=lambda item: item[1]["fpd"]):
+            table.add_row(ensemble, f"{row['fpd']:.2e}", f"{row['frd']:.2e}")
+        out.print(table)
+        print(f"{name}: {_agree(about['agreement'])}")
+    print(f"FRD orders these ensembles as FPD does: {_agree(found['mean'])}")
+
+
+def _agree(values: dict[str, float]) -> str:
+    return f"Kendall's tau {values['kendall']:.2f}, Spearman's rho {values['spearman']:.2f}"
 
 
 def score_table(result: dict[str, Any]) -> Table:

@@ -17,11 +17,12 @@ from ..checkpoint import Folder, load_tensors, read_json, write_json
 from ..config import Run, preset
 from ..distributed import find_device
 from ..errors import SapcError, whole
-from ..evaluate import FORMAT as SCORES
-from ..evaluate import TEST_SETS, Progress, evaluate, write_scores
+from ..evaluate import TEST_SETS, Progress, evaluate
 from ..files import replacing
 from ..methods import get_method, method_names
 from ..model import Model, load
+from ..scores import FORMAT as SCORES
+from ..scores import write_scores
 from ..tasks import get_task
 from ..training import Solving
 from .tables import DISTRIBUTION, markdown

@@ -161,7 +161,8 @@ class Block(nn.Module):
     def forward(self, x: Tokens, time: Time = None) -> Tokens:
         """One block."""
         x = x + self.layernorm_before(self.attention(x), time)
-        return x + self.layernorm_after(self.output(F.gelu(self.intermediate(x))), time)
+        y: Tensor = self.layernorm_after(self.output(F.gelu(self.intermediate(x))), time)
+        return x + y
 
 
 class Merge(nn.Module):
@@ -188,7 +189,7 @@ class Stage(nn.Module):
 
     def forward(self, x: Tokens, time: Time = None) -> Tokens:
         """To the next grid."""
-        y = x
+        y: Tensor = x
         for block in self.blocks:
             y = block(y, time)
         if self.downsample is not None:

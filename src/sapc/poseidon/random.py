@@ -4,6 +4,9 @@ A fresh model of Poseidon has all gains zero, and with them all features. Here t
 and every matrix N(0, 1 / inputs), so that what a layer gives is as large as what it takes. The norm that follows the patches removes their
 size, and with it the amplitude of the field, but for the constant added before; it is N(0, 1/4), half of what a field of height one adds,
 so amplitudes around one are told apart best.
+
+The numbers are drawn in float64 and rounded to multiples of 2^-16: drawn in float32 their last bits, and with them the sha256, depend on
+the vector instructions of the processor.
 """
 
 from __future__ import annotations
@@ -33,7 +36,8 @@ def random_encoder(seed: int, device: str | torch.device = "cpu") -> Encoder:
 
 
 def _draw(name: str, weight: Tensor, generator: torch.Generator) -> Tensor:
-    normal = torch.randn(weight.shape, generator=generator)
+    normal = torch.randn(weight.shape, generator=generator, dtype=torch.float64)
+    normal = (normal * 2**16).round() / 2**16
     if name.endswith("logit_scale"):
         return torch.full_like(weight, math.log(10.0))
     if name.endswith(".weight.bias"):  # gains

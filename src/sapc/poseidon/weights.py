@@ -28,8 +28,8 @@ from .encoder import CHANNELS, HEADS, IMAGE, PATCH, SIZES, WINDOW, Encoder
 
 REPOSITORY = "camlab-ethz/Poseidon-B"
 GET = (
-    f"get Poseidon-B with `hf download {REPOSITORY} --local-dir Poseidon-B` and give that folder; "
-    "its licence, CC BY-NC 4.0, allows non-commercial use only"
+    f"get Poseidon-B with `hf download {REPOSITORY} --local-dir Poseidon-B` "
+    "(licence CC BY-NC 4.0: non-commercial use only) and give that folder"
 )
 FILES = ("model.safetensors", "pytorch_model.bin")
 UNUSED = ("decoder.", "residual_blocks.", "patch_recovery.")
