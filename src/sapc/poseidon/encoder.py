@@ -40,6 +40,9 @@ APART = (
 )  # added where tokens of opposite edges meet: Swin-v2's mask of -100, which transformers adds twice
 
 Tokens = Float[Tensor, "batch rows columns channels"]
+Others = Float[
+    Tensor, "batch new_rows new_columns new_channels"
+]  # tokens on a grid and of a dimension that may be others
 Time = Float[Tensor, " batch"] | None
 
 
@@ -130,7 +133,7 @@ class Dense(nn.Module):
         super().__init__()
         self.dense = nn.Linear(inputs, outputs)
 
-    def forward(self, x: Tokens) -> Tokens:
+    def forward(self, x: Tokens) -> Others:
         """The layer."""
         y: Tensor = self.dense(x)
         return y
@@ -172,7 +175,7 @@ class Merge(nn.Module):
         super().__init__()
         self.reduction, self.norm = nn.Linear(4 * dim, 2 * dim, bias=False), ConditionedNorm(2 * dim)
 
-    def forward(self, x: Tokens, time: Time = None) -> Tokens:
+    def forward(self, x: Tokens, time: Time = None) -> Others:
         """Half as many tokens in both directions."""
         four = (x[:, 0::2, 0::2], x[:, 1::2, 0::2], x[:, 0::2, 1::2], x[:, 1::2, 1::2])
         y: Tensor = self.norm(self.reduction(torch.cat(four, -1)), time)
@@ -187,7 +190,7 @@ class Stage(nn.Module):
         self.blocks = nn.ModuleList(Block(dim, heads, grid, shifted=i % 2 == 1) for i in range(depth))
         self.downsample = None if last else Merge(dim)
 
-    def forward(self, x: Tokens, time: Time = None) -> Tokens:
+    def forward(self, x: Tokens, time: Time = None) -> Others:
         """To the next grid."""
         y: Tensor = x
         for block in self.blocks:
@@ -236,7 +239,7 @@ class Stages(nn.Module):
             for i, depth in enumerate(depths)
         )
 
-    def forward(self, x: Tokens, time: Time = None) -> Tokens:
+    def forward(self, x: Tokens, time: Time = None) -> Others:
         """One after the other."""
         for stage in self.layers:
             x = stage(x, time)
