@@ -21,6 +21,7 @@ def folder(tmp_path, monkeypatch):
     (tmp_path / "work").mkdir()
     monkeypatch.chdir(tmp_path / "work")
     monkeypatch.setenv("SAPC_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("SAPC_POSEIDON", raising=False)
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     return tmp_path / "work"

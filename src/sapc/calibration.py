@@ -14,7 +14,7 @@ between sets the distances differ by more than the faults do.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -34,8 +34,8 @@ Progress = Callable[[str, int, int], None]
 
 def calibrate(
     model: Model,
-    both: tuple[Distance, Distance],
-    splits: list[str],
+    both: Sequence[Distance],
+    splits: Sequence[str],
     samples: int,
     reference: int = 1225,
     steps: int | None = None,

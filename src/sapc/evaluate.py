@@ -20,7 +20,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -60,8 +60,7 @@ def evaluate(
     device: str = "auto",
     batch: int | None = None,
     trajectory: bool = False,
-    poseidon: str | os.PathLike[str] | None = None,
-    frd: bool = False,
+    distances: Sequence[Distance] = (),
     progress: Progress | None = None,
     on_fields: Callable[[str, Tensor], None] | None = None,
 ) -> dict[str, Any]:
@@ -73,8 +72,7 @@ def evaluate(
     floor_repeats  pairs of independent draws for the sampling floor; 0 for none
     method         another method that samples with these weights
     trajectory     also watch the sampling runs; the samples are the same, see `sapc.trajectory` for what it measures and holds in memory
-    poseidon       where the weights of Poseidon-B are, for the metric `fpd`; without them there is none
-    frd            also the metric `frd`, see `sapc.fpd`
+    distances      further metrics: `fpd`, `frd`, as `sapc.fpd.distances` makes them
     on_fields      called with every set's name and the fields generated for it
     """
     model = model if isinstance(model, Model) else load(model, device)
@@ -84,10 +82,10 @@ def evaluate(
     sampler, report = model.sampler(method), progress or ignore
     steps = sampler.steps if steps is None else steps
     wanted = _Wanted(
-        model, sampler, samples, reference, steps, seed, floor_repeats, batch, trajectory, report, on_fields
-    )
+        model, sampler, samples, reference, steps, seed, floor_repeats, batch, trajectory, tuple(distances), report,
+        on_fields,
+    )  # fmt: skip
     wanted.check(splits)
-    wanted = replace(wanted, distances=distances(model.device, poseidon, frd))
     names = list(dict.fromkeys(splits))
     size = model.batch_size(samples, model.task, batch, sampler)
     model.compile_for(len(names) * math.ceil(samples / size) * sampler.evaluations(steps))
@@ -100,14 +98,6 @@ def evaluate(
         "sets": sets,
         "mean": mean_of_sets(list(sets.values())),
     }
-
-
-def distances(
-    device: torch.device, poseidon: str | os.PathLike[str] | None, frd: bool
-) -> tuple[Distance, ...]:
-    """The Fréchet distances that are asked for, with their encoders on a device."""
-    real = () if poseidon is None else (fpd.poseidon_distance(poseidon, device),)
-    return (*real, *((fpd.random_distance(device),) if frd else ()))
 
 
 def _about_run(model: Model) -> dict[str, Any]:
@@ -138,9 +128,9 @@ class _Wanted:
     repeats: int
     batch: int | None
     trajectory: bool
+    distances: tuple[Distance, ...]
     progress: Progress
     on_fields: Callable[[str, Tensor], None] | None
-    distances: tuple[Distance, ...] = ()
 
     @property
     def task(self) -> Task:

@@ -28,9 +28,10 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
-from . import metrics, poseidon
+from . import metrics
 from .errors import SapcError, SapcWarning
 from .files import folder_for, replacing
+from .poseidon import GET, SEEDS, Encoder, features, load_encoder, random_encoder
 from .poseidon.features import Progress
 from .tasks.cache import cache_folder
 
@@ -45,16 +46,21 @@ class Distance:
     """A Fréchet distance between ensembles; with several encoders the mean of theirs."""
 
     name: str
-    encoders: tuple[poseidon.Encoder, ...]
+    encoders: tuple[Encoder, ...]
 
     def each(
         self,
-        generated: Fields,
-        reference: Fields,
+        generated: Float[Tensor, "n *grid"],
+        reference: Float[Tensor, "m *other_grid"],
         progress: Progress | None = None,
         keep: tuple[bool, bool] = (False, True),
     ) -> list[float]:
         """The distance by every encoder; `keep`: which features are worth a place in the cache, those of solutions."""
+        if generated.shape[3:] != reference.shape[3:]:
+            raise SapcError(
+                f"distances of frames need as many in both ensembles, got fields of shape {tuple(generated.shape)} and "
+                f"{tuple(reference.shape)}"
+            )
         sizes = [len(fields) * math.prod(fields.shape[3:]) for fields in (generated, reference)]
         work = _Work(len(self.encoders) * sum(sizes), progress)
         values = []
@@ -67,7 +73,12 @@ class Distance:
             values.append(math.fsum(frames) / len(frames))
         return values
 
-    def between_solutions(self, x: Fields, y: Fields, progress: Progress | None = None) -> float:
+    def between_solutions(
+        self,
+        x: Float[Tensor, "n *grid"],
+        y: Float[Tensor, "m *other_grid"],
+        progress: Progress | None = None,
+    ) -> float:
         """The distance of two ensembles of solutions, whose features are kept."""
         return mean(self.each(x, y, progress, keep=(True, True)))
 
@@ -78,17 +89,25 @@ class Distance:
 
 def poseidon_distance(path: str | os.PathLike[str], device: str | torch.device = "cpu") -> Distance:
     """FPD, with the weights of Poseidon-B at `path`; those of another size are refused."""
-    encoder = poseidon.load_encoder(path, device)
+    encoder = load_encoder(path, device)
     if encoder.size != SIZE:
         raise SapcError(
-            f"FPD is defined with Poseidon-{SIZE}, and {path} holds Poseidon-{encoder.size}; {poseidon.GET}"
+            f"FPD is defined with Poseidon-{SIZE}, and {path} holds Poseidon-{encoder.size}; {GET}"
         )
     return Distance("fpd", (encoder,))
 
 
 def random_distance(device: str | torch.device = "cpu") -> Distance:
     """FRD, the stand-in with random weights."""
-    return Distance("frd", tuple(poseidon.random_encoder(seed, device) for seed in poseidon.SEEDS))
+    return Distance("frd", tuple(random_encoder(seed, device) for seed in SEEDS))
+
+
+def distances(
+    poseidon: str | os.PathLike[str] | None = None, frd: bool = False, device: str | torch.device = "cpu"
+) -> tuple[Distance, ...]:
+    """FPD if there are weights, FRD if it is wanted."""
+    real = () if poseidon is None else (poseidon_distance(poseidon, device),)
+    return (*real, *((random_distance(device),) if frd else ()))
 
 
 def mean(values: Sequence[float]) -> float:
@@ -128,9 +147,7 @@ class _Work:
             self.progress(self.done, self.total)
 
 
-def _features(
-    encoder: poseidon.Encoder, fields: Fields, work: _Work, keep: bool
-) -> Float[Tensor, "frames n dim"]:
+def _features(encoder: Encoder, fields: Fields, work: _Work, keep: bool) -> Float[Tensor, "frames n dim"]:
     """Of every frame; read back if they are kept and there."""
     if fields.ndim not in (3, 4):
         raise SapcError(f"features are of fields with two or three axes, got shape {tuple(fields.shape)}")
@@ -139,7 +156,8 @@ def _features(
     if folder is None:
         return _compute(encoder, fields, work)
     path, labels = _entry(folder, encoder, fields)
-    if (found := _read(path, labels)) is not None and found.shape[1:] == (len(fields), encoder.dim):
+    shape = (math.prod(fields.shape[3:]), len(fields), encoder.dim)
+    if (found := _read(path, labels, shape)) is not None:
         work.step(images)
         return found.to(encoder.device)
     found = _compute(encoder, fields, work)
@@ -147,17 +165,17 @@ def _features(
     return found
 
 
-def _compute(encoder: poseidon.Encoder, fields: Fields, work: _Work) -> Tensor:
+def _compute(encoder: Encoder, fields: Fields, work: _Work) -> Tensor:
     frames = fields.unbind(-1) if fields.ndim == 4 else (fields,)
     found = []
     for frame in frames:
         before = work.done
         step = lambda done, total, before=before: work.step(before + done - work.done)
-        found.append(poseidon.features(encoder, frame, progress=step))
+        found.append(features(encoder, frame, progress=step))
     return torch.stack(found)
 
 
-def _entry(folder: Path, encoder: poseidon.Encoder, fields: Fields) -> tuple[Path, dict[str, str]]:
+def _entry(folder: Path, encoder: Encoder, fields: Fields) -> tuple[Path, dict[str, str]]:
     """Where the features are kept, and the labels in the file."""
     digest = hashlib.sha256(f"{fields.dtype} {tuple(fields.shape)}".encode())
     for part in torch.split(fields.detach(), 64):
@@ -167,13 +185,13 @@ def _entry(folder: Path, encoder: poseidon.Encoder, fields: Fields) -> tuple[Pat
     return folder / f"features-{name}.safetensors", labels
 
 
-def _read(path: Path, labels: dict[str, str]) -> Tensor | None:
+def _read(path: Path, labels: dict[str, str], shape: tuple[int, ...]) -> Tensor | None:
     if not path.is_file():
         return None
     try:
         with safe_open(path, framework="pt") as content:
             found: Tensor = content.get_tensor("features")
-            if content.metadata() == labels and found.isfinite().all():
+            if content.metadata() == labels and found.shape == shape and found.isfinite().all():
                 return found
         why = "it is not what its name says"
     except (SafetensorError, OSError, ValueError) as error:

@@ -24,8 +24,8 @@ from .app import app, err, out
 from .arguments import AsJson, Device, check_target
 from .bars import LINE_SECONDS
 
-PARTS = ("backbone", "training", "sampling", "methods")
-USUAL = PARTS[:-1]  # the last takes long
+PARTS = ("backbone", "training", "sampling", "features", "methods")
+USUAL = PARTS[:3]  # the last takes long
 
 
 @app.command()
@@ -40,7 +40,7 @@ def bench(
         list[str] | None,
         typer.Option(
             "--part",
-            help="backbone, training, sampling or methods; may be repeated. \\[all but methods, which takes long]",
+            help="backbone, training, sampling, features (of FPD) or methods; may be repeated. \\[the first three]",
         ),
     ] = None,
     methods: Annotated[
@@ -136,9 +136,22 @@ def tables(result: dict[str, Any]) -> Iterator[Table]:
                 numbers = (_ms(row["ffm_ms"]), _ms(row["sapc_ms"]), f"{row['ratio']:.2f}")
                 table.add_row(row["task"], str(row["batch"]), row["precision"], *numbers)
             yield table
+    if "features" in result:
+        yield _features_table(result["features"])
     rows = result.get("methods", [])
     for task in dict.fromkeys(row["task"] for row in rows):
         yield _methods_table(task, [row for row in rows if row["task"] == task])
+
+
+def _features_table(rows: list[dict[str, Any]]) -> Table:
+    images, timed, points = (rows[0][key] for key in ("images", "timed", "points"))
+    scaled = "" if timed == images else f", from {timed}"
+    table = _table(f"{images} images of {points} x {points}{scaled}", "encoder")
+    _add_numbers(table, "features s", "image ms", "distance s")
+    for row in rows:
+        numbers = (row["features_s"], row["image_ms"], row["distance_s"])
+        table.add_row(f"Poseidon-{row['size']}", *map(_ms, numbers))
+    return table
 
 
 def _methods_table(task: str, rows: list[dict[str, Any]]) -> Table:

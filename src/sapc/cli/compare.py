@@ -16,7 +16,7 @@ from ..compare import Comparison, Table, notes, tables
 from ..distributed import kind_of
 from ..errors import SapcError
 from .app import Stopped, app, out, warn
-from .arguments import AsJson, Device
+from .arguments import AsJson, Device, Frd, Poseidon
 from .bars import TrainingBar, stages_bar
 
 AGAIN = "stopped; what is trained and scored is kept, and the same command continues from there"
@@ -53,6 +53,8 @@ def compare(
         int, typer.Option("--floor-repeats", help="Pairs of draws for the sampling floor.")
     ] = 3,
     device: Device = "auto",
+    poseidon: Poseidon = None,
+    frd: Frd = False,
     as_json: AsJson = False,
 ) -> None:
     """Train what is missing, sample test sets with every method, and print their scores side by side.
@@ -75,6 +77,8 @@ def compare(
         seed=seed,
         floor_repeats=repeats,
         device=device,
+        poseidon=poseidon or None,
+        frd=frd,
     )
     try:
         result = plan.compare(

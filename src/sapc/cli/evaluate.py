@@ -10,7 +10,7 @@ import typer
 from rich import box
 from rich.table import Table
 
-from .. import calibration
+from .. import calibration, fpd
 from .. import evaluate as evaluation
 from ..checkpoint import Folder, write_json
 from ..errors import SapcError
@@ -62,16 +62,16 @@ def evaluate(
     if calibrate and not poseidon:
         raise SapcError(f"--calibrate compares FRD with FPD and needs its weights; {GET} with --poseidon")
     model = load(folder, device)
+    distances = fpd.distances(poseidon or None, frd or calibrate, model.device)
     with stages_bar("starting") as bar:
         result = evaluation.evaluate(
             model, sets or evaluation.TEST_SETS, samples, reference, steps, seed, repeats,
-            method=method, batch=batch, trajectory=trajectory, poseidon=poseidon or None,
-            frd=frd or calibrate, progress=bar,
+            method=method, batch=batch, trajectory=trajectory, distances=distances, progress=bar,
         )  # fmt: skip
     finished = model.step == model.run.steps
     path = evaluation.write_scores(folder, result) if finished else None
     if calibrate:
-        result["calibration"] = _calibrate(model, result, str(poseidon))
+        result["calibration"] = _calibrate(model, distances, result)
         if finished:
             write_json(Folder(folder).path / "calibration.json", result["calibration"])
     if as_json:
@@ -90,12 +90,11 @@ def evaluate(
     print(f"wrote {path}" if path else f"not written: training is at step {model.step} of {model.run.steps}")
 
 
-def _calibrate(model: Model, result: dict[str, Any], poseidon: str) -> dict[str, Any]:
+def _calibrate(model: Model, both: tuple[fpd.Distance, ...], result: dict[str, Any]) -> dict[str, Any]:
     settings = result["settings"]
-    real, stand_in = evaluation.distances(model.device, poseidon, frd=True)
     with stages_bar("calibrating") as bar:
         return calibration.calibrate(
-            model, (real, stand_in), list(result["sets"]), settings["samples"], settings["reference"],
+            model, both, list(result["sets"]), settings["samples"], settings["reference"],
             settings["steps"], settings["seed"], method=settings["method"], progress=bar,
         )  # fmt: skip
 

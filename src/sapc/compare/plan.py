@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from .. import metrics
+from .. import fpd, metrics
 from .. import train as training
 from ..checkpoint import Folder, load_tensors, read_json, write_json
 from ..config import Run, preset
@@ -19,13 +19,15 @@ from ..distributed import find_device
 from ..errors import SapcError, whole
 from ..evaluate import TEST_SETS, Progress, evaluate
 from ..files import replacing
+from ..fpd import Distance
 from ..methods import get_method, method_names
 from ..model import Model, load
 from ..scores import FORMAT as SCORES
 from ..scores import write_scores
 from ..tasks import get_task
 from ..training import Solving
-from .tables import DISTRIBUTION, markdown
+from .kept import check_writable, digest, floors_of, take_floor
+from .tables import markdown
 
 FORMAT = "sapc-comparison-1"
 JOINT = 32  # samples, unless told, of a method whose batch is one problem: the published batch
@@ -42,6 +44,8 @@ class Comparison:
     dflow_samples   the same of methods whose samples depend on each other, at most 32 unless given
     steps           of the samplers, each method's own number unless given
     seed            of data, weights and noise
+    poseidon        where the weights of Poseidon-B are, for FPD; without them there is none
+    frd             also FRD, by random features
     """
 
     task: str = "heat"
@@ -56,7 +60,14 @@ class Comparison:
     seed: int = 0
     floor_repeats: int = 3
     device: str = "auto"
+    poseidon: str | os.PathLike[str] | None = None
+    frd: bool = False
     _held: dict[str, Model] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    @cached_property
+    def distances(self) -> tuple[Distance, ...]:
+        """The metrics beyond the usual ones."""
+        return fpd.distances(self.poseidon, self.frd, find_device(self.device))
 
     # -- what and where --
 
@@ -92,6 +103,11 @@ class Comparison:
         return min(usual, JOINT) if self.dflow_samples is None else self.dflow_samples
 
     @property
+    def metrics(self) -> tuple[str, ...]:
+        """What is compared of the distributions."""
+        return (*metrics.DISTRIBUTION, *(d.name for d in self.distances))
+
+    @property
     def files(self) -> tuple[Path, Path]:
         """Where the result goes: JSON and Markdown."""
         stem = Path(self.out) / f"{self.task}-comparison"
@@ -106,12 +122,13 @@ class Comparison:
             if isinstance(given, str):
                 raise SapcError(f"give {what} as a list, as [{given!r}], got {given!r}")
         self._check_numbers()
+        _ = self.distances  # weights that cannot be used are refused now
         if not self.sets:
             raise SapcError(f"give at least one test set of {', '.join(TEST_SETS)}")
         if wrong := [split for split in self.sets if split not in TEST_SETS]:
             raise SapcError(f"unknown test set {wrong[0]!r}; choose from {', '.join(TEST_SETS)}")
         most = max(self.reference, *(self.count(name) for name in self.names))
-        _check_writable(Path(self.out))
+        check_writable(Path(self.out))
         for name in self.trainings:
             self._check_training(name, most)
         for path in self.files:
@@ -158,11 +175,12 @@ class Comparison:
         floor = self._floor(method)
         scores = evaluate(
             self._model(method), self.sets, self.count(method), self.reference, self.steps, self.seed,
-            0 if floor else self.floor_repeats, method=method, progress=_labelled(progress, method),
+            0 if floor else self.floor_repeats, method=method, distances=self.distances,
+            progress=_labelled(progress, method),
         )  # fmt: skip
         if floor:
-            _take_floor(scores, floor)
-        scores["weights"] = _digest(self.folder(method))
+            take_floor(scores, floor)
+        scores["weights"] = digest(self.folder(method))
         write_scores(self.folder(method).path, scores)
         return scores
 
@@ -217,7 +235,7 @@ class Comparison:
         folder, weights = self.folder(method), ""
         for scores in self._there(method):
             if folder.trained and self._holds(scores, wanted):
-                weights = weights or _digest(folder)
+                weights = weights or digest(folder)
                 if scores.get("weights") == weights:
                     return scores
         return None
@@ -244,8 +262,9 @@ class Comparison:
     def _holds(self, scores: Scores, wanted: Mapping[str, Any]) -> bool:
         """Whether these are scores of the sets, with the settings wanted and every metric of today."""
         settings, there = scores["settings"], set(scores["mean"]["metrics"])
+        wanted = {**wanted, **{f"{d.name}_weights": d.about() for d in self.distances}}
         same = all(settings.get(name) == value for name, value in wanted.items())
-        return same and set(scores["sets"]) == set(self.sets) and there >= set(DISTRIBUTION)
+        return same and set(scores["sets"]) == set(self.sets) and there >= set(self.metrics)
 
     # -- the result --
 
@@ -272,7 +291,9 @@ class Comparison:
             "steps": self.steps,
             "seed": self.seed,
             "floor_repeats": self.floor_repeats,
-            "floors": _floors(found),
+            "metrics": list(self.metrics),
+            **{f"{d.name}_weights": d.about() for d in self.distances},
+            "floors": floors_of(found),
             "methods": methods,
             "failed": dict(failed or {}),
             "files": [str(path) for path in self.files],
@@ -312,38 +333,3 @@ def _labelled(progress: Progress | None, label: str) -> Progress | None:
     if progress is None:
         return None
     return lambda what, done, total: progress(f"{label}, {what}", done, total)
-
-
-def _digest(folder: Folder) -> str:
-    with open(folder.weights, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _check_writable(out: Path) -> None:
-    """Refuse a place where no folder can be made; nothing is created."""
-    nearest = next(path for path in (out.absolute(), *out.absolute().parents) if os.path.lexists(path))
-    if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
-        why = "cannot be written to" if nearest.is_dir() else "is not a folder"
-        raise SapcError(f"cannot write to {out}: {nearest} {why}; choose another --out")
-
-
-def _take_floor(scores: Scores, other: Scores) -> None:
-    """Put the floor that other scores hold into these: it is the same."""
-    for name, own in scores["sets"].items():
-        own.pop("floor_left_out", None)
-        own |= {k: v for k, v in other["sets"][name].items() if k in ("floor", "floor_left_out")}
-    scores["mean"]["floor"] = other["mean"]["floor"]
-    scores["settings"]["floor_repeats"] = other["settings"]["floor_repeats"]
-
-
-def _floors(found: Mapping[str, Scores]) -> list[dict[str, Any]]:
-    """The floor for every number of samples, the largest number first."""
-    floors = []
-    for number in sorted({s["settings"]["samples"] for s in found.values()}, reverse=True):
-        such = [s for s in found.values() if s["settings"]["samples"] == number]
-        scores = next((s for s in such if s["mean"]["floor"]), such[0])
-        why = [s["floor_left_out"] for s in scores["sets"].values() if "floor_left_out" in s]
-        floors.append(
-            {"samples": number, "metrics": scores["mean"]["floor"], "left_out": why[0] if why else ""}
-        )
-    return floors

@@ -6,9 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .. import metrics
-
-DISTRIBUTION = tuple(metrics.DISTRIBUTION)
+from .. import fpd
 
 
 @dataclass(frozen=True)
@@ -38,21 +36,21 @@ def tables(result: Mapping[str, Any]) -> tuple[Table, Table]:
 
 
 def _distribution(result: Mapping[str, Any]) -> Table:
-    most, methods = result["samples"], result["methods"]
+    most, methods, names = result["samples"], result["methods"], result["metrics"]
     floors = [f for f in result["floors"] if f["metrics"]]
-    rows = [(_label("floor", f["samples"], most), *(f["metrics"][k] for k in DISTRIBUTION)) for f in floors]
+    rows = [(_label("floor", f["samples"], most), *(f["metrics"][k] for k in names)) for f in floors]
     first = len(rows)
     rows += [
-        (_label(name, about["samples"], most), *(about["metrics"][k] for k in DISTRIBUTION))
+        (_label(name, about["samples"], most), *(about["metrics"][k] for k in names))
         for name, about in methods.items()
     ]
     # Scores of fewer samples scatter more: they are no match.
     rivals = [first + i for i, about in enumerate(methods.values()) if about["samples"] == most]
-    best = {j: min(rows[i][j] for i in rivals) for j in range(1, 1 + len(DISTRIBUTION))}
+    best = {j: min(rows[i][j] for i in rivals) for j in range(1, 1 + len(names))}
     bold = frozenset((i, j) for i in rivals for j in best if rows[i][j] == best[j])
     texts = [(row[0], *map(_short, row[1:])) for row in rows]
     title = f"Distribution: {most} samples beside {result['reference']} solutions"
-    return Table(title, ("method", *DISTRIBUTION), texts, bold)
+    return Table(title, ("method", *names), texts, bold)
 
 
 def _constraints(result: Mapping[str, Any]) -> Table:
@@ -88,6 +86,14 @@ def notes(result: Mapping[str, Any]) -> list[str]:
         )
     said.append("sampled with " + "; ".join(dict.fromkeys(map(_means, methods.values()))))
     said += sorted({f"no sampling floor: {f['left_out']}" for f in result["floors"] if f["left_out"]})
+    if "frd" in result["metrics"]:
+        said.append("frd: Fréchet distance by random features, mean of three; it is not FPD")
+    rivals = [about["metrics"] for about in methods.values() if about["samples"] == most]
+    if {"fpd", "frd"} <= {*result["metrics"]} and len(rivals) > 1:
+        order = fpd.agreement(*([values[name] for values in rivals] for name in ("fpd", "frd")))
+        said.append(
+            f"frd orders these methods as fpd does: Kendall's tau {order['kendall']:.2f}, Spearman's rho {order['spearman']:.2f}"
+        )
     if all(about["ce"] is None for about in methods.values()):
         said.append(
             "no ce: it divides by ffm's errors, and ffm is not among the methods or its errors are zero"

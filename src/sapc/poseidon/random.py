@@ -23,15 +23,15 @@ SIZE = "T"
 SEEDS = (0, 1, 2)
 
 
-def random_encoder(seed: int, device: str | torch.device = "cpu") -> Encoder:
-    """The encoder of that seed, of the size of Poseidon-T; frozen."""
+def random_encoder(seed: int, device: str | torch.device = "cpu", size: str = SIZE) -> Encoder:
+    """The encoder of that seed, of the size of Poseidon-T unless told; frozen."""
     generator = torch.Generator().manual_seed(seed)
-    encoder = Encoder(SIZE).requires_grad_(False)
+    encoder = Encoder(size).requires_grad_(False)
     digest = hashlib.sha256()
     for name, weight in encoder.named_parameters():
         weight.copy_(_draw(name, weight, generator))
         digest.update(weight.numpy().tobytes())
-    encoder.about = {"size": f"random {SIZE}", "seed": str(seed), "sha256": digest.hexdigest()}
+    encoder.about = {"size": f"random {size}", "seed": str(seed), "sha256": digest.hexdigest()}
     return encoder.to(device).eval()
 
 

@@ -4,6 +4,7 @@
                 matrices in every precision, compiled where there is a GPU
     training    a whole step of FFM and of SAPC, drawing and projecting included, for every task
     sampling    seconds per field of both, for every task
+    features    what FPD and FRD cost: features by an encoder of each size, and the distance; also on request only
     methods     both for every method, with its evaluations and the memory of sampling; takes long, so it is not among the usual parts
 
 Weights are fresh. A fresh network would give the sampler endpoint estimates that no trained one gives, so its velocity is replaced, after
@@ -19,58 +20,30 @@ from __future__ import annotations
 
 import gc
 import statistics
-import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from itertools import pairwise
 from typing import Any, get_args
 
 import torch
 from torch import Tensor
 
-from . import source
-from .checkpoint import environment
-from .config import Run, preset
-from .distributed import Team, find_device
-from .fno import FNO, Precision, matmul_precision
-from .methods import Method, get_method, method_names
-from .model import JOINT
-from .tasks import Task, get_task, task_names
-from .training import Training
+from .. import source
+from ..checkpoint import environment
+from ..config import Run, preset
+from ..distributed import Team, find_device
+from ..fno import FNO, Precision, matmul_precision
+from ..methods import Method, get_method, method_names
+from ..model import JOINT
+from ..tasks import Task, get_task, task_names
+from ..training import Training
+from .features import features
+from .timer import Timer
 
 PAIRS = ("ffm", "sapc")
 ERROR = 0.05  # of the endpoint estimate at t = 1, relative to the solution's spread
 PULL = 0.9  # of the way to the solution, where the end has to depend on the source
 STAGES = 4  # parts of a training with a second objective; no published one has more
-
-
-@dataclass(frozen=True)
-class Timer:
-    """Median seconds of a call."""
-
-    device: torch.device
-    repeats: int = 20
-    warm_up: int = 3
-
-    def __call__(self, call: Callable[[], object]) -> float:
-        """Warm up, then time each call."""
-        for _ in range(self.warm_up):
-            call()
-        if self.device.type != "cuda":
-            return statistics.median(self._host(call) for _ in range(self.repeats))
-        marks: list[Any] = [torch.cuda.Event(enable_timing=True) for _ in range(self.repeats + 1)]  # type: ignore[no-untyped-call]
-        marks[0].record()
-        for mark in marks[1:]:
-            call()
-            mark.record()
-        torch.cuda.synchronize(self.device)
-        return float(statistics.median(a.elapsed_time(b) for a, b in pairwise(marks))) / 1e3
-
-    def _host(self, call: Callable[[], object]) -> float:
-        start = time.perf_counter()
-        call()
-        return time.perf_counter() - start
 
 
 def bench(
@@ -121,6 +94,10 @@ def bench(
                 result.setdefault("methods", []).append(row)
                 keep(result)
         torch.compiler.reset()
+    if "features" in parts:
+        for row in features(timer, progress):
+            result.setdefault("features", []).append(row)
+            keep(result)
     result["complete"] = True
     keep(result)
     return result

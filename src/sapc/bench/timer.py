@@ -1,0 +1,40 @@
+"""How long a call takes."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import torch
+
+
+@dataclass(frozen=True)
+class Timer:
+    """Median seconds of a call."""
+
+    device: torch.device
+    repeats: int = 20
+    warm_up: int = 3
+
+    def __call__(self, call: Callable[[], object]) -> float:
+        """Warm up, then time each call."""
+        for _ in range(self.warm_up):
+            call()
+        if self.device.type != "cuda":
+            return statistics.median(self._host(call) for _ in range(self.repeats))
+        marks: list[Any] = [torch.cuda.Event(enable_timing=True) for _ in range(self.repeats + 1)]  # type: ignore[no-untyped-call]
+        marks[0].record()
+        for mark in marks[1:]:
+            call()
+            mark.record()
+        torch.cuda.synchronize(self.device)
+        return float(statistics.median(a.elapsed_time(b) for a, b in pairwise(marks))) / 1e3
+
+    def _host(self, call: Callable[[], object]) -> float:
+        start = time.perf_counter()
+        call()
+        return time.perf_counter() - start

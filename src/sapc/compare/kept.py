@@ -1,0 +1,50 @@
+"""What is kept on disk and shared between methods: weights, floors, and the place for all of it."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ..checkpoint import Folder
+from ..errors import SapcError
+
+Scores = dict[str, Any]
+
+
+def digest(folder: Folder) -> str:
+    """Which weights a run folder holds."""
+    with open(folder.weights, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def check_writable(out: Path) -> None:
+    """Refuse a place where no folder can be made; nothing is created."""
+    nearest = next(path for path in (out.absolute(), *out.absolute().parents) if os.path.lexists(path))
+    if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
+        why = "cannot be written to" if nearest.is_dir() else "is not a folder"
+        raise SapcError(f"cannot write to {out}: {nearest} {why}; choose another --out")
+
+
+def take_floor(scores: Scores, other: Scores) -> None:
+    """Put the floor that other scores hold into these: it is the same."""
+    for name, own in scores["sets"].items():
+        own.pop("floor_left_out", None)
+        own |= {k: v for k, v in other["sets"][name].items() if k in ("floor", "floor_left_out")}
+    scores["mean"]["floor"] = other["mean"]["floor"]
+    scores["settings"]["floor_repeats"] = other["settings"]["floor_repeats"]
+
+
+def floors_of(found: Mapping[str, Scores]) -> list[dict[str, Any]]:
+    """The floor for every number of samples, the largest number first."""
+    floors = []
+    for number in sorted({s["settings"]["samples"] for s in found.values()}, reverse=True):
+        such = [s for s in found.values() if s["settings"]["samples"] == number]
+        scores = next((s for s in such if s["mean"]["floor"]), such[0])
+        why = [s["floor_left_out"] for s in scores["sets"].values() if "floor_left_out" in s]
+        floors.append(
+            {"samples": number, "metrics": scores["mean"]["floor"], "left_out": why[0] if why else ""}
+        )
+    return floors
