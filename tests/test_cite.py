@@ -254,6 +254,19 @@ def test_runs(call, run):
     assert call("cite", str(second), str(first), "--method", "cafm")[1] == out
 
 
+def test_what_a_distance_rests_on(call, run):
+    folder = run("a", "ffm", "ffm")
+    scores = folder / "scores.json"
+    for name, rests in (
+        ("fpd", ["herde2024poseidon", "cheng2025gradient"]),
+        ("frd", ["herde2024poseidon", "liu2022swin"]),
+    ):
+        scores.write_text(
+            json.dumps(json.loads(scores.read_text()) | {"mean": {"metrics": {"w2": 1.0, name: 2.0}}})
+        )
+        assert keys(call("cite", str(folder))[1]) == ["kerrigan2024functional", *rests, *BASIS]
+
+
 def test_a_run_without_scores(call, run):
     assert keys(call("cite", str(run("a", "ffm")))[1]) == ["kerrigan2024functional", *BASIS]
 

@@ -263,6 +263,34 @@ FNO = Reference(
     kind="inproceedings",
 )
 
+# -- what FPD rests on --
+
+POSEIDON = Reference(
+    key="herde2024poseidon",
+    title="Poseidon: Efficient Foundation Models for PDEs",
+    authors=_people(
+        """Herde, Maximilian; Raonić, Bogdan; Rohner, Tobias; Käppeli, Roger; Molinaro, Roberto; de Bézenac, Emmanuel;
+        Mishra, Siddhartha"""
+    ),
+    year=2024,
+    where="Advances in Neural Information Processing Systems (NeurIPS)",
+    arxiv="2405.19101",
+    kind="inproceedings",
+)
+
+SWIN_V2 = Reference(
+    key="liu2022swin",
+    title="Swin Transformer V2: Scaling Up Capacity and Resolution",
+    authors=_people(
+        """Liu, Ze; Hu, Han; Lin, Yutong; Yao, Zhuliang; Xie, Zhenda; Wei, Yixuan; Ning, Jia; Cao, Yue; Zhang, Zheng; Dong, Li;
+        Wei, Furu; Guo, Baining"""
+    ),
+    year=2022,
+    where="IEEE/CVF Conference on Computer Vision and Pattern Recognition (CVPR)",
+    arxiv="2111.09883",
+    kind="inproceedings",
+)
+
 # -- libraries, as they ask to be cited; h5py does not ask, so it is the book of its author --
 
 TORCH = Reference(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Annotated
 
@@ -27,6 +27,10 @@ BASIS = (
     (references.NUMPY, "NumPy"),
     (references.H5PY, "h5py: files of solutions"),
 )
+DISTANCES = {  # by metric
+    "fpd": ((references.POSEIDON, "the features of FPD"), (references.ECI, "FPD itself")),
+    "frd": ((references.POSEIDON, "the encoder of FRD"), (references.SWIN_V2, "the blocks of that encoder")),
+}
 PICTURES = (references.MATPLOTLIB, "Matplotlib: the pictures of sapc demo")
 
 
@@ -42,12 +46,14 @@ def cite(
 ) -> None:
     """Print what to cite as BibTeX: for the package, for the methods that runs used, or for methods by name.
 
-    Of a run, that is the method that was trained and every method whose scores are in its folder, with what they rest on.
+    Of a run, that is the method that was trained and every method whose scores are in its folder, with what they rest on, and what FPD and
+    FRD rest on where they are among the scores.
 
     Example: [bold]sapc cite runs/heat-ffm runs/heat-sapc > sapc.bib[/bold]
     """
     used = [*(names or ()), *(name for folder in folders or () for name in methods_of(folder))]
-    purposes = bibliography([get_method(name) for name in used])
+    scored = {name for folder in folders or () for name in distances_of(folder)}
+    purposes = bibliography([get_method(name) for name in used], scored)
     if as_json:
         print(json.dumps([_described(reference) for reference in purposes], ensure_ascii=False))
         return
@@ -69,8 +75,19 @@ def methods_of(path: Path) -> list[str]:
     return found
 
 
-def bibliography(used: Iterable[Method]) -> Purposes:
-    """Each reference once, with what it is for: the methods, what they rest on, what everything here rests on."""
+def distances_of(path: Path) -> set[str]:
+    """Which Fréchet distances are among the scores of a run folder."""
+    contents = (read_json(scores) for scores in path.glob("scores*.json"))
+    return {
+        name
+        for content in contents
+        for name in DISTANCES
+        if name in content.get("mean", {}).get("metrics", ())
+    }
+
+
+def bibliography(used: Iterable[Method], scored: Collection[str] = ()) -> Purposes:
+    """Each reference once, with what it is for: the methods, what they and the scores rest on, what everything here rests on."""
     wanted = {method.name for method in used}
     # in the order of `sapc methods`, so that the same methods make the same file however they were named
     methods = [get_method(name) for name in method_names(variants=True) if name in wanted]
@@ -87,6 +104,9 @@ def bibliography(used: Iterable[Method]) -> Purposes:
     for m in methods:
         for reference in m.also:
             add(reference, "what it rests on", _label(m))
+    for name in (name for name in DISTANCES if name in scored):
+        for reference, what in DISTANCES[name]:
+            add(reference, what)
     if not methods:
         add(references.SAPC, "the method of this package", _label(get_method("sapc")))
     for reference, what in (*BASIS, *(() if methods else (PICTURES,))):
