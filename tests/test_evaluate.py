@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 
@@ -39,7 +40,9 @@ def test_from_folder_to_scores(folder):
     path = write_scores(folder, result)
     assert path == folder / "scores.json"
     read = json.loads(path.read_text())
+    weights = read.pop("weights")
     assert read == json.loads(json.dumps(result))
+    assert weights == hashlib.sha256((folder / "weights.safetensors").read_bytes()).hexdigest()
     assert read["format"] == "sapc-scores-1"
     assert set(read) == {"format", "run", "settings", "environment", "sets", "mean"}
     assert (read["run"]["method"], read["run"]["seed"], read["run"]["steps"]) == ("sapc", 0, 20)

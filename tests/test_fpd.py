@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import shutil
@@ -11,6 +12,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.cells import cell_len
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from scipy.stats import kendalltau, spearmanr
@@ -18,7 +20,7 @@ from scipy.stats import kendalltau, spearmanr
 import sapc
 from commands import one_sentence
 from sapc import calibration, fpd, metrics
-from sapc.compare import Comparison, markdown
+from sapc.compare import Comparison, markdown, tables
 from sapc.errors import SapcError, SapcWarning
 from sapc.evaluate import evaluate, write_scores
 from sapc.fpd import Distance
@@ -137,7 +139,9 @@ def test_features_of_solutions_are_kept_with_the_weights_named(one, cache):
     assert one.each(x, y) == first
     with safe_open(entry, framework="pt") as content:
         labels = content.metadata()
-    save_file({"features": torch.zeros(1, 4, 384)}, entry, metadata=labels)
+    other = torch.zeros(1, 4, 384)
+    labels["features"] = hashlib.sha256(other.numpy().tobytes()).hexdigest()
+    save_file({"features": other}, entry, metadata=labels)
     assert one.each(x, y) != first  # so it is read back
 
 
@@ -155,7 +159,7 @@ def test_no_entry_serves_other_fields_or_weights(one, cache):
     assert values[0] != values[3]
 
 
-@pytest.mark.parametrize("damage", ["cut", "empty", "other labels", "NaN", "other shape"])
+@pytest.mark.parametrize("damage", ["cut", "empty", "a bit", "other labels", "NaN", "other shape"])
 def test_a_damaged_entry_is_made_again(one, cache, damage):
     x, y = fields(3, 16, 16), fields(4, 16, 16, seed=1)
     first = one.each(x, y)
@@ -166,6 +170,8 @@ def test_a_damaged_entry_is_made_again(one, cache, damage):
     found = load_file(entry)["features"].clone()
     if damage in ("cut", "empty"):
         entry.write_bytes(good[: len(good) // 2] if damage == "cut" else b"")
+    elif damage == "a bit":
+        entry.write_bytes(good[:-2] + bytes([good[-2] ^ 0x40]) + good[-1:])
     elif damage == "other labels":
         save_file({"features": found}, entry, metadata=labels | {"fields": "0"})
     elif damage == "NaN":
@@ -221,6 +227,12 @@ def test_weights_of_another_size_are_no_fpd(tmp_path):
         fpd.poseidon_distance(tmp_path)
 
 
+@pytest.mark.parametrize("size", ["T", "B"])
+def test_random_weights_are_no_fpd(size):
+    with pytest.raises(SapcError, match="only weights of Poseidon-B from a file make an FPD"):
+        Distance("fpd", (random_encoder(0, size=size),))
+
+
 def test_what_is_asked_for_is_what_there_is(poseidon_b):
     assert fpd.distances() == ()
     assert [d.name for d in fpd.distances(frd=True)] == ["frd"]
@@ -256,10 +268,33 @@ def test_scores_with_more_metrics_are_not_replaced(run, one, tmp_path):
     own = Path(shutil.copytree(run, tmp_path / "run"))
     with_frd = evaluate(own, ["test0"], device="cpu", distances=[one], **SMALL)
     without = evaluate(own, ["test0"], device="cpu", **SMALL)
+    other = {"distances": [Distance("other", (random_encoder(4),))], "device": "cpu"}
+    with_other = evaluate(own, ["test0"], **other, **SMALL)
+    more_sets = evaluate(own, ["test0", "test1"], device="cpu", **SMALL)
+    kept = lambda name="scores.json": json.loads((own / name).read_text())
     assert write_scores(own, without).name == "scores.json"
     assert write_scores(own, with_frd).name == "scores.json"
-    assert write_scores(own, without).name == "scores-part.json"
-    assert json.loads((own / "scores.json").read_text())["mean"]["metrics"]["frd"] > 0
+    assert (
+        write_scores(own, without).name == "scores.json"
+    )  # of the same samples: what is there is taken over
+    for tree, original in (
+        (kept()["mean"], with_frd["mean"]),
+        (kept()["sets"]["test0"], with_frd["sets"]["test0"]),
+    ):
+        assert tree["metrics"] == original["metrics"]
+        assert tree["floor"] == original["floor"]
+    assert kept()["settings"] == with_frd["settings"]
+    assert write_scores(own, with_other).name == "scores.json"
+    assert {"frd", "other"} <= set(kept()["mean"]["metrics"])
+    assert {"frd_weights", "other_weights"} <= set(kept()["settings"])
+    assert write_scores(own, more_sets).name == "scores-part.json"  # it has more sets, but lacks metrics
+    assert {"frd", "other"} <= set(kept()["mean"]["metrics"])
+    again = {**SMALL, "samples": 3}
+    assert write_scores(own, evaluate(own, ["test0"], **other, **again)).name == "scores-part.json"
+    retrained = {**kept(), "weights": "of another training"}
+    (own / "scores.json").write_text(json.dumps(retrained))
+    assert write_scores(own, without).name == "scores.json"
+    assert set(kept()["mean"]["metrics"]) == set(without["mean"]["metrics"])
 
 
 # -- on the command line --
@@ -313,7 +348,7 @@ def test_fpd_with_weights_named_by_option_or_environment(call, own, poseidon_b, 
     monkeypatch.setenv("SAPC_POSEIDON", str(poseidon_b))
     code, out, err = call(*own)
     assert (code, err) == (0, "")
-    assert [f"{first['mean']['metrics']['fpd']:.2e}"] == [row[1] for row in lines(out, "fpd")]
+    assert lines(out, "fpd")[0][1] == f"{first['mean']['metrics']['fpd']:.2e}"
     assert lines(out, "no") == []
 
 
@@ -321,6 +356,7 @@ def test_fpd_with_weights_named_by_option_or_environment(call, own, poseidon_b, 
     ("options", "message"),
     [
         (("--calibrate",), "needs its weights"),
+        (("--poseidon", "~nobody-of-this-name/x"), "no weights at ~nobody"),
         (("--poseidon", "nowhere"), "no weights at nowhere"),
         (("--poseidon", "run/weights.safetensors"), "not weights of Poseidon"),
         (("--poseidon", "run/config.json"), "damaged or not a file of weights|holds more than tensors"),
@@ -341,7 +377,10 @@ def test_calibration(call, own, poseidon_b, monkeypatch):
     monkeypatch.setattr(calibration, "STEPS", ())
     code, out, err = call(*own, "--poseidon", str(poseidon_b), "--calibrate")
     assert (code, err) == (0, "")
-    assert "FRD orders these ensembles as FPD does: Kendall's tau" in out
+    assert "agreement of FRD with FPD in the order of ensembles: Kendall's tau" in out
+    assert out.index("mmse") < out.index("agreement of FRD")
+    assert "fpd by model.safetensors of Poseidon-B, sha256 " in out
+    assert max(map(cell_len, out.splitlines())) <= 120
     found = json.loads(Path("run/calibration.json").read_text())
     rows = found["sets"]["test0"]["ensembles"]
     assert list(rows) == [
@@ -388,8 +427,9 @@ def test_a_column_of_a_comparison(folder):
     result = plan.compare()
     assert result["metrics"][-1] == "frd"
     assert "it is not FPD" in markdown(result)
-    columns = next(line for line in markdown(result).splitlines() if line.startswith("| method"))
-    assert columns.split("|")[-2].strip() == "frd"
+    assert [table.columns[1:] for table in tables(result)][1] == ("frd",)
+    assert tables(result)[0].columns == tables(without)[0].columns
+    assert len(tables(without)) == 2
     assert result["floors"][0]["metrics"]["frd"] > 0
     assert plan.scored("ffm") is not None
     assert plain.scored("ffm") is not None  # scores with more serve those who want less

@@ -197,9 +197,7 @@ class _Wanted:
         return lambda done, total: self.progress(f"{label}: features for {distance.name}", done, total)
 
     def _solutions(self, split: str, size: int, seed: int, label: str) -> Tensor:
-        device = self.model.device if self.task.integrates else "cpu"
-        report = lambda done, total: self.progress(label, done, total)
-        return self.task.dataset(split, size=size, seed=seed, device=device, progress=report).fields
+        return solutions(self.model, split, size, seed, lambda done, total: self.progress(label, done, total))
 
     def _generate(
         self, split: str, condition: Tensor, watch: Watch | None
@@ -218,7 +216,9 @@ class _Wanted:
         fields = sample(self.samples, steps=self.steps, batch=size, progress=report, watch=watch)
         seconds = time.perf_counter() - start  # the fields have arrived on the CPU: nothing is under way
         seconds -= watch.seconds if watch else 0.0
-        peak = torch.cuda.max_memory_allocated(model.device) if cuda else _peak_memory()
+        # The encoders of distances are there too, but have no part in sampling.
+        others = sum(d.bytes for d in self.distances)
+        peak = torch.cuda.max_memory_allocated(model.device) - others if cuda else _peak_memory()
         return fields, {"seconds_per_sample": seconds / self.samples, "peak_memory": peak}
 
     def _floor(self, split: str) -> tuple[dict[str, list[float]], str]:
@@ -242,6 +242,14 @@ class _Wanted:
             for name, value in floor.items():
                 found[name].append(value)
         return found, ""
+
+
+def solutions(
+    model: Model, split: str, size: int, seed: int, progress: Callable[[int, int], None] | None = None
+) -> Tensor:
+    """Solutions of a test set, solved on the model's device where that pays."""
+    device = model.device if model.task.integrates else "cpu"
+    return model.task.dataset(split, size=size, seed=seed, device=device, progress=progress).fields
 
 
 def is_costly(task: Task, device: torch.device, solutions: int) -> bool:

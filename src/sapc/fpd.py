@@ -8,7 +8,7 @@ frames are averaged. Like FID these are squared distances, biased upwards by few
 independent draws of solutions at the same sizes, the sampling floor.
 
 Features of solutions are kept in the cache (`sapc.tasks.cache`), in files named by a digest of the weights and of the fields themselves, so
-that no entry can go stale. Whether FRD can stand in for FPD is a question of how the two order the same ensembles; `agreement` answers it.
+that none serves others. Whether FRD can stand in for FPD is a question of how the two order the same ensembles; `agreement` answers it.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ import json
 import math
 import os
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -47,6 +48,17 @@ class Distance:
 
     name: str
     encoders: tuple[Encoder, ...]
+
+    def __post_init__(self) -> None:
+        if self.name == "fpd" and not all(e.size == SIZE and "file" in e.about for e in self.encoders):
+            raise SapcError(
+                f"only weights of Poseidon-{SIZE} from a file make an FPD; give this distance another name"
+            )
+
+    @property
+    def bytes(self) -> int:
+        """What the encoders occupy."""
+        return sum(p.numel() * p.element_size() for e in self.encoders for p in e.parameters())
 
     def each(
         self,
@@ -85,6 +97,11 @@ class Distance:
     def about(self) -> list[dict[str, str]]:
         """Which weights these are."""
         return [encoder.about for encoder in self.encoders]
+
+    def made(self, settings: Mapping[str, Any]) -> bool:
+        """Whether scores with these settings are by the same weights."""
+        there = settings.get(f"{self.name}_weights") or ()
+        return [w.get("sha256") for w in there] == [w.get("sha256") for w in self.about()]
 
 
 def poseidon_distance(path: str | os.PathLike[str], device: str | torch.device = "cpu") -> Distance:
@@ -127,7 +144,7 @@ def agreement(a: Sequence[float], b: Sequence[float]) -> dict[str, float]:
 
 def _cosine(a: Tensor, b: Tensor) -> float:
     norm = float(a.norm() * b.norm())
-    return float((a * b).sum()) / norm if norm else 0.0
+    return max(-1.0, min(1.0, float((a * b).sum()) / norm)) if norm else 0.0
 
 
 # -- features, and their cache --
@@ -152,7 +169,7 @@ def _features(encoder: Encoder, fields: Fields, work: _Work, keep: bool) -> Floa
     if fields.ndim not in (3, 4):
         raise SapcError(f"features are of fields with two or three axes, got shape {tuple(fields.shape)}")
     images = len(fields) * math.prod(fields.shape[3:])
-    folder = cache_folder() if keep else None
+    folder = cache_folder() if keep and "sha256" in encoder.about else None
     if folder is None:
         return _compute(encoder, fields, work)
     path, labels = _entry(folder, encoder, fields)
@@ -186,12 +203,12 @@ def _entry(folder: Path, encoder: Encoder, fields: Fields) -> tuple[Path, dict[s
 
 
 def _read(path: Path, labels: dict[str, str], shape: tuple[int, ...]) -> Tensor | None:
-    if not path.is_file():
+    if not os.path.isfile(path):
         return None
     try:
         with safe_open(path, framework="pt") as content:
             found: Tensor = content.get_tensor("features")
-            if content.metadata() == labels and found.shape == shape and found.isfinite().all():
+            if content.metadata() == labels | {"features": _digest(found)} and found.shape == shape:
                 return found
         why = "it is not what its name says"
     except (SafetensorError, OSError, ValueError) as error:
@@ -202,10 +219,15 @@ def _read(path: Path, labels: dict[str, str], shape: tuple[int, ...]) -> Tensor 
     return None
 
 
+def _digest(found: Tensor) -> str:
+    return hashlib.sha256(found.numpy().tobytes()).hexdigest()
+
+
 def _write(path: Path, labels: dict[str, str], found: Tensor) -> None:
     try:
         with folder_for(path.parent), replacing(path) as partial:
-            partial.write_bytes(save({"features": found.cpu().contiguous()}, metadata=labels))
+            found = found.cpu().contiguous()
+            partial.write_bytes(save({"features": found}, metadata=labels | {"features": _digest(found)}))
     except SapcError as error:
         warnings.warn(
             SapcWarning(f"features are not cached: {error}; set SAPC_CACHE to another folder or to off"),

@@ -124,7 +124,7 @@ def frechet(features_a: Float[Tensor, "n dim"], features_b: Float[Tensor, "m dim
     if features_a.ndim != 2:
         raise SapcError(f"features are one vector per sample, (n, dim), got shape {tuple(features_a.shape)}")
     _check(features_a, features_b, at_least=(2, 2), why="a covariance")
-    x, y = features_a.double(), features_b.to(features_a.device, torch.float64)
+    x, y = (f.detach().to(features_a.device, torch.float64) for f in (features_a, features_b))
     mean, (A, B) = x.mean(0) - y.mean(0), map(_covariance_root, (x, y))
     cross = torch.linalg.svdvals(A @ B.T).sum()
     return max(0.0, float(mean.square().sum() + A.square().sum() + B.square().sum() - 2 * cross))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import hashlib
 import math
 import os
 from collections.abc import Iterable
@@ -17,7 +19,8 @@ FORMAT = "sapc-scores-1"
 def write_scores(folder: str | os.PathLike[str], result: dict[str, Any]) -> Path:
     """Write a result into its run folder and return the path: `scores.json`, or `scores-<method>.json` if another method sampled.
 
-    A fuller result is not replaced: one of fewer sets, samples, steps or metrics goes beside it, into `scores-part.json`.
+    What is there is replaced by a result that says all of it, and more. One of fewer sets, samples, steps or metrics goes beside it, into
+    `scores-part.json`. Where only the metrics differ, those there are taken over: the samples were the same.
     """
     run, sampler = result["run"], result["settings"]["method"]
     if run["trained"] < run["steps"]:
@@ -25,28 +28,61 @@ def write_scores(folder: str | os.PathLike[str], result: dict[str, Any]) -> Path
             f"the scores of an unfinished training (step {run['trained']} of {run['steps']}) are not kept in its folder; "
             f"finish it with `sapc train --resume {folder}`"
         )
-    scores = Folder(folder).scores
+    scores, weights = Folder(folder).scores, Folder(folder).weights
+    if weights.is_file():
+        result = {**result, "weights": digest(weights)}
     path = scores if sampler == run["method"] else scores.with_name(f"scores-{sampler}.json")
-    if path.exists() and _fuller(path, result):
-        path = path.with_name(f"{path.stem}-part.json")
-    write_json(path, result)
-    return path
+    for place in (path, path.with_name(f"{path.stem}-part.json")):
+        if (joint := _joined(place, result)) is not None:
+            break
+    write_json(place, joint or result)
+    return place
 
 
-def _fuller(path: Path, result: dict[str, Any]) -> bool:
-    """Whether the scores at `path` say all that `result` says, and more; a trajectory counts where all else is equal."""
+def digest(file: Path) -> str:
+    """The sha256 of a file."""
+    with open(file, "rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()
+
+
+def _joined(path: Path, result: dict[str, Any]) -> dict[str, Any] | None:
+    """The scores to write at `path`, with metrics that only those there have if all else is the same; None if something would be lost."""
     try:
-        there = read_json(path)
-        sets, settings = set(there["sets"]), there["settings"]
-        watched = [all("trajectory" in s for s in r["sets"].values()) for r in (there, result)]
-        names = [set(r["mean"]["metrics"]) for r in (there, result)]
-        pairs = [(settings[name], result["settings"][name]) for name in ("samples", "reference", "steps")]
-    except (SapcError, KeyError, TypeError):  # not scores: nothing is lost
-        return False
-    new = set(result["sets"])
-    if not (new <= sets and names[1] <= names[0] and all(old >= n for old, n in pairs)):
-        return False
-    return new < sets or names[1] < names[0] or any(old > n for old, n in pairs) or watched == [True, False]
+        return _with_those(read_json(path), result) if path.exists() else result
+    except (SapcError, KeyError, TypeError, AttributeError):  # what is there are no scores: nothing is lost
+        return result
+
+
+def _with_those(there: dict[str, Any], result: dict[str, Any]) -> dict[str, Any] | None:
+    if there.get("weights") not in (None, result.get("weights")):  # of weights that are no longer there
+        return result
+    old, new = set(there["sets"]), set(result["sets"])
+    missing = set(there["mean"]["metrics"]) - set(result["mean"]["metrics"])
+    watched = [all("trajectory" in s for s in r["sets"].values()) for r in (there, result)]
+    sizes = ("samples", "reference", "steps")
+    fewer = any(there["settings"][name] > result["settings"][name] for name in sizes)
+    if not old <= new or fewer or watched == [True, False]:
+        return None
+    if not missing:
+        return result
+    return _with(there, result, missing) if old == new and _alike(there, result) else None
+
+
+def _alike(there: dict[str, Any], result: dict[str, Any]) -> bool:
+    """Whether both are of the same samples."""
+    a, b = ({k: v for k, v in r["settings"].items() if not k.endswith("_weights")} for r in (there, result))
+    return a == b and all(there.get(name) == result.get(name) for name in ("format", "run", "weights"))
+
+
+def _with(there: dict[str, Any], result: dict[str, Any], names: set[str]) -> dict[str, Any]:
+    """A result with some metrics of another one."""
+    joint: dict[str, Any] = copy.deepcopy(result)
+    for own, other in ((joint["sets"][k], there["sets"][k]) for k in joint["sets"]):
+        for part in ("metrics", "floor"):
+            own[part] |= {name: value for name, value in other[part].items() if name in names}
+        own |= {f"{name}_each": other[f"{name}_each"] for name in names if f"{name}_each" in other}
+    joint["settings"] |= {k: v for k, v in there["settings"].items() if k.removesuffix("_weights") in names}
+    return joint | {"mean": mean_of_sets(list(joint["sets"].values()))}
 
 
 def mean_of_sets(sets: list[dict[str, Any]]) -> dict[str, Any]:

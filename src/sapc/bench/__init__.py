@@ -4,8 +4,8 @@
                 matrices in every precision, compiled where there is a GPU
     training    a whole step of FFM and of SAPC, drawing and projecting included, for every task
     sampling    seconds per field of both, for every task
-    features    what FPD and FRD cost: features by an encoder of each size, and the distance; also on request only
-    methods     both for every method, with its evaluations and the memory of sampling; takes long, so it is not among the usual parts
+    features    what FPD and FRD cost: features by an encoder of each size, and the distance; on request only
+    methods     training and sampling for every method, with its evaluations and the memory of sampling; takes long, so on request only
 
 Weights are fresh. A fresh network would give the sampler endpoint estimates that no trained one gives, so its velocity is replaced, after
 it was computed, by one that points at a solution with a smooth error of a few per cent, as a trained one does; the network's work stays.

@@ -25,7 +25,7 @@ from .arguments import AsJson, Device, check_target
 from .bars import LINE_SECONDS
 
 PARTS = ("backbone", "training", "sampling", "features", "methods")
-USUAL = PARTS[:3]  # the last takes long
+USUAL = PARTS[:3]  # the others are asked for by name
 
 
 @app.command()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterator
+from statistics import stdev
 from typing import Annotated, Any
 
 import typer
@@ -12,7 +14,6 @@ from rich.table import Table
 
 from .. import calibration, fpd
 from .. import evaluate as evaluation
-from ..checkpoint import Folder, write_json
 from ..errors import SapcError
 from ..model import Model, load
 from ..poseidon import GET
@@ -49,7 +50,8 @@ def evaluate(
     calibrate: Annotated[
         bool,
         typer.Option(
-            "--calibrate", help="Also show how alike FRD and FPD order ensembles; needs --poseidon."
+            "--calibrate",
+            help="Also show how alike FRD and FPD order some 16 ensembles per set; needs --poseidon.",
         ),
     ] = False,
     as_json: AsJson = False,
@@ -60,7 +62,7 @@ def evaluate(
     [bold]sapc evaluate runs/heat-sapc --poseidon Poseidon-B[/bold]
     """
     if calibrate and not poseidon:
-        raise SapcError(f"--calibrate compares FRD with FPD and needs its weights; {GET} with --poseidon")
+        raise SapcError(f"--calibrate compares FRD with FPD and needs its weights; {GET}")
     model = load(folder, device)
     distances = fpd.distances(poseidon or None, frd or calibrate, model.device)
     with stages_bar("starting") as bar:
@@ -70,52 +72,64 @@ def evaluate(
         )  # fmt: skip
     finished = model.step == model.run.steps
     path = evaluation.write_scores(folder, result) if finished else None
+    if not as_json:
+        _print(result)
     if calibrate:
-        result["calibration"] = _calibrate(model, distances, result)
-        if finished:
-            write_json(Folder(folder).path / "calibration.json", result["calibration"])
+        found = _calibrate(model, distances, result, batch)
+        kept = [calibration.write_calibration(folder, found)] if finished else []
+        if not as_json:
+            out.print(*calibration_tables(found), sep="\n")
+            tau, rho = (f"{found['mean'][name]:.2f}" for name in ("kendall", "spearman"))
+            print(
+                f"agreement of FRD with FPD in the order of ensembles: Kendall's tau {tau}, Spearman's rho {rho}"
+            )
+            print(*(f"wrote {path}" for path in kept), sep="\n")
+        result["calibration"] = found
     if as_json:
         print(json.dumps(result))
         return
+    if not poseidon:
+        print(f"no FPD: {GET}")
+    print(f"wrote {path}" if path else f"not written: training is at step {model.step} of {model.run.steps}")
+
+
+def _print(result: dict[str, Any]) -> None:
     out.print(score_table(result))
-    if calibrate:
-        _print_calibration(result["calibration"])
     for name, scores in result["sets"].items():
         if "trajectory" in scores:
             out.print(trajectory_table(name, scores["trajectory"]))
             _print_energy(scores["trajectory"])
     _print_rest(result)
-    if not poseidon:
-        print(f"no FPD: {GET} with --poseidon, or in SAPC_POSEIDON")
-    print(f"wrote {path}" if path else f"not written: training is at step {model.step} of {model.run.steps}")
 
 
-def _calibrate(model: Model, both: tuple[fpd.Distance, ...], result: dict[str, Any]) -> dict[str, Any]:
+def _calibrate(
+    model: Model, both: tuple[fpd.Distance, ...], result: dict[str, Any], batch: int | None
+) -> dict[str, Any]:
     settings = result["settings"]
     with stages_bar("calibrating") as bar:
         return calibration.calibrate(
-            model, both, list(result["sets"]), settings["samples"], settings["reference"],
-            settings["steps"], settings["seed"], method=settings["method"], progress=bar,
+            model, both, list(result["sets"]), settings["samples"], settings["reference"], settings["steps"],
+            settings["seed"], method=settings["method"], batch=batch, progress=bar,
         )  # fmt: skip
 
 
-def _print_calibration(found: dict[str, Any]) -> None:
-    """The agreement, and under it what was ordered."""
+def calibration_tables(found: dict[str, Any]) -> Iterator[Table]:
+    """Per test set what was ordered, the best first, and the agreement."""
     for name, about in found["sets"].items():
-        table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
-        for column in (f"{name}, ensemble", "fpd", "frd"):
-            table.add_column(
-                column, justify="left" if column not in ("fpd", "frd") else "right", no_wrap=True
-            )
+        table = Table(
+            box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), caption=_agree(about), caption_justify="left"
+        )
+        table.add_column(f"{name}, ensemble", no_wrap=True)
+        for column in ("fpd", "frd"):
+            table.add_column(column, justify="right", no_wrap=True)
         for ensemble, row in sorted(about["ensembles"].items(), key=lambda item: item[1]["fpd"]):
             table.add_row(ensemble, f"{row['fpd']:.2e}", f"{row['frd']:.2e}")
-        out.print(table)
-        print(f"{name}: {_agree(about['agreement'])}")
-    print(f"FRD orders these ensembles as FPD does: {_agree(found['mean'])}")
+        yield table
 
 
-def _agree(values: dict[str, float]) -> str:
-    return f"Kendall's tau {values['kendall']:.2f}, Spearman's rho {values['spearman']:.2f}"
+def _agree(about: dict[str, Any]) -> str:
+    values, n = about["agreement"], len(about["ensembles"])
+    return f"order of {n}: tau {values['kendall']:.2f}, rho {values['spearman']:.2f}"
 
 
 def score_table(result: dict[str, Any]) -> Table:
@@ -131,6 +145,9 @@ def score_table(result: dict[str, Any]) -> Table:
         if name in mean["floor"]:
             floors = (c["floor"].get(name) for c in columns)
             table.add_row("  floor", *("" if f is None else f"{_mean(f):.2e}" for f in floors), style="dim")
+        if all(f"{name}_each" in scores for scores in sets.values()):
+            spreads = (c.get(f"{name}_each") for c in columns)
+            table.add_row("  spread", *("" if e is None else f"{stdev(e):.2e}" for e in spreads), style="dim")
     for name, label in (("local", "worst pin"), ("balance", "worst balance")):
         table.add_row(label, *(f"{c['worst_residual'][name]:.2e}" for c in columns))
     return table
@@ -170,5 +187,7 @@ def _print_rest(result: dict[str, Any]) -> None:
         f"{settings['samples']} samples per set with {settings['method']}, {mean['evaluations']} evaluations and "
         f"{mean['seconds_per_sample']:.3g} s each on {settings['device']}, peak memory {mean['peak_memory'] / 2**30:.2f} GiB"
     )
+    for weights in settings.get("fpd_weights", ()):
+        print(f"fpd by {weights['file']} of Poseidon-{weights['size']}, sha256 {weights['sha256'][:16]}...")
     for why in {s["floor_left_out"] for s in result["sets"].values() if "floor_left_out" in s}:
         print(f"no sampling floor: {why}")

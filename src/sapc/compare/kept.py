@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ..checkpoint import Folder
 from ..errors import SapcError
 
 Scores = dict[str, Any]
-
-
-def digest(folder: Folder) -> str:
-    """Which weights a run folder holds."""
-    with open(folder.weights, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def check_writable(out: Path) -> None:
@@ -32,8 +24,11 @@ def take_floor(scores: Scores, other: Scores) -> None:
     """Put the floor that other scores hold into these: it is the same."""
     for name, own in scores["sets"].items():
         own.pop("floor_left_out", None)
-        own |= {k: v for k, v in other["sets"][name].items() if k in ("floor", "floor_left_out")}
-    scores["mean"]["floor"] = other["mean"]["floor"]
+        own |= {k: v for k, v in other["sets"][name].items() if k == "floor_left_out"}
+        own["floor"] = {k: v for k, v in other["sets"][name]["floor"].items() if k in own["metrics"]}
+    scores["mean"]["floor"] = {
+        k: v for k, v in other["mean"]["floor"].items() if k in scores["mean"]["metrics"]
+    }
     scores["settings"]["floor_repeats"] = other["settings"]["floor_repeats"]
 
 

@@ -23,10 +23,10 @@ from ..fpd import Distance
 from ..methods import get_method, method_names
 from ..model import Model, load
 from ..scores import FORMAT as SCORES
-from ..scores import write_scores
+from ..scores import digest, write_scores
 from ..tasks import get_task
 from ..training import Solving
-from .kept import check_writable, digest, floors_of, take_floor
+from .kept import check_writable, floors_of, take_floor
 from .tables import markdown
 
 FORMAT = "sapc-comparison-1"
@@ -180,7 +180,7 @@ class Comparison:
         )  # fmt: skip
         if floor:
             take_floor(scores, floor)
-        scores["weights"] = digest(self.folder(method))
+        scores["weights"] = digest(self.folder(method).weights)
         write_scores(self.folder(method).path, scores)
         return scores
 
@@ -235,7 +235,7 @@ class Comparison:
         folder, weights = self.folder(method), ""
         for scores in self._there(method):
             if folder.trained and self._holds(scores, wanted):
-                weights = weights or digest(folder)
+                weights = weights or digest(folder.weights)
                 if scores.get("weights") == weights:
                     return scores
         return None
@@ -262,8 +262,8 @@ class Comparison:
     def _holds(self, scores: Scores, wanted: Mapping[str, Any]) -> bool:
         """Whether these are scores of the sets, with the settings wanted and every metric of today."""
         settings, there = scores["settings"], set(scores["mean"]["metrics"])
-        wanted = {**wanted, **{f"{d.name}_weights": d.about() for d in self.distances}}
         same = all(settings.get(name) == value for name, value in wanted.items())
+        same &= all(d.made(settings) for d in self.distances)
         return same and set(scores["sets"]) == set(self.sets) and there >= set(self.metrics)
 
     # -- the result --

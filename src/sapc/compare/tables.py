@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .. import fpd
+from .. import fpd, metrics
+
+RANKED = 4  # methods from which an order says something
 
 
 @dataclass(frozen=True)
@@ -30,15 +32,19 @@ class Table:
         return "\n".join(lines) + "\n"
 
 
-def tables(result: Mapping[str, Any]) -> tuple[Table, Table]:
-    """The distribution beside its floor, then constraints and cost."""
-    return _distribution(result), _constraints(result)
+def tables(result: Mapping[str, Any]) -> tuple[Table, ...]:
+    """The distribution beside its floor, by Fréchet distances too where there are any, then constraints and cost."""
+    usual = [name for name in result["metrics"] if name in metrics.DISTRIBUTION]
+    others = [name for name in result["metrics"] if name not in usual]
+    sizes = f"{result['samples']} samples beside {result['reference']} solutions"
+    beyond = (_scores(result, f"Fréchet distances: {sizes}", others),) if others else ()
+    return (_scores(result, f"Distribution: {sizes}", usual), *beyond, _constraints(result))
 
 
-def _distribution(result: Mapping[str, Any]) -> Table:
-    most, methods, names = result["samples"], result["methods"], result["metrics"]
+def _scores(result: Mapping[str, Any], title: str, names: Sequence[str]) -> Table:
+    most, methods = result["samples"], result["methods"]
     floors = [f for f in result["floors"] if f["metrics"]]
-    rows = [(_label("floor", f["samples"], most), *(f["metrics"][k] for k in names)) for f in floors]
+    rows = [(_label("floor", f["samples"], most), *(f["metrics"].get(k) for k in names)) for f in floors]
     first = len(rows)
     rows += [
         (_label(name, about["samples"], most), *(about["metrics"][k] for k in names))
@@ -48,9 +54,7 @@ def _distribution(result: Mapping[str, Any]) -> Table:
     rivals = [first + i for i, about in enumerate(methods.values()) if about["samples"] == most]
     best = {j: min(rows[i][j] for i in rivals) for j in range(1, 1 + len(names))}
     bold = frozenset((i, j) for i in rivals for j in best if rows[i][j] == best[j])
-    texts = [(row[0], *map(_short, row[1:])) for row in rows]
-    title = f"Distribution: {most} samples beside {result['reference']} solutions"
-    return Table(title, ("method", *names), texts, bold)
+    return Table(title, ("method", *names), [(row[0], *map(_short, row[1:])) for row in rows], bold)
 
 
 def _constraints(result: Mapping[str, Any]) -> Table:
@@ -86,19 +90,28 @@ def notes(result: Mapping[str, Any]) -> list[str]:
         )
     said.append("sampled with " + "; ".join(dict.fromkeys(map(_means, methods.values()))))
     said += sorted({f"no sampling floor: {f['left_out']}" for f in result["floors"] if f["left_out"]})
-    if "frd" in result["metrics"]:
-        said.append("frd: Fréchet distance by random features, mean of three; it is not FPD")
-    rivals = [about["metrics"] for about in methods.values() if about["samples"] == most]
-    if {"fpd", "frd"} <= {*result["metrics"]} and len(rivals) > 1:
-        order = fpd.agreement(*([values[name] for values in rivals] for name in ("fpd", "frd")))
-        said.append(
-            f"frd orders these methods as fpd does: Kendall's tau {order['kendall']:.2f}, Spearman's rho {order['spearman']:.2f}"
-        )
+    said += _about_distances(result)
     if all(about["ce"] is None for about in methods.values()):
         said.append(
             "no ce: it divides by ffm's errors, and ffm is not among the methods or its errors are zero"
         )
     said += [f"failed: {name}: {why}" for name, why in result["failed"].items()]
+    return said
+
+
+def _about_distances(result: Mapping[str, Any]) -> list[str]:
+    """What FPD and FRD are here, and how alike they order the methods."""
+    said = [f"fpd by {w['file']}, sha256 {w['sha256']}" for w in result.get("fpd_weights", ())]
+    said = said or ["no fpd: it needs the weights of Poseidon-B, by --poseidon or SAPC_POSEIDON"]
+    if "frd" in result["metrics"]:
+        said.append("frd: Fréchet distance by random features, mean of three; it is not FPD")
+    rivals = [a["metrics"] for a in result["methods"].values() if a["samples"] == result["samples"]]
+    if {"fpd", "frd"} <= {*result["metrics"]} and len(rivals) >= RANKED:
+        order = fpd.agreement(*([values[name] for values in rivals] for name in ("fpd", "frd")))
+        tau, rho = (f"{order[name]:.2f}" for name in ("kendall", "spearman"))
+        said.append(
+            f"agreement of frd with fpd in the order of these {len(rivals)}: Kendall's tau {tau}, Spearman's rho {rho}"
+        )
     return said
 
 

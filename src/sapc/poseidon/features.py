@@ -47,6 +47,10 @@ def features(
                     "a field contains NaN or infinity and has no features; leave it out, or find out why"
                 )
             found.append(encoder(images(part)).mean(1))
+            if not found[-1].isfinite().all():
+                raise SapcError(
+                    f"a field with values up to {float(part.abs().max()):.1e} is too large for the encoder, which works in float32"
+                )
             if progress is not None:
                 progress(first + len(part), len(fields))
     return torch.cat(found)

@@ -26,7 +26,8 @@ SEEDS = (0, 1, 2)
 def random_encoder(seed: int, device: str | torch.device = "cpu", size: str = SIZE) -> Encoder:
     """The encoder of that seed, of the size of Poseidon-T unless told; frozen."""
     generator = torch.Generator().manual_seed(seed)
-    encoder = Encoder(size).requires_grad_(False)
+    with torch.device("cpu"):
+        encoder = Encoder(size).float().requires_grad_(False)
     digest = hashlib.sha256()
     for name, weight in encoder.named_parameters():
         weight.copy_(_draw(name, weight, generator))

@@ -24,44 +24,56 @@ from torch import Tensor
 
 from ..errors import SapcError
 from ..files import first_line
-from .encoder import CHANNELS, HEADS, IMAGE, PATCH, SIZES, WINDOW, Encoder
+from .encoder import CHANNELS, EPS, HEADS, IMAGE, PATCH, SIZES, WINDOW, Encoder
 
 REPOSITORY = "camlab-ethz/Poseidon-B"
 GET = (
     f"get Poseidon-B with `hf download {REPOSITORY} --local-dir Poseidon-B` "
-    "(licence CC BY-NC 4.0: non-commercial use only) and give that folder"
+    "(licence CC BY-NC 4.0: non-commercial use only) and name that folder by --poseidon or SAPC_POSEIDON"
 )
 FILES = ("model.safetensors", "pytorch_model.bin")
 UNUSED = ("decoder.", "residual_blocks.", "patch_recovery.")
 FIRST = "embeddings.patch_embeddings.projection.weight"
-# What a config.json beside the weights must say if it says anything, since the weights do not show it.
-CONFIG = {"image_size": IMAGE, "patch_size": PATCH, "window_size": WINDOW, "num_heads": list(HEADS)}
+KINDS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+# What a config.json beside the weights may say of what the weights do not show.
+CONFIG: dict[str, tuple[object, ...]] = {
+    "image_size": (IMAGE, [IMAGE, IMAGE]),
+    "window_size": (WINDOW, [WINDOW, WINDOW]),
+    "num_heads": (list(HEADS),),
+    "layer_norm_eps": (EPS,),
+    "hidden_act": ("gelu",),
+    "pretrained_window_sizes": (None, [0, 0, 0, 0]),
+}
 
 
 def load_encoder(path: str | os.PathLike[str], device: str | torch.device = "cpu") -> Encoder:
     """The encoder whose weights are in a file, a folder or a Hugging Face cache; frozen, in float32."""
     file = find_weights(path)
     _check_config(file.parent / "config.json")
-    tensors = _read(file)
+    before = file.stat()
+    tensors, digest = _read(file), _digest(file)
+    if (file.stat().st_mtime_ns, file.stat().st_size) != (before.st_mtime_ns, before.st_size):
+        raise SapcError(f"{file} was written to while it was read; try again when that is done")
     with torch.device("meta"):
         encoder = Encoder(_size(tensors, file))
-    _check(tensors, encoder.state_dict(), file)
-    encoder.load_state_dict({name: t.float() for name, t in tensors.items()}, assign=True)
-    encoder.about = {"size": encoder.size, "file": file.name, "sha256": _digest(file)}
+    _check(tensors, encoder, file)
+    encoder.load_state_dict(tensors, assign=True)
+    encoder.about = {"size": encoder.size, "file": file.name, "sha256": digest}
     return encoder.requires_grad_(False).to(device).eval()
 
 
 def find_weights(path: str | os.PathLike[str]) -> Path:
     """The file with the weights."""
-    given = Path(path).expanduser()
-    if given.is_file():
+    given = Path(os.path.expanduser(path))
+    if os.path.isfile(given):
         return given
-    if not given.is_dir():
+    if not os.path.isdir(given):
         raise SapcError(f"there are no weights at {path}: no such file or folder; {GET}")
     folder = _snapshot(given)
     for name in FILES:
         if (folder / name).is_file():
             return folder / name
+    for name in FILES:
         if (folder / f"{name}.index.json").is_file():
             raise SapcError(f"the weights in {folder} are split over several files; save them as one {name}")
     if any((folder / name).is_symlink() for name in FILES):
@@ -77,7 +89,10 @@ def _snapshot(folder: Path) -> Path:
         return folder
     there = sorted(path for path in (folder / "snapshots").iterdir() if path.is_dir())
     main = folder / "refs" / "main"
-    if main.is_file() and (chosen := folder / "snapshots" / main.read_text().strip()) in there:
+    if (
+        main.is_file()
+        and (chosen := folder / "snapshots" / main.read_text(errors="replace").strip()) in there
+    ):
         return chosen
     if len(there) != 1:
         found = f"{len(there)} snapshots and no main one" if there else "no snapshot"
@@ -95,14 +110,15 @@ def _check_config(path: Path) -> None:
             f"{path} cannot be read ({first_line(error)}); get it anew, or remove it: the weights do without"
         ) from error
     for name, expected in CONFIG.items():
-        if isinstance(config, dict) and config.get(name, expected) != expected:
+        if isinstance(config, dict) and config.get(name, expected[0]) not in expected:
+            usual = next(value for value in expected if value is not None)
             raise SapcError(
-                f"{path} has {name} = {config[name]!r}, Poseidon {expected!r}: these are weights of another model"
+                f"{path} has {name} = {config[name]!r}, Poseidon {usual!r}: these are weights of another model"
             )
 
 
 def _read(file: Path) -> dict[str, Tensor]:
-    """The tensors of the embeddings and the encoder."""
+    """The tensors of the embeddings and the encoder, in float32 and in memory of their own: the file may change later."""
     try:
         content = _from_safetensors(file) if file.suffix == ".safetensors" else _from_pickle(file)
     except SapcError:
@@ -115,9 +131,13 @@ def _read(file: Path) -> dict[str, Tensor]:
         ) from error
     tensors = {name: t for name, t in content.items() if not str(name).startswith(UNUSED)}
     for name, t in tensors.items():
-        if not isinstance(name, str) or not isinstance(t, Tensor) or not t.is_floating_point():
+        if not isinstance(name, str) or not isinstance(t, Tensor) or not _plain(t):
             raise SapcError(f"{file} holds something other than weights under the name {name!r}; {GET}")
-    return tensors
+    return {name: t.to(torch.float32, copy=True) for name, t in tensors.items()}
+
+
+def _plain(t: Tensor) -> bool:
+    return t.dtype in KINDS and t.layout == torch.strided and t.device.type == "cpu"
 
 
 def _from_safetensors(file: Path) -> dict[str, Tensor]:
@@ -156,10 +176,9 @@ def _size(tensors: Mapping[str, Tensor], file: Path) -> str:
     raise SapcError(f"{file}: {FIRST} has shape {shape}, which is no size of Poseidon ({sizes})")
 
 
-def _check(tensors: Mapping[str, Tensor], expected: Mapping[str, Tensor], file: Path) -> None:
+def _check(tensors: Mapping[str, Tensor], encoder: Encoder, file: Path) -> None:
     """Every name, every shape, all finite, and trained: a fresh model has all gains zero, and so all features."""
-    size = next(name for name in SIZES if SIZES[name].embed == tensors[FIRST].shape[0])
-    whose = f"{file} is not Poseidon-{size}"
+    expected, whose = encoder.state_dict(), f"{file} is not Poseidon-{encoder.size}"
     for what, names in (
         ("lacks", expected.keys() - tensors.keys()),
         ("also has", tensors.keys() - expected.keys()),
