@@ -455,3 +455,18 @@ def test_more_noise_is_farther_away(encoder):
     clean, noise = features(encoder, u), normal(*u.shape)
     distances = [frechet(features(encoder, u + a * noise), clean) for a in (0.1, 0.3, 1.0)]
     assert 0 < distances[0] < distances[1] < distances[2]
+
+
+def test_fields_too_large_for_float32_are_told(encoder):
+    with pytest.raises(SapcError, match=r"values up to 1.0e\+30 is too large"):
+        features(encoder, torch.full((2, 16, 16), 1e30))
+
+
+def test_random_weights_do_not_depend_on_defaults():
+    torch.set_default_dtype(torch.float64)
+    try:
+        encoder = random_encoder(0)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert encoder.about == random_encoder(0).about
+    assert encoder.embeddings.norm.weight.bias.dtype == torch.float32

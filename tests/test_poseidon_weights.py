@@ -384,6 +384,46 @@ def test_something_other_than_weights_under_a_name_is_refused(place, weights, ex
     refused(place, file, f"other than weights under the name {name}")
 
 
+@pytest.mark.parametrize(
+    "tensor",
+    [
+        torch.zeros(96, 96).to(torch.float8_e4m3fn),
+        torch.zeros(96, 96).to_sparse(),
+        torch.zeros(96, 96, device="meta"),
+    ],
+    ids=["float8", "sparse", "meta"],
+)
+def test_tensors_of_other_kinds_are_named(place, weights, tensor):
+    refused(save(weights | {QUERY: tensor}, place / BIN), BIN, QUERY)
+
+
+def test_numbers_beyond_float32_are_named(place, weights):
+    large = weights[QUERY].double()
+    large[0, 0] = 1e300
+    refused(save(weights | {QUERY: large}, place / SAFE), SAFE, QUERY, "NaN or infinity")
+
+
+def test_a_file_that_changes_later_changes_nothing(place, weights, expected):
+    file = save(weights, place / SAFE)
+    encoder = load_encoder(file)
+    with open(file, "r+b") as content:
+        content.truncate(1000)
+    assert torch.equal(features(encoder, picture()), expected)
+
+
+def test_a_reference_that_is_no_text_is_no_main_one(place):
+    link = snapshot(place, "a")
+    name_main(place, "a")
+    (place / "hub" / REPOSITORY / "refs" / "main").write_bytes(b"\xff\xfe")
+    assert find_weights(place) == link
+
+
+def test_an_index_beside_a_whole_file_is_no_hindrance(place, weights):
+    file = save(weights, place / BIN)
+    (place / f"{SAFE}.index.json").write_text("{}")
+    assert find_weights(place) == file
+
+
 class Trap:
     """Makes a folder when it is unpickled."""
 

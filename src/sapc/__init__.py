@@ -20,7 +20,7 @@ A run is a task, a method and everything else that decides a training; a model i
 
 __version__ = "0.1.0"
 
-from . import evaluate, flow, metrics, poseidon, source, train
+from . import evaluate, flow, fpd, metrics, poseidon, source, train
 from .config import Run, preset
 from .constraints import Affine, Balance, Constraint, Pin, WithGradient
 from .errors import SapcError, SapcWarning
@@ -53,6 +53,7 @@ __all__ = [
     "__version__",
     "evaluate",
     "flow",
+    "fpd",
     "get_method",
     "get_task",
     "load",
