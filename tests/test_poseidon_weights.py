@@ -257,9 +257,7 @@ def test_a_truncated_file_is_refused(place, weights, name, kept):
 
 
 @pytest.mark.parametrize("name", [SAFE, BIN, "poseidon.pt"])
-@pytest.mark.parametrize(
-    "text", ["version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\n", "<html>\n" * 99]
-)
+@pytest.mark.parametrize("text", ["a note on where the weights are\n", "<html>\n" * 99])
 def test_a_text_in_place_of_weights_is_refused(tmp_path, name, text):
     """Such as the pointer that git leaves, or a page that says no."""
     (tmp_path / name).write_text(text)
@@ -416,6 +414,16 @@ def test_a_reference_that_is_no_text_is_no_main_one(place):
     name_main(place, "a")
     (place / "hub" / REPOSITORY / "refs" / "main").write_bytes(b"\xff\xfe")
     assert find_weights(place) == link
+
+
+def test_a_pointer_of_git_lfs_is_told(place):
+    (place / SAFE).write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 630000000\n")
+    refused(place, SAFE, "git lfs pull")
+
+
+def test_the_folder_of_snapshots_is_understood(place):
+    link = snapshot(place, "a")
+    assert find_weights(link.parent.parent) == link
 
 
 def test_an_index_beside_a_whole_file_is_no_hindrance(place, weights):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
+import textwrap
 from statistics import stdev
 from typing import Annotated, Any
 
@@ -74,23 +74,18 @@ def evaluate(
     path = evaluation.write_scores(folder, result) if finished else None
     if not as_json:
         _print(result)
+        if not poseidon:
+            print(textwrap.fill(f"no FPD: {GET}; --frd takes no weights", 80, break_on_hyphens=False))
+        where = f"training is at step {model.step} of {model.run.steps}"
+        print(f"wrote {path}" if path else f"not written: {where}", flush=True)
     if calibrate:
-        found = _calibrate(model, distances, result, batch)
-        kept = [calibration.write_calibration(folder, found)] if finished else []
+        result["calibration"] = _calibrate(model, distances, result, batch)
+        kept = calibration.write_calibration(folder, result["calibration"]) if finished else None
         if not as_json:
-            out.print(*calibration_tables(found), sep="\n")
-            tau, rho = (f"{found['mean'][name]:.2f}" for name in ("kendall", "spearman"))
-            print(
-                f"agreement of FRD with FPD in the order of ensembles: Kendall's tau {tau}, Spearman's rho {rho}"
-            )
-            print(*(f"wrote {path}" for path in kept), sep="\n")
-        result["calibration"] = found
+            _print_calibration(result["calibration"])
+            print(*([f"wrote {kept}"] if kept else ()))
     if as_json:
         print(json.dumps(result))
-        return
-    if not poseidon:
-        print(f"no FPD: {GET}")
-    print(f"wrote {path}" if path else f"not written: training is at step {model.step} of {model.run.steps}")
 
 
 def _print(result: dict[str, Any]) -> None:
@@ -113,23 +108,23 @@ def _calibrate(
         )  # fmt: skip
 
 
-def calibration_tables(found: dict[str, Any]) -> Iterator[Table]:
+def _print_calibration(found: dict[str, Any]) -> None:
     """Per test set what was ordered, the best first, and the agreement."""
     for name, about in found["sets"].items():
-        table = Table(
-            box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), caption=_agree(about), caption_justify="left"
-        )
+        table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
         table.add_column(f"{name}, ensemble", no_wrap=True)
         for column in ("fpd", "frd"):
             table.add_column(column, justify="right", no_wrap=True)
         for ensemble, row in sorted(about["ensembles"].items(), key=lambda item: item[1]["fpd"]):
             table.add_row(ensemble, f"{row['fpd']:.2e}", f"{row['frd']:.2e}")
-        yield table
+        out.print(table)
+        if len(found["sets"]) > 1:
+            print(f"{name}: {_agree(about['agreement'])}")
+    print(f"agreement of FRD with FPD in the order: {_agree(found['mean'])}")
 
 
-def _agree(about: dict[str, Any]) -> str:
-    values, n = about["agreement"], len(about["ensembles"])
-    return f"order of {n}: tau {values['kendall']:.2f}, rho {values['spearman']:.2f}"
+def _agree(values: dict[str, float]) -> str:
+    return f"Kendall's tau {values['kendall']:.2f}, Spearman's rho {values['spearman']:.2f}"
 
 
 def score_table(result: dict[str, Any]) -> Table:
@@ -188,6 +183,8 @@ def _print_rest(result: dict[str, Any]) -> None:
         f"{mean['seconds_per_sample']:.3g} s each on {settings['device']}, peak memory {mean['peak_memory'] / 2**30:.2f} GiB"
     )
     for weights in settings.get("fpd_weights", ()):
-        print(f"fpd by {weights['file']} of Poseidon-{weights['size']}, sha256 {weights['sha256'][:16]}...")
+        print(f"fpd by {weights['file']}, sha256 {weights['sha256']}")
+    if "frd_weights" in settings:
+        print("frd by random features, and its spread over their three encoders; it is not FPD")
     for why in {s["floor_left_out"] for s in result["sets"].values() if "floor_left_out" in s}:
         print(f"no sampling floor: {why}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,14 +25,23 @@ def take_floor(scores: Scores, other: Scores) -> None:
     for name, own in scores["sets"].items():
         own.pop("floor_left_out", None)
         own |= {k: v for k, v in other["sets"][name].items() if k == "floor_left_out"}
-        own["floor"] = {k: v for k, v in other["sets"][name]["floor"].items() if k in own["metrics"]}
-    scores["mean"]["floor"] = {
-        k: v for k, v in other["mean"]["floor"].items() if k in scores["mean"]["metrics"]
-    }
+        own["floor"] = only(other["sets"][name]["floor"], own["metrics"])
+    scores["mean"]["floor"] = only(other["mean"]["floor"], scores["mean"]["metrics"])
     scores["settings"]["floor_repeats"] = other["settings"]["floor_repeats"]
 
 
-def floors_of(found: Mapping[str, Scores]) -> list[dict[str, Any]]:
+def only(values: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
+    """Of some values those with these names."""
+    return {name: value for name, value in values.items() if name in names}
+
+
+def only_metrics(scores: Scores, names: Collection[str]) -> Scores:
+    """The scores of a test set without metrics that are not asked for."""
+    kept = {k: v for k, v in scores.items() if not k.endswith("_each") or k.removesuffix("_each") in names}
+    return kept | {part: only(scores[part], names) for part in ("metrics", "floor")}
+
+
+def floors_of(found: Mapping[str, Scores], names: Collection[str]) -> list[dict[str, Any]]:
     """The floor for every number of samples, the largest number first."""
     floors = []
     for number in sorted({s["settings"]["samples"] for s in found.values()}, reverse=True):
@@ -40,6 +49,10 @@ def floors_of(found: Mapping[str, Scores]) -> list[dict[str, Any]]:
         scores = next((s for s in such if s["mean"]["floor"]), such[0])
         why = [s["floor_left_out"] for s in scores["sets"].values() if "floor_left_out" in s]
         floors.append(
-            {"samples": number, "metrics": scores["mean"]["floor"], "left_out": why[0] if why else ""}
+            {
+                "samples": number,
+                "metrics": only(scores["mean"]["floor"], names),
+                "left_out": why[0] if why else "",
+            }
         )
     return floors

@@ -26,11 +26,13 @@ from ..scores import FORMAT as SCORES
 from ..scores import digest, write_scores
 from ..tasks import get_task
 from ..training import Solving
-from .kept import check_writable, floors_of, take_floor
+from .kept import check_writable, floors_of, only, only_metrics, take_floor
 from .tables import markdown
 
 FORMAT = "sapc-comparison-1"
 JOINT = 32  # samples, unless told, of a method whose batch is one problem: the published batch
+
+ERRORS = ("ce_local", "ce_global")
 
 Scores = dict[str, Any]
 
@@ -274,9 +276,7 @@ class Comparison:
         if not found:
             raise SapcError(f"nothing is scored in {self.out} with these settings; call compare()")
         run = self.run(self.names[0])
-        errors = (
-            [found["ffm"]["mean"]["metrics"][k] for k in ("ce_local", "ce_global")] if "ffm" in found else []
-        )
+        errors = [found["ffm"]["mean"]["metrics"][k] for k in ERRORS] if "ffm" in found else []
         methods = {name: self._about(name, scores, errors) for name, scores in found.items()}
         return {
             "format": FORMAT,
@@ -293,7 +293,7 @@ class Comparison:
             "floor_repeats": self.floor_repeats,
             "metrics": list(self.metrics),
             **{f"{d.name}_weights": d.about() for d in self.distances},
-            "floors": floors_of(found),
+            "floors": floors_of(found, self.metrics),
             "methods": methods,
             "failed": dict(failed or {}),
             "files": [str(path) for path in self.files],
@@ -301,21 +301,22 @@ class Comparison:
 
     def _about(self, method: str, scores: Scores, ffm: list[float]) -> dict[str, Any]:
         mean, folder, record = scores["mean"], self.folder(method), get_method(method)
-        errors = [mean["metrics"][name] for name in ("ce_local", "ce_global")]
+        errors = [mean["metrics"][name] for name in ERRORS]
+        names = (*self.metrics, *ERRORS)  # scores may hold more, by other weights for instance
         return {
             "title": record.title,
             "weights": record.weights,
             "folder": str(folder.path),
             "samples": scores["settings"]["samples"],
             "steps": scores["settings"]["steps"],
-            "metrics": mean["metrics"],
+            "metrics": only(mean["metrics"], names),
             "ce": metrics.ce(*errors, *ffm) if ffm and min(ffm) > 0 else None,
             "worst_residual": mean["worst_residual"],
             "evaluations": mean["evaluations"],
             "seconds_per_sample": mean["seconds_per_sample"],
             "peak_memory": mean["peak_memory"],
             "training_seconds": load_tensors(folder.weights)[1]["seconds"] if record.trains else None,
-            "sets": {name: scores["sets"][name] for name in dict.fromkeys(self.sets)},
+            "sets": {name: only_metrics(scores["sets"][name], names) for name in dict.fromkeys(self.sets)},
             "device": scores["settings"]["device"],
             "environment": scores["environment"],
         }

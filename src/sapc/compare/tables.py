@@ -37,7 +37,7 @@ def tables(result: Mapping[str, Any]) -> tuple[Table, ...]:
     usual = [name for name in result["metrics"] if name in metrics.DISTRIBUTION]
     others = [name for name in result["metrics"] if name not in usual]
     sizes = f"{result['samples']} samples beside {result['reference']} solutions"
-    beyond = (_scores(result, f"Fréchet distances: {sizes}", others),) if others else ()
+    beyond = (_scores(result, "Fréchet distances", others),) if others else ()
     return (_scores(result, f"Distribution: {sizes}", usual), *beyond, _constraints(result))
 
 

@@ -34,6 +34,7 @@ GET = (
 FILES = ("model.safetensors", "pytorch_model.bin")
 UNUSED = ("decoder.", "residual_blocks.", "patch_recovery.")
 FIRST = "embeddings.patch_embeddings.projection.weight"
+POINTER = b"version https://git-lfs"
 KINDS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 # What a config.json beside the weights may say of what the weights do not show.
 CONFIG: dict[str, tuple[object, ...]] = {
@@ -49,9 +50,9 @@ CONFIG: dict[str, tuple[object, ...]] = {
 def load_encoder(path: str | os.PathLike[str], device: str | torch.device = "cpu") -> Encoder:
     """The encoder whose weights are in a file, a folder or a Hugging Face cache; frozen, in float32."""
     file = find_weights(path)
-    _check_config(file.parent / "config.json")
     before = file.stat()
     tensors, digest = _read(file), _digest(file)
+    _check_config(file.parent / "config.json")
     if (file.stat().st_mtime_ns, file.stat().st_size) != (before.st_mtime_ns, before.st_size):
         raise SapcError(f"{file} was written to while it was read; try again when that is done")
     with torch.device("meta"):
@@ -84,7 +85,8 @@ def find_weights(path: str | os.PathLike[str]) -> Path:
 def _snapshot(folder: Path) -> Path:
     """The folder of files in a Hugging Face cache; any other folder is its own."""
     name = f"models--{REPOSITORY.replace('/', '--')}"
-    folder = next((f for f in (folder / name, folder / "hub" / name) if f.is_dir()), folder)
+    levels = (folder / name, folder / "hub" / name, *([folder.parent] if folder.name == "snapshots" else []))
+    folder = next((f for f in levels if f.is_dir()), folder)
     if not (folder / "snapshots").is_dir():
         return folder
     there = sorted(path for path in (folder / "snapshots").iterdir() if path.is_dir())
@@ -120,15 +122,16 @@ def _check_config(path: Path) -> None:
 def _read(file: Path) -> dict[str, Tensor]:
     """The tensors of the embeddings and the encoder, in float32 and in memory of their own: the file may change later."""
     try:
+        with open(file, "rb") as start:
+            if start.read(len(POINTER)) == POINTER:
+                raise SapcError(f"{file} is a pointer of Git LFS, not the weights; run `git lfs pull` there")
         content = _from_safetensors(file) if file.suffix == ".safetensors" else _from_pickle(file)
     except SapcError:
         raise
     except OSError as error:
         raise SapcError(f"{file} cannot be read ({first_line(error)})") from error
     except Exception as error:  # a damaged pickle or archive raises anything
-        raise SapcError(
-            f"{file} is damaged or not a file of weights ({first_line(error)}); get it anew"
-        ) from error
+        raise SapcError(f"{file} is damaged or not a file of weights; get it anew") from error
     tensors = {name: t for name, t in content.items() if not str(name).startswith(UNUSED)}
     for name, t in tensors.items():
         if not isinstance(name, str) or not isinstance(t, Tensor) or not _plain(t):
