@@ -117,7 +117,11 @@ def test_options_reach_the_result(call, done):
     assert code == 0
     result = json.loads(out)
     assert (result["set"], result["samples"], result["steps"], result["preset"]) == ("test3", 5, 2, "tiny")
-    assert list(json.loads((done / "heat-sapc/scores.json").read_text())["sets"]) == ["test3"]
+    sets = {
+        name: list(json.loads((done / f"heat-sapc/{name}.json").read_text())["sets"])
+        for name in ("scores", "scores-part")
+    }
+    assert sets == {"scores": ["test1"], "scores-part": ["test3"]}  # what was there is not lost
 
 
 def test_another_task_and_seed(call, folder):
