@@ -1,7 +1,8 @@
-"""Writing files so that nothing half-written ever bears its final name."""
+"""Writing files so that nothing half-written ever bears its final name, and telling files apart."""
 
 from __future__ import annotations
 
+import hashlib
 import os
 import tempfile
 from collections.abc import Iterator
@@ -56,6 +57,12 @@ def folder_for(folder: str | os.PathLike[str]) -> Iterator[Path]:
             with suppress(OSError):
                 made.rmdir()
         raise
+
+
+def sha256(path: str | os.PathLike[str]) -> str:
+    """The digest of a file."""
+    with open(path, "rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()
 
 
 def _flush(path: Path) -> None:

@@ -1,6 +1,6 @@
 """FPD and FRD: Fréchet distances between the features of two ensembles.
 
-    fpd     features of Poseidon-B, with its published weights, and of nothing else
+    fpd     features of Poseidon-B, by weights from a file, and of nothing else
     frd     features of three encoders of random weights (`sapc.poseidon.random`), one distance each, and their mean; no FPD
 
 A field over one space axis and time is one image; of a field over two space axes and time every frame is one, and the distances of the

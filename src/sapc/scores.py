@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import hashlib
 import math
 import os
 from collections.abc import Iterable
@@ -12,6 +11,7 @@ from typing import Any
 
 from .checkpoint import Folder, read_json, write_json
 from .errors import SapcError
+from .files import sha256
 
 FORMAT = "sapc-scores-1"
 
@@ -30,19 +30,13 @@ def write_scores(folder: str | os.PathLike[str], result: dict[str, Any]) -> Path
         )
     scores, weights = Folder(folder).scores, Folder(folder).weights
     if weights.is_file():
-        result = {**result, "weights": digest(weights)}
+        result = {**result, "weights": sha256(weights)}
     path = scores if sampler == run["method"] else scores.with_name(f"scores-{sampler}.json")
     for place in (path, path.with_name(f"{path.stem}-part.json")):
         if (joint := _joined(place, result)) is not None:
             break
     write_json(place, joint or result)
     return place
-
-
-def digest(file: Path) -> str:
-    """The sha256 of a file."""
-    with open(file, "rb") as content:
-        return hashlib.file_digest(content, "sha256").hexdigest()
 
 
 def _joined(path: Path, result: dict[str, Any]) -> dict[str, Any] | None:

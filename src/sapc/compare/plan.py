@@ -18,12 +18,12 @@ from ..config import Run, preset
 from ..distributed import find_device
 from ..errors import SapcError, whole
 from ..evaluate import TEST_SETS, Progress, evaluate
-from ..files import replacing
+from ..files import replacing, sha256
 from ..fpd import Distance
 from ..methods import get_method, method_names
 from ..model import Model, load
 from ..scores import FORMAT as SCORES
-from ..scores import digest, write_scores
+from ..scores import write_scores
 from ..tasks import get_task
 from ..training import Solving
 from .kept import check_writable, floors_of, only, only_metrics, take_floor
@@ -182,7 +182,7 @@ class Comparison:
         )  # fmt: skip
         if floor:
             take_floor(scores, floor)
-        scores["weights"] = digest(self.folder(method).weights)
+        scores["weights"] = sha256(self.folder(method).weights)
         write_scores(self.folder(method).path, scores)
         return scores
 
@@ -237,7 +237,7 @@ class Comparison:
         folder, weights = self.folder(method), ""
         for scores in self._there(method):
             if folder.trained and self._holds(scores, wanted):
-                weights = weights or digest(folder.weights)
+                weights = weights or sha256(folder.weights)
                 if scores.get("weights") == weights:
                     return scores
         return None

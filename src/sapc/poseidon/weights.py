@@ -9,7 +9,6 @@ shape. `about` of the encoder then says which weights these are, by the sha256 o
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import warnings
@@ -23,7 +22,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from ..errors import SapcError
-from ..files import first_line
+from ..files import first_line, sha256
 from .encoder import CHANNELS, EPS, HEADS, IMAGE, PATCH, SIZES, WINDOW, Encoder
 
 REPOSITORY = "camlab-ethz/Poseidon-B"
@@ -51,7 +50,7 @@ def load_encoder(path: str | os.PathLike[str], device: str | torch.device = "cpu
     """The encoder whose weights are in a file, a folder or a Hugging Face cache; frozen, in float32."""
     file = find_weights(path)
     before = file.stat()
-    tensors, digest = _read(file), _digest(file)
+    tensors, digest = _read(file), sha256(file)
     _check_config(file.parent / "config.json")
     if (file.stat().st_mtime_ns, file.stat().st_size) != (before.st_mtime_ns, before.st_size):
         raise SapcError(f"{file} was written to while it was read; try again when that is done")
@@ -201,8 +200,3 @@ def _check(tensors: Mapping[str, Tensor], encoder: Encoder, file: Path) -> None:
         raise SapcError(
             f"{file}: all gains are zero, as in a model that was never trained, so all features would be; {GET}"
         )
-
-
-def _digest(file: Path) -> str:
-    with open(file, "rb") as content:
-        return hashlib.file_digest(content, "sha256").hexdigest()
