@@ -190,6 +190,18 @@ def test_other_settings_are_sampled(call, done):
     assert result["samples"] == 5
 
 
+def test_what_was_evaluated_alone_is_used(call, done):
+    for path in done.glob("heat-sapc/scores*.json"):
+        path.unlink()
+    same = ("--samples", "4", "--steps", "2", "--reference", "8", "--set", "test1", "--device", "cpu")
+    assert call("evaluate", str(done / "heat-sapc"), *same)[0] == 0
+    before = scores_in(done)
+    code, out, _ = call(*QUICK)
+    assert code == 0
+    assert "already scored: sapc\n" in out
+    assert scores_in(done) == before
+
+
 def test_weights_trained_anew_are_scored_anew(call, done):
     Folder(done / "heat-pbfm").weights.write_bytes(Folder(done / "heat-ffm").weights.read_bytes())
     before = scores_in(done)

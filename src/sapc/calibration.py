@@ -19,6 +19,7 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import torch
@@ -62,7 +63,7 @@ def calibrate(
         progress or (lambda what, done, total: None),
     )  # fmt: skip
     sets = {split: work.compare(split, both) for split in splits}
-    mean = {name: fpd.mean([s["agreement"][name] for s in sets.values()]) for name in ("kendall", "spearman")}
+    mean = {name: fmean([s["agreement"][name] for s in sets.values()]) for name in ("kendall", "spearman")}
     return {
         "format": FORMAT,
         "run": {
@@ -131,7 +132,7 @@ class _Work:
 
     def _score(self, distance: Distance, fields: Tensor, truth: Tensor, label: str, keep: bool) -> float:
         show = lambda done, total: self.progress(f"{label}: {distance.name}", done, total)
-        return fpd.mean(distance.each(fields, truth, show, keep=(keep, True)))
+        return fmean(distance.each(fields, truth, show, keep=(keep, True)))
 
     def _ensembles(self, condition: Tensor, other: Tensor) -> Iterator[tuple[str, Tensor]]:
         """Every ensemble with its name."""

@@ -22,12 +22,13 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from statistics import fmean
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from . import fpd, metrics
+from . import metrics
 from .checkpoint import environment
 from .errors import SapcError, whole
 from .fpd import Distance
@@ -178,7 +179,7 @@ class _Wanted:
         generated, H = generated.to(self.model.device), self.model.manifold(condition)
         values = {name: metric(generated, truth) for name, metric in metrics.DISTRIBUTION.items()}
         by_encoder = {d.name: d.each(generated, truth, self._looking(split, d)) for d in self.distances}
-        values |= {name: fpd.mean(each) for name, each in by_encoder.items()}
+        values |= {name: fmean(each) for name, each in by_encoder.items()}
         values |= {"ce_local": metrics.ce_local(H, generated), "ce_global": metrics.ce_global(H, generated)}
         self.progress(f"{split}: scoring", 1, 1)
         floor, why = self._floor(split)

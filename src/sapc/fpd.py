@@ -21,6 +21,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import torch
@@ -82,7 +83,7 @@ class Distance:
                 for fields, kept in zip((generated, reference), keep, strict=True)
             )
             frames = [metrics.frechet(a, b) for a, b in zip(x, y, strict=True)]
-            values.append(math.fsum(frames) / len(frames))
+            values.append(fmean(frames))
         return values
 
     def between_solutions(
@@ -92,7 +93,7 @@ class Distance:
         progress: Progress | None = None,
     ) -> float:
         """The distance of two ensembles of solutions, whose features are kept."""
-        return mean(self.each(x, y, progress, keep=(True, True)))
+        return fmean(self.each(x, y, progress, keep=(True, True)))
 
     def about(self) -> list[dict[str, str]]:
         """Which weights these are."""
@@ -125,11 +126,6 @@ def distances(
     """FPD if there are weights, FRD if it is wanted."""
     real = () if poseidon is None else (poseidon_distance(poseidon, device),)
     return (*real, *((random_distance(device),) if frd else ()))
-
-
-def mean(values: Sequence[float]) -> float:
-    """The mean of some values."""
-    return math.fsum(values) / len(values)
 
 
 def agreement(a: Sequence[float], b: Sequence[float]) -> dict[str, float]:
