@@ -34,6 +34,7 @@ from .errors import SapcError, whole
 from .fpd import Distance
 from .methods import Method
 from .model import Model, load
+from .moments import Kept
 from .projection import Manifold
 from .scores import FORMAT, mean_of_sets
 from .scores import write_scores as write_scores
@@ -64,6 +65,7 @@ def evaluate(
     distances: Sequence[Distance] = (),
     progress: Progress | None = None,
     on_fields: Callable[[str, Tensor], None] | None = None,
+    keep: Kept | None = None,
 ) -> dict[str, Any]:
     """Score a model, or the one in a run folder, on test sets.
 
@@ -75,6 +77,7 @@ def evaluate(
     trajectory     also watch the sampling runs; the samples are the same, see `sapc.trajectory` for what it measures and holds in memory
     distances      further metrics: `fpd`, `frd`, as `sapc.fpd.distances` makes them
     on_fields      called with every set's name and the fields generated for it
+    keep           gets what pictures need: moments of samples and solutions
     """
     model = model if isinstance(model, Model) else load(model, device)
     if samples is None:
@@ -84,7 +87,7 @@ def evaluate(
     steps = sampler.steps if steps is None else steps
     wanted = _Wanted(
         model, sampler, samples, reference, steps, seed, floor_repeats, batch, trajectory, tuple(distances), report,
-        on_fields,
+        on_fields, keep,
     )  # fmt: skip
     wanted.check(splits)
     names = list(dict.fromkeys(splits))
@@ -132,6 +135,7 @@ class _Wanted:
     distances: tuple[Distance, ...]
     progress: Progress
     on_fields: Callable[[str, Tensor], None] | None
+    keep: Kept | None
 
     @property
     def task(self) -> Task:
@@ -175,6 +179,8 @@ class _Wanted:
         generated, cost = self._generate(split, condition, watch)
         if self.on_fields is not None:
             self.on_fields(split, generated)
+        if self.keep is not None:
+            self.keep.add(split, generated, truth)
         self.progress(f"{split}: scoring", 0, 1)
         generated, H = generated.to(self.model.device), self.model.manifold(condition)
         values = {name: metric(generated, truth) for name, metric in metrics.DISTRIBUTION.items()}

@@ -12,15 +12,17 @@ from typing import Any
 from .checkpoint import Folder, read_json, write_json
 from .errors import SapcError
 from .files import sha256
+from .moments import Kept, beside
 
 FORMAT = "sapc-scores-1"
 
 
-def write_scores(folder: str | os.PathLike[str], result: dict[str, Any]) -> Path:
+def write_scores(folder: str | os.PathLike[str], result: dict[str, Any], kept: Kept | None = None) -> Path:
     """Write a result into its run folder and return the path: `scores.json`, or `scores-<method>.json` if another method sampled.
 
     What is there is replaced by a result that says all of it, and more. One of fewer sets, samples, steps or metrics goes beside it, into
-    `scores-part.json`. Where only the metrics differ, those there are taken over: the samples were the same.
+    `scores-part.json`. Where only the metrics differ, those there are taken over: the samples were the same. What was `kept` of the samples
+    goes beside the scores, before them.
     """
     run, sampler = result["run"], result["settings"]["method"]
     if run["trained"] < run["steps"]:
@@ -35,6 +37,8 @@ def write_scores(folder: str | os.PathLike[str], result: dict[str, Any]) -> Path
     for place in (path, path.with_name(f"{path.stem}-part.json")):
         if (joint := _joined(place, result)) is not None:
             break
+    if kept is not None:
+        kept.save(beside(place))
     write_json(place, joint or result)
     return place
 
@@ -52,7 +56,7 @@ def _with_those(there: dict[str, Any], result: dict[str, Any]) -> dict[str, Any]
         return result
     old, new = set(there["sets"]), set(result["sets"])
     missing = set(there["mean"]["metrics"]) - set(result["mean"]["metrics"])
-    watched = [all("trajectory" in s for s in r["sets"].values()) for r in (there, result)]
+    watched = [any("trajectory" in s for s in r["sets"].values()) for r in (there, result)]
     sizes = ("samples", "reference", "steps")
     fewer = any(there["settings"][name] > result["settings"][name] for name in sizes)
     if not old <= new or fewer or watched == [True, False]:

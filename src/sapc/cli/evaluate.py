@@ -16,6 +16,7 @@ from .. import calibration, fpd
 from .. import evaluate as evaluation
 from ..errors import SapcError
 from ..model import Model, load
+from ..moments import Kept
 from ..poseidon import GET
 from .app import app, out
 from .arguments import AsJson, Device, Frd, Poseidon, RunFolder, SamplerName
@@ -65,13 +66,14 @@ def evaluate(
         raise SapcError(f"--calibrate compares FRD with FPD and needs its weights; {GET}")
     model = load(folder, device)
     distances = fpd.distances(poseidon or None, frd or calibrate, model.device)
+    kept = Kept()
     with stages_bar("starting") as bar:
         result = evaluation.evaluate(
             model, sets or evaluation.TEST_SETS, samples, reference, steps, seed, repeats,
-            method=method, batch=batch, trajectory=trajectory, distances=distances, progress=bar,
+            method=method, batch=batch, trajectory=trajectory, distances=distances, progress=bar, keep=kept,
         )  # fmt: skip
     finished = model.step == model.run.steps
-    path = evaluation.write_scores(folder, result) if finished else None
+    path = evaluation.write_scores(folder, result, kept) if finished else None
     if not as_json:
         _print(result)
         if not poseidon:
@@ -80,10 +82,10 @@ def evaluate(
         print(f"wrote {path}" if path else f"not written: {where}", flush=True)
     if calibrate:
         result["calibration"] = _calibrate(model, distances, result, batch)
-        kept = calibration.write_calibration(folder, result["calibration"]) if finished else None
+        written = calibration.write_calibration(folder, result["calibration"]) if finished else None
         if not as_json:
             _print_calibration(result["calibration"])
-            print(*([f"wrote {kept}"] if kept else ()))
+            print(*([f"wrote {written}"] if written else ()))
     if as_json:
         print(json.dumps(result))
 

@@ -1,0 +1,62 @@
+"""What is kept of ensembles for pictures: against direct computation, through a file, and from a damaged one."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from sapc import SapcError
+from sapc.moments import FRAMES, Kept, beside, load_kept
+
+
+def _kept(shape: tuple[int, ...]) -> tuple[Kept, torch.Tensor, torch.Tensor]:
+    g = torch.Generator().manual_seed(0)
+    samples = torch.randn(5, *shape, generator=g, dtype=torch.float64)
+    solutions = 3 + torch.randn(7, *shape, generator=g)
+    kept = Kept()
+    kept.add("test2", samples, solutions)
+    return kept, samples, solutions
+
+
+@pytest.mark.parametrize("shape", [(6, 4), (3, 4, 25), (3, 4, 6)])
+def test_moments_are_those_of_the_fields_and_survive_a_file(tmp_path, shape):
+    kept, samples, solutions = _kept(shape)
+    kept.save(tmp_path / "fields.safetensors")
+    back = load_kept(tmp_path / "fields.safetensors")
+    assert back.frames == kept.frames
+    for moments, fields in zip(back.sets["test2"], (samples, solutions), strict=True):
+        shown = fields if back.frames is None else fields[..., list(back.frames)]
+        torch.testing.assert_close(moments.mean, shown.double().mean(0).float(), rtol=0, atol=0)
+        torch.testing.assert_close(moments.std, shown.double().std(0).float(), rtol=0, atol=0)
+        torch.testing.assert_close(moments.example, shown[0].float(), rtol=0, atol=0)
+
+
+def test_frames_reach_from_the_first_to_the_last():
+    kept, *_ = _kept((2, 2, 50))
+    assert len(kept.frames) == FRAMES
+    assert (kept.frames[0], kept.frames[-1]) == (0, 49)
+    assert _kept((2, 2, 4))[0].frames == (0, 1, 2, 3)
+    assert _kept((5, 50))[0].frames is None
+
+
+def test_names_follow_the_scores(tmp_path):
+    names = {"scores.json": "fields", "scores-eci.json": "fields-eci", "scores-part.json": "fields-part"}
+    for scores, fields in names.items():
+        assert beside(tmp_path / scores) == tmp_path / f"{fields}.safetensors"
+
+
+def test_a_damaged_or_foreign_file_is_refused_by_name(tmp_path):
+    path = tmp_path / "fields.safetensors"
+    kept, *_ = _kept((3, 3))
+    kept.save(path)
+    path.write_bytes(path.read_bytes()[:-8])
+    with pytest.raises(SapcError, match=r"fields\.safetensors is damaged"):
+        load_kept(path)
+    from sapc.checkpoint import save_tensors
+
+    save_tensors(path, {}, {"format": "other"})
+    with pytest.raises(SapcError, match="holds no fields"):
+        load_kept(path)
+    save_tensors(path, {}, {"format": "sapc-fields-1", "sets": ["test0"], "frames": None})
+    with pytest.raises(SapcError, match="lacks 'test0/samples/mean'"):
+        load_kept(path)
