@@ -20,7 +20,8 @@ there; so every file of scores is as complete as `sapc evaluate` writes it.
 
 from __future__ import annotations
 
+from ..table import Table
 from .plan import Comparison
-from .tables import Table, markdown, notes, tables
+from .tables import markdown, notes, tables
 
 __all__ = ["Comparison", "Table", "markdown", "notes", "tables"]

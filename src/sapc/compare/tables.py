@@ -3,33 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from .. import fpd, metrics
+from ..table import Table
 
 RANKED = 4  # methods from which an order says something
-
-
-@dataclass(frozen=True)
-class Table:
-    """Text in rows and columns; `bold` holds the places (row, column) to stress."""
-
-    title: str
-    columns: tuple[str, ...]
-    rows: Sequence[tuple[str, ...]]
-    bold: frozenset[tuple[int, int]] = frozenset()
-
-    def markdown(self) -> str:
-        """As Markdown has it."""
-        lines = [
-            "| " + " | ".join(self.columns) + " |",
-            "|" + "|".join(["---", *(["---:"] * (len(self.columns) - 1))]) + "|",
-        ]
-        for i, row in enumerate(self.rows):
-            cells = (f"**{cell}**" if (i, j) in self.bold else cell for j, cell in enumerate(row))
-            lines.append("| " + " | ".join(cells) + " |")
-        return "\n".join(lines) + "\n"
 
 
 def tables(result: Mapping[str, Any]) -> tuple[Table, ...]:
