@@ -16,17 +16,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 
-MISSING, FAILED, NO_WEIGHTS, NOT_RECORDED, NOTHING = "missing", "failed", "no weights", "not recorded", "–"
-ABSENT = {
-    MISSING: "missing",
+MISSING, FAILED, NOTHING = "missing", "failed", "–"
+NO_WEIGHTS, NO_FFM, NOT_RECORDED = "no weights", "no FFM", "not recorded"
+ABSENT = dict.fromkeys((MISSING, NO_WEIGHTS, NO_FFM, NOT_RECORDED), "missing") | {
     FAILED: "failed",
-    NO_WEIGHTS: "missing",
-    NOT_RECORDED: "missing",
     NOTHING: "nothing",
 }
 """Cells without a number, and their class in HTML."""
 
-_COMPACT = re.compile(r"(?P<m>-?\d+\.\d)(?P<s>\(\d+\.\d\))?(?:e(?P<p>-?\d+))?")
+_COMPACT = re.compile(r"(?<![\w.])(-?\d+\.\d)(?:\((\d+\.\d)\)(?:e(-?\d+))?|e(-?\d+))(?![\w.])")
 _WORDS = {"CE_L": "CE$_L$", "CE_G": "CE$_G$", "W2": "$W_2$"}
 _SIGNS = {
     "\\": r"\textbackslash{}",
@@ -75,12 +73,17 @@ class Table:
             lines.append("| " + " | ".join(cells) + " |")
         return "\n".join(lines) + "\n"
 
+    def section(self) -> str:
+        """Heading, table and notes, as Markdown has them."""
+        notes = "".join(f"- {_markdown(note)}\n" for note in self.notes)
+        return "\n".join(filter(None, (f"## {_markdown(self.title)}\n", self.markdown(), notes)))
+
     def latex(self) -> str:
         """A float with the notes below it; needs `\\usepackage{booktabs}`."""
         layout = "l" * self.heads + "r" * (len(self.columns) - self.heads)
         lines = [
             r"\begin{table}[ht]",
-            r"\centering",
+            r"\centering\footnotesize\setlength{\tabcolsep}{3pt}",
             rf"\caption{{{_latex(self.title)}}}",
             rf"\begin{{tabular}}{{{layout}}}",
             r"\toprule",
@@ -99,7 +102,7 @@ class Table:
             lines.append(" & ".join(["" if j < same else cell for j, cell in enumerate(cells)]) + r" \\")
             before = row
         lines += [r"\bottomrule", r"\end{tabular}"]
-        lines += [rf"\par\footnotesize {_latex(note)}" for note in self.notes]
+        lines += [rf"\par {_latex(note)}" for note in self.notes]
         return "\n".join([*lines, r"\end{table}"]) + "\n"
 
     def html(self) -> str:
@@ -162,22 +165,25 @@ def _markdown(text: str) -> str:
     return " ".join(text.split()).replace("|", r"\|").replace("<", "&lt;")
 
 
-def _latex(text: str) -> str:
-    return "".join(_SIGNS.get(sign, sign) for sign in " ".join(text.split()))
-
-
 def _latex_cell(text: str) -> str:
-    """A cell with its number, if it begins with one, in the compact form."""
-    if text in _WORDS:
-        return _WORDS[text]
-    number = _COMPACT.match(text)
-    if number is None or not (number["s"] or number["p"]):
-        return _latex(text)
-    power = int(number["p"] or 0)
-    sign = "{-}" if power < 0 else "{+}"
-    short = (
-        f"${number['m']}{number['s']}{sign}{abs(power)}$"
-        if number["s"]
-        else f"${number['m']}{{\\times}}10^{{{power}}}$"
-    )
-    return short + _latex(text[number.end() :])
+    return _WORDS.get(text) or _latex(text)
+
+
+def _latex(text: str) -> str:
+    """Escaped, with every number in the compact form."""
+    text, made, end = " ".join(text.split()), "", 0
+    for number in _COMPACT.finditer(text):
+        made += _escaped(text[end : number.start()]) + _power(*number.groups())
+        end = number.end()
+    return made + _escaped(text[end:])
+
+
+def _power(m: str, s: str | None, p: str | None, alone: str | None) -> str:
+    if s is None:
+        return f"${m} \\cdot 10^{{{alone}}}$"
+    power = int(p or 0)
+    return f"${m}({s}){{{'-' if power < 0 else '+'}}}{abs(power)}$"
+
+
+def _escaped(text: str) -> str:
+    return "".join(_SIGNS.get(sign, sign) for sign in text)

@@ -66,6 +66,7 @@ def check(scores: Mapping[str, Any]) -> None:
     sets = scores.get("sets")
     if not isinstance(sets, dict) or not sets:
         raise SapcError("has no test sets")
+    named = [scores["run"]["task"], scores["settings"]["method"], *sets]
     for name, about in sets.items():
         _holds(about, _SET, name)
         _holds(about["metrics"], _METRICS, f"metrics of {name}")
@@ -75,11 +76,14 @@ def check(scores: Mapping[str, Any]) -> None:
             ("peak_memory", about.get("peak_memory", 0)),
         ):
             _finite(value, f"{metric} of {name}")
+        named += [*about["metrics"], *about["floor"]]
         for metric, values in about["floor"].items():
             if not isinstance(values, list):
                 raise SapcError(f"the floor of {metric} of {name} is {values!r:.40}, not a list of numbers")
             for value in values:
                 _finite(value, f"floor of {metric} of {name}")
+    if wrong := [name for name in named if not name or not name.isprintable()]:
+        raise SapcError(f"has {wrong[0]!r:.40} for a name")
 
 
 def _holds(data: Any, kinds: Kinds, where: str) -> None:
