@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import io
 import json
 import math
@@ -15,7 +16,15 @@ from rich.console import Console
 import sapc
 from commands import contents, one_sentence
 from sapc import bench, cli
+from sapc.bench import memory, methods, peers
+from sapc.bench.backbone import Published
+from sapc.bench.methods import Sampler
+from sapc.bench.style import OURS, PEERS
+from sapc.bench.timer import Timer
+from sapc.bench.trained import like_trained, solutions
+from sapc.training import Training
 
+CPU = torch.device("cpu")
 QUICK = (
     "bench",
     "--preset",
@@ -39,9 +48,11 @@ def test_all_parts(call, folder):
     assert out.splitlines()[-1] == "wrote new/b.json"
     result = json.loads(Path("new/b.json").read_text())
     assert (result["format"], result["preset"]) == ("sapc-bench-1", "tiny")
-    assert [row["path"] for row in result["backbone"]] == ["fft, float32, eager", "dft, float32, eager"]
+    paths = [row["path"] for row in result["backbone"]]
+    assert paths[:2] == ["fft, float32, eager", "dft, float32, eager"]
+    assert [path.split()[0] for path in paths[2:]] == ["neuraloperator"]
     assert result["backbone"][0]["of_plain"] == 1.0
-    assert "methods" not in result  # only when asked for
+    assert not {"methods", "projection"} & set(result)  # only when asked for
     for part in ("training", "sampling"):
         assert [row["task"] for row in result[part]] == ["heat", "stokes_ic"]
         for row in result[part]:
@@ -58,6 +69,9 @@ def test_one_part_of_one_task_as_json(call, folder):
     assert contents(folder) == []
 
 
+with memory.peak(torch.device("cpu")) as _peak:
+    pass
+TELLS = _peak.bytes is not None  # whether this system says how much memory a call took
 METHODS = ("bench", "--preset", "tiny", "--device", "cpu", "--steps", "1", "--part", "methods")
 
 
@@ -66,7 +80,7 @@ def every_method():
     """All methods on two tasks, and what was kept after each."""
     kept = []
     keep = lambda result: kept.append(json.loads(json.dumps(result)))
-    result = bench.bench(["heat", "stokes_ic"], "tiny", "cpu", 1, ("methods",), keep=keep)
+    result = bench.bench(["heat", "stokes_ic"], "tiny", "cpu", 1, ("methods",), keep=keep, peers=False)
     return result, kept
 
 
@@ -83,7 +97,10 @@ def test_every_method_of_every_task(every_method):
         method = sapc.get_method(row["method"])
         assert (row["step_ms"] is None) == (not method.trains)
         assert (row["nfe"], row["steps"]) == (method.evaluations(), 100)
-        assert (row["batch"], row["sampled"], row["peak_bytes"]) == (4, 4, 0)
+        assert (row["batch"], row["sampled"]) == (4, 4)
+        assert (row["peak_bytes"] is None) == (not TELLS)
+        assert (row["step_peak_bytes"] is None) == (not TELLS or not method.trains)
+        assert "peers" not in row
         assert 0 < row["sample_ms"] < math.inf
 
 
@@ -108,16 +125,16 @@ def test_a_training_in_stages_is_timed_in_each(every_method):
 def test_stages_are_those_of_the_training(monkeypatch):
     """One unrolled step more in each, also where more steps are timed than a stage has."""
     seen = []
-    advance = bench.Training.advance
+    advance = Training.advance
 
     def watched(state):
         seen.append(state.step / state.run.steps)
         return advance(state)
 
-    monkeypatch.setattr(bench.Training, "advance", watched)
+    monkeypatch.setattr(Training, "advance", watched)
     run = sapc.preset("tiny", "heat", "pbfm")
-    timer = bench.Timer(torch.device("cpu"), repeats=7, warm_up=1)
-    bench.step_cost(run, bench._data(run, timer.device), timer)
+    timer = Timer(torch.device("cpu"), repeats=7, warm_up=1)
+    methods.step_cost(run, solutions(run, timer.device), timer)
     assert seen == [stage / 4 for stage in range(4) for _ in range(8)]
 
 
@@ -125,19 +142,19 @@ def test_stages_are_those_of_the_training(monkeypatch):
 def test_the_velocity_of_a_bench_takes_the_declared_evaluations(task):
     """D-Flow above all: its optimiser would stop at once if the end did not depend on the source."""
     run = sapc.preset("tiny", task, "ffm")
-    timer = bench.Timer(torch.device("cpu"), repeats=1, warm_up=0)
-    data = bench._data(run, timer.device)
+    timer = Timer(torch.device("cpu"), repeats=1, warm_up=0)
+    data = solutions(run, timer.device)
     for name, steps in (("dflow", 1), ("eci", 1), ("eci_stokes_bc", 6)):
         method = sapc.get_method(name)
-        sampler = bench._Sampler(run, data, timer, joint=method.joint)
-        assert sampler._timed(method, steps)[1] == method.evaluations(steps)
+        sampler = Sampler(run, data, timer, joint=method.joint)
+        assert sampler.timed(method, steps)[1] == method.evaluations(steps)
 
 
 def test_the_networks_work_is_part_of_the_gradient():
     run = sapc.preset("tiny", "heat", "ffm")
     task = run.make_task()
-    truth = bench._data(run, torch.device("cpu"))[0].double()
-    v = bench._like_trained(run, task, truth, compiled=False, pull=0.9)
+    truth = solutions(run, CPU)[0].double()
+    v = like_trained(run.make_network(), task, truth, pull=0.9)
     vt, t = torch.randn_like(truth).requires_grad_(), torch.full((len(truth),), 0.5, dtype=torch.float64)
     (slope,) = torch.autograd.grad(v(vt, t).sum(), vt)
     rest = slope - 0.9 / 0.5  # what the replaced velocity does not explain is the network's
@@ -149,9 +166,9 @@ def test_a_method_too_large_for_memory_is_a_gap_and_not_an_end(monkeypatch):
     def full(*_):
         raise torch.OutOfMemoryError
 
-    monkeypatch.setattr(bench.Training, "advance", full)
-    monkeypatch.setattr(bench._Sampler, "_timed", full)
-    result = bench.bench(["heat"], "tiny", "cpu", 1, ("methods",), methods=["pbfm"])
+    monkeypatch.setattr(Training, "advance", full)
+    monkeypatch.setattr(Sampler, "timed", full)
+    result = bench.bench(["heat"], "tiny", "cpu", 1, ("methods",), methods=["pbfm"], peers=False)
     assert [row["step_ms"] for row in result["methods"]] == [None, None]
     assert [row["sample_of_ffm"] for row in result["methods"]] == [None, None]
     console = Console(width=80, record=True, file=io.StringIO())
@@ -161,7 +178,16 @@ def test_a_method_too_large_for_memory_is_a_gap_and_not_an_end(monkeypatch):
 
 def test_chosen_methods_come_with_ffm(call, folder):
     code, out, err = call(
-        *METHODS, "--task", "heat", "--method", "pcfm", "--method", "cond_ffm", "--method", "pcfm"
+        *METHODS,
+        "--no-peers",
+        "--task",
+        "heat",
+        "--method",
+        "pcfm",
+        "--method",
+        "cond_ffm",
+        "--method",
+        "pcfm",
     )
     assert (code, err) == (0, "")
     assert max(map(cell_len, out.splitlines())) <= 80
@@ -169,10 +195,18 @@ def test_chosen_methods_come_with_ffm(call, folder):
     assert not {"The network", "A training step"} & set(out.splitlines())
 
 
+WIDE = {
+    "step_ms": 1234567.8, "step_of_ours": 1234.56, "step_fields": 256, "step_peak_bytes": 137 * 2**30,
+    "sample_ms": None, "sample_of_ours": None, "sample_fields": 0, "sample_peak_bytes": None,
+    "sample_left_out": "time: one field takes about 123 s",
+}  # fmt: skip
+
+
 def test_tables_of_methods_are_whole_at_80_columns():
     row = {
         "task": "reaction_diffusion", "method": "eci_stokes_bc", "precision": "float32", "batch": 256, "sampled": 256, "nfe": 2100,
         "step_ms": 123456.7, "step_of_ffm": 123.456, "sample_ms": 1234567.8, "sample_of_ffm": 1234.56, "peak_bytes": 139 * 2**30,
+        "step_peak_bytes": 138 * 2**30, "peers": WIDE,
     }  # fmt: skip
     console = Console(width=80, record=True, file=io.StringIO())
     console.print(*cli.bench.tables({"methods": [row]}))
@@ -186,10 +220,19 @@ def test_tables_of_methods_are_whole_at_80_columns():
         "1234568",
         "1234.56",
         "142336",
+        "141312",
+        "140288",
         "2100",
+        "eci_stokes_bc, sample: time: one field takes about 123 s",
     )
     assert all(word in text for word in words)
-    assert len(text.splitlines()) == 6  # title and head are one line each
+    assert len(text.splitlines()) == 13  # title, head and note are one line each
+
+
+WHOLE = (
+    "dft, float32, compiled", "reaction_diffusion", "12346", "123.40", "142336", "139264", "138240", "2e-16", "123457", "1234.56",
+    "fields",
+)  # fmt: skip
 
 
 def test_tables_are_whole_at_80_columns():
@@ -197,14 +240,185 @@ def test_tables_are_whole_at_80_columns():
     row = {"task": "reaction_diffusion", "batch": 256, "precision": "float32", **times}
     network = {
         "grid": [64, 64, 50], "batch": 32, "path": "dft, float32, compiled", "step_ms": 12345.6, "forward_ms": 0.5,
-        "of_plain": 1.0,
+        "of_plain": 1.0, "peak_bytes": 139 * 2**30,
+    }  # fmt: skip
+    projection = {
+        "task": "reaction_diffusion", "start": "noise", "ours_ms": 0.000123, "ours_peak_bytes": 136 * 2**30, "ours_residual": 1e-16,
+        "dense_ms": 123456.7, "dense_peak_bytes": 135 * 2**30, "dense_residual": 2e-16, "ratio": 1234.56, "dense_fields": 256,
     }  # fmt: skip
     console = Console(width=80, record=True, file=io.StringIO())
-    for table in cli.bench.tables({"backbone": [network], "training": [row], "sampling": [row]}):
+    parts = {"backbone": [network], "training": [row], "sampling": [row], "projection": [projection]}
+    for table in cli.bench.tables(parts):
         console.print(table)
     text = console.export_text()
     assert "…" not in text
-    assert all(word in text for word in ("dft, float32, compiled", "reaction_diffusion", "12346", "123.40"))
+    assert all(word in text for word in WHOLE)
+
+
+# -- beside the peers' style --
+
+PROJECTING = ("sapc", "eci", "cafm")
+CHOSEN = ["ffm", "sapc", "cond_ffm", "cafm", "pbfm", "dflow"]
+
+
+@pytest.fixture(scope="module")
+def both_styles():
+    return bench.bench(["heat"], "tiny", "cpu", 1, ("methods",), methods=CHOSEN)["methods"]
+
+
+def test_methods_in_both_styles(both_styles):
+    assert [row["method"] for row in both_styles] == CHOSEN
+    for row in both_styles:
+        theirs = row["peers"]
+        assert math.isclose(theirs["sample_of_ours"], theirs["sample_ms"] / row["sample_ms"])
+        assert 1 <= theirs["sample_fields"] <= row["sampled"]
+        if row["step_ms"] is None:
+            assert (theirs["step_ms"], theirs["step_of_ours"], theirs["step_fields"]) == (None, None, 0)
+        else:
+            assert math.isclose(theirs["step_of_ours"], theirs["step_ms"] / row["step_ms"])
+            assert 1 <= theirs["step_fields"] <= row["batch"]
+        for what in ("step", "sample"):
+            assert f"{what}_left_out" not in theirs
+            known = TELLS and theirs[f"{what}_ms"] is not None
+            assert (theirs[f"{what}_peak_bytes"] is not None) == known
+
+
+def same_networks(run: sapc.config.Run) -> list[torch.nn.Module]:
+    ours, theirs = (style.network(run, CPU).eval().requires_grad_(False) for style in (OURS, PEERS))
+    theirs.load_state_dict(ours.state_dict())
+    assert (ours.transform, theirs.transform, theirs.precision) == ("dft", "fft", "float32")
+    return [ours, theirs]
+
+
+@pytest.mark.parametrize("name", ["ffm", "cond_ffm", *PROJECTING])
+def test_both_styles_sample_the_same_fields(name):
+    method = sapc.get_method(name)
+    run = sapc.preset("tiny", "heat", method.weights)
+    task, truth = run.make_task(), solutions(run, CPU)[0].double()
+    H = task.manifold(truth, solver=run.solver(task))
+    v1 = sapc.source.sample(task.grid, len(truth), dtype=torch.float64)
+    assert (H.affine, PEERS.manifold(H).algorithm) == (True, "dense Gauss-Newton")
+    fields = []
+    for network, style in zip(same_networks(run), (OURS, PEERS), strict=True):
+        v = method.velocity(lambda vt, t, *shown, n=network: n(vt.float(), t, *(x.float() for x in shown)), H)
+        fields.append(method.sample(v, v1, style.manifold(H), 3))
+    assert float((fields[0] - v1).abs().max()) > 1e-3
+    torch.testing.assert_close(fields[1], fields[0], rtol=0, atol=2e-5 * float(fields[0].abs().max()))
+
+
+@pytest.mark.parametrize("task", ["heat", "stokes_ic"])
+@pytest.mark.parametrize("name", ["ffm", "cond_ffm", "sapc", "cafm", "pbfm"])
+def test_both_styles_train_the_same(task, name):
+    run = sapc.preset("tiny", task, name)
+    ours, theirs = (style.training(run, solutions(run, CPU), CPU) for style in (OURS, PEERS))
+    assert theirs._manifold(theirs.data).algorithm == "dense Gauss-Newton"
+    for _ in range(2):
+        a, b = ours.advance(), theirs.advance()
+        torch.testing.assert_close(b.loss, a.loss, rtol=1e-4, atol=0)
+        torch.testing.assert_close(b.norm, a.norm, rtol=1e-3, atol=0)
+
+
+@pytest.fixture(scope="module")
+def projections():
+    return bench.bench(None, "tiny", "cpu", 1, ("projection",))["projection"]
+
+
+def test_projections_of_every_task_agree(projections):
+    both = ("noise", "estimate")
+    assert [(r["task"], r["start"]) for r in projections] == [(t, s) for t in sapc.task_names() for s in both]
+    for row in projections:
+        assert math.isclose(row["ratio"], row["dense_ms"] / row["ours_ms"])
+        assert max(row["ours_residual"], row["dense_residual"]) < 1e-11
+        assert row["apart"] < 1e-9  # the same solver on the same rows takes the same way
+        assert 1 <= row["dense_fields"] <= row["ours_fields"] == 4
+        assert row["jacobian_bytes"] == 24 * row["rows"] * math.prod(row["grid"])
+        assert row["stacked_bytes"] == 8 * (row["rows"] + row["pins"]) * math.prod(row["grid"])
+        assert {row[f"{whose}_peak_bytes"] is not None for whose in ("ours", "dense")} == {TELLS}
+
+
+def test_projections_are_printed_whole(call, folder):
+    arguments = (*QUICK[:-2], "--part", "projection", "--out", "b.json")
+    code, out, err = call(*arguments)
+    assert (code, err) == (0, "")
+    assert max(map(cell_len, out.splitlines())) <= 80
+    assert all(
+        word in out for word in ("Projection from noise", "Projection from estimate", "a dense Jacobian")
+    )
+    code, out, err = call(*arguments, "--no-peers", "--force")
+    assert (code, err) == (0, "")
+    rows = json.loads(Path("b.json").read_text())["projection"]
+    assert len(rows) == 2
+    assert not any("dense_ms" in row or "ratio" in row for row in rows)
+
+
+def test_a_jacobian_too_large_is_left_out_with_the_reason():
+    run = sapc.preset("tiny", "heat", "sapc", grid=(1000, 1000), batch=1)
+    zero = torch.zeros(1, *run.grid)
+    timer = Timer(CPU, repeats=1, warm_up=0)
+    rows = list(bench.projection(run, (zero, zero), timer, lambda _: None))
+    assert {row["dense_left_out"] for row in rows} == {"memory: a Jacobian takes 22.3 GiB"}
+    assert all(row["ratio"] is None and row["ours_ms"] > 0 for row in rows)
+    console = Console(width=80, record=True, file=io.StringIO())
+    console.print(*cli.bench.tables({"projection": rows}))
+    assert console.export_text().count("heat: memory: a Jacobian takes 22.3 GiB") == 2
+
+
+@pytest.mark.parametrize("fits", [0, 1, 4, 9])
+def test_as_many_fields_as_fit(fits):
+    def make(n):
+        if n > fits:
+            raise torch.OutOfMemoryError
+        return lambda: None
+
+    figure = peers.bounded(make, 9, Timer(CPU))
+    assert figure.fields == {0: 0, 1: 1, 4: 4, 9: 9}[fits]
+    assert (figure.left_out is None) == (fits > 0)
+
+
+def test_an_error_that_is_not_memory_goes_on():
+    def broken():
+        raise RuntimeError("something else")
+
+    with pytest.raises(RuntimeError, match="something else"):
+        memory.unless_full(broken)
+    assert memory.unless_full(lambda: torch.empty(2**55, dtype=torch.float64)) is None
+
+
+@pytest.mark.skipif(not TELLS, reason="this system does not tell")
+@pytest.mark.parametrize("pieces", [1, 64, 1024])
+def test_memory_is_what_was_held_at_once(pieces):
+    size = 2**26
+    for _ in range(2):  # what the first one freed has to count for the second
+        with memory.peak(CPU) as peak:
+            held = [torch.ones(size // 4 // pieces) for _ in range(pieces)]
+            del held
+        assert 0.9 * size < peak.bytes < 1.2 * size
+    assert memory.free(CPU) > size
+
+
+def published_row(run: sapc.config.Run) -> dict:
+    return list(bench.backbone(run, Timer(CPU, repeats=1, warm_up=0), lambda _: None))[-1]
+
+
+def test_the_published_network_if_it_is_missing():
+    if importlib.util.find_spec("neuralop") is not None:
+        pytest.skip("neuraloperator is installed")
+    row = published_row(sapc.preset("tiny", "heat", "ffm"))
+    assert (row["path"], row["step_ms"], row["left_out"]) == ("neuraloperator", None, "not installed")
+
+
+@pytest.mark.filterwarnings("ignore")  # its own
+@pytest.mark.parametrize("task", ["heat", "navier_stokes"])
+def test_the_published_network_if_it_is_there(task):
+    neuralop = pytest.importorskip("neuralop")
+    run = sapc.preset("tiny", task, "ffm")
+    row = published_row(run)
+    assert row["path"] == f"neuraloperator {neuralop.__version__}"
+    assert row["step_ms"] > 0
+    network = Published(run)
+    count = sum(p.numel() * (2 if p.is_complex() else 1) for p in network.parameters())
+    assert count == run.make_network().parameter_count
+    assert network(torch.zeros(2, *run.grid), torch.rand(2)).shape == (2, *run.grid)
 
 
 def test_help_shows_an_example(call):

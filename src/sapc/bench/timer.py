@@ -1,15 +1,17 @@
-"""How long a call takes."""
+"""How long a call takes, and how much memory."""
 
 from __future__ import annotations
 
 import statistics
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
 import torch
+
+from .memory import peak
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,14 @@ class Timer:
             mark.record()
         torch.cuda.synchronize(self.device)
         return float(statistics.median(a.elapsed_time(b) for a, b in pairwise(marks))) / 1e3
+
+    def weighed(self, call: Callable[[], object]) -> tuple[float, int | None]:
+        """Median seconds, and the peak of memory in the timed calls: what a compiler took while warming up does not count."""
+        for _ in range(self.warm_up):
+            call()
+        with peak(self.device) as memory:
+            seconds = replace(self, warm_up=0)(call)
+        return seconds, memory.bytes
 
     def _host(self, call: Callable[[], object]) -> float:
         start = time.perf_counter()
