@@ -1,1 +1,13 @@
-"""Tables and pictures, made from tasks and results alone; matplotlib is imported only where a picture is drawn."""
+"""Tables, pictures and a page, made from tasks and results alone.
+
+    report = make_report(["runs/study"], "report")
+    report.page      # report/index.html
+
+Matplotlib and Jinja are imported only where something is drawn or a page is written.
+"""
+
+from __future__ import annotations
+
+from .make import Report, make_report
+
+__all__ = ["Report", "make_report"]

@@ -1,0 +1,159 @@
+"""How report figures are drawn: what tells methods apart, and how a drawing becomes bytes.
+
+Methods differ in colour, line style and marker, so that a grey print and a colour-blind reader can tell them apart too: no two have the
+same marker, none of one colour the same line. The colours are those of the Okabe-Ito palette that stand out from white by 3:1 or more.
+
+The same data give the same bytes: settings of the user's matplotlib have no part in it, and neither file holds a date.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from .. import methods, paper
+from .pictures import MAP, STATISTIC, pyplot
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure as Drawing
+
+DPI = 110
+INK, GREY, RULE = "#1a1a1a", "#6b6b6b", "#d8d8d8"
+BLUE, VERMILION, GREEN, PURPLE, BLACK = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000"
+DASH, DOT, BOTH = (0, (5, 2)), (0, (1.2, 1.4)), (0, (6, 1.8, 1.2, 1.8))
+
+SETTINGS = {
+    "svg.hashsalt": "sapc",
+    "svg.fonttype": "path",  # the letters are there, whatever fonts the reader has
+    "font.size": 10.0,
+    "axes.titlesize": 10.5,
+    "axes.labelsize": 10.0,
+    "xtick.labelsize": 9.0,
+    "ytick.labelsize": 9.0,
+    "legend.fontsize": 9.0,
+    "axes.edgecolor": GREY,
+    "axes.labelcolor": INK,
+    "text.color": INK,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "grid.color": RULE,
+    "grid.linewidth": 0.6,
+    "figure.facecolor": "white",
+}
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A finished figure, and all that a page needs to show it; width and height in pixels, `task` empty where it is of all."""
+
+    name: str
+    title: str
+    caption: str
+    alt: str
+    data: bytes
+    kind: Literal["svg", "png"]
+    width: int
+    height: int
+    task: str = ""
+
+    @property
+    def file(self) -> str:
+        """What its file is called."""
+        return f"{self.name}.{self.kind}"
+
+
+@dataclass(frozen=True)
+class Look:
+    """How the curve of a method looks."""
+
+    colour: str
+    line: Any
+    marker: str
+    width: float = 1.4
+
+
+LOOKS = {
+    "sapc": Look(BLUE, "-", "s", 2.4),
+    "sapc_s1": Look(PURPLE, DASH, "<"),
+    "sapc_s2": Look(PURPLE, BOTH, ">"),
+    "sapc_s3": Look(PURPLE, DOT, "p"),
+    "ffm": Look(BLACK, "-", "o"),
+    "cond_ffm": Look(BLACK, DASH, "v"),
+    "eci": Look(VERMILION, "-", "^"),
+    "eci_stokes_ic": Look(VERMILION, DOT, "1"),
+    "eci_stokes_bc": Look(VERMILION, BOTH, "2"),
+    "pcfm": Look(VERMILION, DASH, "D"),
+    "cafm": Look(GREEN, "-", "P"),
+    "pbfm": Look(GREEN, DASH, "X"),
+    "dflow": Look(BLACK, DOT, "*"),
+}
+OTHER = Look(GREY, "-", ".")
+
+
+def look(method: str) -> Look:
+    """How a method's curve looks; one that is not known is grey."""
+    return LOOKS.get(method, OTHER)
+
+
+def label(method: str) -> str:
+    """A method's name where room is short."""
+    name = paper.METHOD_LABELS.get(method, method)
+    return method.removeprefix("sapc_").upper() if method.startswith("sapc_") else name
+
+
+def in_order(names: Iterable[str]) -> list[str]:
+    """Names of methods as the figures show them: SAPC, its ablations, then the others; what is not known comes last."""
+    known = list(methods.METHODS)
+    return sorted(set(names), key=lambda name: (known.index(name) if name in known else len(known), name))
+
+
+def new(width: float, height: float, **options: Any) -> Drawing:
+    """An empty drawing, in inches, that no screen and no other drawing has a part in."""
+    pyplot()  # complains where matplotlib is missing
+    from matplotlib.figure import Figure as Drawing
+
+    return Drawing(figsize=(width, height), **options)
+
+
+def rendered(draw: Callable[[], Drawing], kind: Literal["svg", "png"]) -> tuple[bytes, int, int]:
+    """The bytes of a drawing, its width and its height in pixels."""
+    pyplot()
+    import matplotlib.style
+
+    with matplotlib.style.context(["default", SETTINGS]):
+        drawing = draw()
+        stream = io.BytesIO()
+        nothing = {"Date": None, "Creator": None} if kind == "svg" else {"Software": None}
+        drawing.savefig(stream, format=kind, dpi=DPI, metadata=nothing)
+    width, height = (round(inches * (96 if kind == "svg" else DPI)) for inches in drawing.get_size_inches())
+    smaller = _smaller_svg if kind == "svg" else _smaller_png
+    return smaller(stream.getvalue()), width, height
+
+
+def _smaller_svg(data: bytes) -> bytes:
+    """The same picture without indentation, and places to a hundredth of a point."""
+    return re.sub(rb"(\d\d\.\d\d)\d+", rb"\1", re.sub(rb"\n\s+", b"\n", data))
+
+
+def _smaller_png(data: bytes) -> bytes:
+    """The same picture in 256 colours, a third of the size: 112 steps of either map of fields, and 32 greys for the rest."""
+    import matplotlib
+    from PIL import Image
+
+    steps = [i / 111 for i in range(112)]
+    maps = [
+        matplotlib.colormaps[name](steps, bytes=True)[:, :3].ravel().tolist() for name in (MAP, STATISTIC)
+    ]
+    greys = [round(i / 31 * 255) for i in range(32) for _ in range(3)]
+    palette = Image.new("P", (1, 1))
+    palette.putpalette(maps[0] + maps[1] + greys)
+    stream = io.BytesIO()
+    with Image.open(io.BytesIO(data)) as image:
+        few = image.convert("RGB").quantize(palette=palette, dither=Image.Dither.NONE)
+        few.save(stream, "PNG", optimize=True)
+    return stream.getvalue()
