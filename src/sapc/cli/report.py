@@ -1,0 +1,74 @@
+"""`sapc report`: tables, figures and one page about runs."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from .app import app
+from .arguments import AsJson
+from .bars import stages_bar
+
+if TYPE_CHECKING:
+    from ..report import Report
+
+
+@app.command()
+def report(
+    paths: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="RUNS...", help="Folders of runs or of studies, with all below, or files of scores."
+        ),
+    ],
+    folder: Annotated[
+        Path, typer.Option("--out", help="Folder for the report; one that is there is replaced.")
+    ] = Path("report"),
+    title: Annotated[str, typer.Option(help="What stands at the top of the page.")] = "",
+    as_json: AsJson = False,
+) -> None:
+    """Make tables, figures and one HTML page from everything that was evaluated.
+
+    The page, index.html, needs no other file. What is missing, failed or does not belong together stands at its top.
+
+    Example: [bold]sapc report runs/study --out report[/bold], or [bold]sapc report runs/heat-sapc runs/heat-ffm[/bold]
+    """
+    from ..report import make_report
+
+    with stages_bar("collecting") as bar:
+        made = make_report(paths, folder, title, bar)
+    if as_json:
+        print(json.dumps(_described(made)))
+        return
+    for path in made.files:
+        if path != made.page:
+            print(path)
+    counts = Counter(problem.kind.replace("_", " ") for problem in made.problems)
+    if counts:
+        listed = ", ".join(f"{number} {kind}" for kind, number in counts.items())
+        print(f"does not count: {listed}; the page says what and why")
+    print(f"page: {made.page}")
+
+
+def _described(made: Report) -> dict[str, Any]:
+    return {
+        "format": "sapc-report-1",
+        "page": str(made.page),
+        "files": [str(path) for path in made.files],
+        "problems": [
+            {
+                "kind": p.kind,
+                "path": str(p.path),
+                "task": p.task,
+                "method": p.method,
+                "seed": p.seed,
+                "why": p.why,
+            }
+            for p in made.problems
+        ],
+        "notes": made.notes,
+    }
