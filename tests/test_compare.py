@@ -258,7 +258,7 @@ def test_how_many_samples():
 def test_a_method_that_fails_does_not_stop_the_others(call, done, monkeypatch):
     Path("c/heat-ffm/scores-pcfm.json").unlink()
     with monkeypatch.context() as patch:
-        patch.setattr("sapc.compare.plan.evaluate", _fails)
+        patch.setattr("sapc.study.cell.evaluate", _fails)
         code, out, err = call(*QUICK)
     assert code == 1
     assert err == "sapc: warning: pcfm failed, going on with the others: no finite samples\n"
@@ -269,7 +269,7 @@ def test_a_method_that_fails_does_not_stop_the_others(call, done, monkeypatch):
     assert read_json(done / "heat-comparison.json")["failed"] == {}
     Path("c/heat-ffm/scores-pcfm.json").unlink()
     with monkeypatch.context() as patch:
-        patch.setattr("sapc.compare.plan.evaluate", _fails)
+        patch.setattr("sapc.study.cell.evaluate", _fails)
         code, _, err = call(*QUICK, "--method", "pcfm")
     assert (code, err) == (2, "sapc: no finite samples\n")
 

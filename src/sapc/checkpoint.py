@@ -108,7 +108,7 @@ class Folder:
         """Inside the block no other process trains in this folder."""
         with folder_for(self.path), open(self.path / ".lock", "w") as file:
             try:
-                _lock(file)
+                lock_file(file)
             except BlockingIOError as error:
                 raise SapcError(
                     f"another process is training in {self.path}; wait for it or choose another folder"
@@ -222,7 +222,8 @@ def _program() -> str:
     return "sapc" if name in ("sapc", "__main__.py") else f"python {name}".strip()
 
 
-def _lock(file: IO[str]) -> None:
+def lock_file(file: IO[str]) -> None:
+    """Lock an open file against other processes, until it is closed; raises BlockingIOError where one has it."""
     try:
         import fcntl
     except ImportError:  # not a POSIX system: nobody keeps a second process out

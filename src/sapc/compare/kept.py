@@ -20,16 +20,6 @@ def check_writable(out: Path) -> None:
         raise SapcError(f"cannot write to {out}: {nearest} {why}; choose another --out")
 
 
-def take_floor(scores: Scores, other: Scores) -> None:
-    """Put the floor that other scores hold into these: it is the same."""
-    for name, own in scores["sets"].items():
-        own.pop("floor_left_out", None)
-        own |= {k: v for k, v in other["sets"][name].items() if k == "floor_left_out"}
-        own["floor"] = only(other["sets"][name]["floor"], own["metrics"])
-    scores["mean"]["floor"] = only(other["mean"]["floor"], scores["mean"]["metrics"])
-    scores["settings"]["floor_repeats"] = other["settings"]["floor_repeats"]
-
-
 def only(values: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
     """Of some values those with these names."""
     return {name: value for name, value in values.items() if name in names}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -13,28 +13,25 @@ import torch
 
 from .. import fpd, metrics
 from .. import train as training
-from ..checkpoint import Folder, load_tensors, read_json, write_json
+from ..checkpoint import Folder, load_tensors, write_json
 from ..config import Run, preset
 from ..distributed import find_device
 from ..errors import SapcError, whole
-from ..evaluate import TEST_SETS, Progress, evaluate
-from ..files import replacing, sha256
+from ..evaluate import Progress
+from ..files import replacing
 from ..fpd import Distance
 from ..methods import get_method, method_names
 from ..model import Model, load
-from ..scores import FORMAT as SCORES
-from ..scores import write_scores
+from ..study.cell import Cell, Scores, check_sets, there
 from ..tasks import get_task
 from ..training import Solving
-from .kept import check_writable, floors_of, only, only_metrics, take_floor
+from .kept import check_writable, floors_of, only, only_metrics
 from .tables import markdown
 
 FORMAT = "sapc-comparison-1"
 JOINT = 32  # samples, unless told, of a method whose batch is one problem: the published batch
 
 ERRORS = ("ce_local", "ce_global")
-
-Scores = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -125,10 +122,7 @@ class Comparison:
                 raise SapcError(f"give {what} as a list, as [{given!r}], got {given!r}")
         self._check_numbers()
         _ = self.distances  # weights that cannot be used are refused now
-        if not self.sets:
-            raise SapcError(f"give at least one test set of {', '.join(TEST_SETS)}")
-        if wrong := [split for split in self.sets if split not in TEST_SETS]:
-            raise SapcError(f"unknown test set {wrong[0]!r}; choose from {', '.join(TEST_SETS)}")
+        check_sets(self.sets)
         most = max(self.reference, *(self.count(name) for name in self.names))
         check_writable(Path(self.out))
         for name in self.trainings:
@@ -170,21 +164,21 @@ class Comparison:
             self.run(method), self.folder(method).path, device=self.device, progress=progress, solving=solving
         )
 
+    def cell(self, method: str) -> Cell:
+        """A method as a cell of a study: its training and how it is scored."""
+        return Cell(
+            self.run(method), method, tuple(self.sets), self.count(method), self.reference, self.steps,
+            self.floor_repeats,
+        )  # fmt: skip
+
     def evaluate(self, method: str, progress: Progress | None = None) -> Scores:
         """Sample and score a method, unless that is done, and write its scores."""
         if kept := self.scored(method):
             return kept
-        floor = self._floor(method)
-        scores = evaluate(
-            self._model(method), self.sets, self.count(method), self.reference, self.steps, self.seed,
-            0 if floor else self.floor_repeats, method=method, distances=self.distances,
-            progress=_labelled(progress, method),
-        )  # fmt: skip
-        if floor:
-            take_floor(scores, floor)
-        scores["weights"] = sha256(self.folder(method).weights)
-        write_scores(self.folder(method).path, scores)
-        return scores
+        others = (scores for name in self.names for scores in there(self.folder(name), name))
+        return self.cell(method).evaluate(
+            self._model(method), self.folder(method), others, self.distances, _labelled(progress, method)
+        )
 
     def compare(
         self,
@@ -226,47 +220,7 @@ class Comparison:
 
     def scored(self, method: str) -> Scores | None:
         """The scores of a method that are there already: these settings, these weights."""
-        steps = get_method(method).steps if self.steps is None else self.steps
-        wanted = {
-            "samples": self.count(method),
-            "reference": self.reference,
-            "steps": steps,
-            "seed": self.seed,
-        }
-        wanted |= {"floor_repeats": self.floor_repeats}
-        folder, weights = self.folder(method), ""
-        for scores in self._there(method):
-            if folder.trained and self._holds(scores, wanted):
-                weights = weights or sha256(folder.weights)
-                if scores.get("weights") == weights:
-                    return scores
-        return None
-
-    def _floor(self, method: str) -> Scores | None:
-        """Scores of any of the methods that hold the floor for this one."""
-        count = self.count(method)
-        wanted = {"samples": count, "reference": self.reference, "floor_repeats": self.floor_repeats}
-        there = (scores for name in self.names for scores in self._there(name))
-        return next((s for s in there if s["mean"]["floor"] and self._holds(s, wanted)), None)
-
-    def _there(self, method: str) -> Iterator[Scores]:
-        """Readable scores of a method, in the files that `write_scores` chooses from."""
-        usual = self.folder(method).scores
-        own = usual if get_method(method).trains else usual.with_name(f"scores-{method}.json")
-        for path in (own, own.with_name(f"{own.stem}-part.json")):
-            try:
-                scores = read_json(path) if path.is_file() else None
-            except SapcError:  # damaged: as if it were not there
-                continue
-            if isinstance(scores, dict) and scores.get("format") == SCORES:
-                yield scores
-
-    def _holds(self, scores: Scores, wanted: Mapping[str, Any]) -> bool:
-        """Whether these are scores of the sets, with the settings wanted and every metric of today."""
-        settings, there = scores["settings"], set(scores["mean"]["metrics"])
-        same = all(settings.get(name) == value for name, value in wanted.items())
-        same &= all(d.made(settings) for d in self.distances)
-        return same and set(scores["sets"]) == set(self.sets) and there >= set(self.metrics)
+        return self.cell(method).scored(self.folder(method), self.distances)
 
     # -- the result --
 

@@ -1,0 +1,36 @@
+"""Where jobs run: processes on this machine, Ray, or SLURM through submitit; each library is imported only where it is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ...errors import SapcError
+from .base import Engine, Handle, Job
+from .local import Local
+from .ray import Ray
+from .slurm import Slurm
+
+ENGINES = ("local", "ray", "slurm")
+
+__all__ = ["ENGINES", "Engine", "Handle", "Job", "Local", "Ray", "Slurm", "make_engine"]
+
+
+def make_engine(
+    name: str,
+    device: str = "auto",
+    workers: int | None = None,
+    threads: int | None = None,
+    address: str | None = None,
+    parameters: Mapping[str, Any] | None = None,
+) -> Engine:
+    """The engine of that name; `address` is Ray's, `parameters` are submitit's."""
+    if name not in ENGINES:
+        raise SapcError(f"unknown engine {name!r}; choose one of {', '.join(ENGINES)}")
+    if address is not None and name != "ray":
+        raise SapcError(f"--address is Ray's, but the engine is {name}; add --engine ray")
+    if parameters and name != "slurm":
+        raise SapcError(f"--slurm is for SLURM, but the engine is {name}; add --engine slurm")
+    if name == "ray":
+        return Ray(address, device, workers, threads)
+    return Slurm(device, workers, threads, parameters) if name == "slurm" else Local(device, workers, threads)

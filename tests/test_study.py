@@ -1,0 +1,456 @@
+"""Studies: from a list of runs to scores; skipped, resumed after kill -9, failed without stopping the rest; and where each cell stands."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from commands import one_sentence
+from sapc import SapcError, preset
+from sapc.checkpoint import Folder, read_json, write_json
+from sapc.moments import beside, load_kept
+from sapc.study import Cell, Local, Study, cells, load_study, open_study, run_study, statuses, time_left
+from sapc.study.cell import scores_file
+
+QUICK = {
+    "preset": "tiny",
+    "sets": ("test0", "test1"),
+    "samples": 4,
+    "steps": 3,
+    "reference": 8,
+    "floor_repeats": 1,
+}
+METHODS = ("sapc", "ffm", "eci")
+FILE = """
+from sapc.study import cells
+runs = cells(["heat"], {methods}, preset="tiny", sets=("test0", "test1"), samples=4, steps=3, reference=8,
+             floor_repeats=1, watch=3{more})
+"""
+
+
+def study_file(folder: Path, methods=METHODS, more: str = "", name: str = "mini") -> Path:
+    path = folder / f"{name}.py"
+    path.write_text(FILE.format(methods=list(methods), more=more))
+    return path
+
+
+def scores_of(study: Study) -> dict[str, dict]:
+    """What does not depend on the time it took."""
+    found = {}
+    for cell in study.cells:
+        scores = cell.scored(study.folder(cell))
+        assert scores is not None, cell.name
+        found[cell.name] = {
+            split: {k: own[k] for k in ("metrics", "floor", "worst_residual", "trajectory")}
+            for split, own in scores["sets"].items()
+            if "trajectory" in own
+        } | {split: own["metrics"] for split, own in scores["sets"].items()}
+    return found
+
+
+def weights_of(study: Study) -> dict[str, bytes]:
+    """The trained tensors; the file also holds how long it took."""
+    from sapc.checkpoint import load_tensors
+
+    return {
+        name: b"".join(
+            t.numpy().tobytes()
+            for _, t in sorted(load_tensors(study.out / name / "weights.safetensors")[0].items())
+        )
+        for name in study.jobs()
+    }
+
+
+def changed(study: Study) -> dict[str, int]:
+    return {
+        str(p): p.stat().st_mtime_ns
+        for p in study.out.glob("*/*")
+        if p.name != ".lock" and "states" not in p.parts
+    }
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory) -> Study:
+    """A study that nobody writes to."""
+    place = tmp_path_factory.mktemp("study")
+    study = load_study(study_file(place), place / "mini")
+    found = run_study(study, Local("cpu", workers=2, threads=1))
+    assert [s.state for s in found] == ["done"] * 3
+    return study
+
+
+@pytest.fixture
+def done(finished, folder) -> Study:
+    """One's own copy of a finished study."""
+    shutil.copytree(finished.out, folder / "mini")
+    study_file(folder)
+    return open_study(folder / "mini")
+
+
+# -- all of it --
+
+
+def test_a_study_becomes_run_folders_with_scores_and_fields(finished):
+    assert sorted(finished.jobs()) == ["heat-ffm-seed0", "heat-sapc-seed0"]
+    for cell in finished.cells:
+        scores = cell.scored(finished.folder(cell))
+        assert list(scores["sets"]) == ["test0", "test1"]
+        assert scores["sets"]["test0"]["trajectory"]["samples"] == 3
+        assert "trajectory" not in scores["sets"]["test1"]
+        assert len(scores["sets"]["test1"]["floor"]["w2"]) == 1
+        kept = load_kept(beside(scores_file(finished.folder(cell), cell.method)))
+        assert list(kept.sets) == ["test0", "test1"]
+        assert finished.state(cell)["state"] == "done"
+    eci = finished.cells[2].scored(finished.folder(finished.cells[2]))
+    assert eci["mean"]["metrics"]["ce_local"] == 0.0
+    floors = [c.scored(finished.folder(c))["mean"]["floor"] for c in finished.cells]
+    assert floors[0] == floors[1] == floors[2]
+
+
+def test_the_scores_are_those_of_an_evaluation(finished):
+    from sapc.evaluate import evaluate
+
+    cell = finished.cells[2]
+    mine = evaluate(finished.folder(cell).path, ("test0", "test1"), 4, 8, 3, 0, 1, method="eci", device="cpu")
+    kept = cell.scored(finished.folder(cell))
+    for split in ("test0", "test1"):
+        assert mine["sets"][split]["metrics"] == pytest.approx(kept["sets"][split]["metrics"], rel=1e-6)
+        floor = kept["sets"][split]["floor"]
+        assert {k: v[0] for k, v in mine["sets"][split]["floor"].items()} == pytest.approx(
+            {k: v[0] for k, v in floor.items()}, rel=1e-6
+        )
+
+
+def test_what_is_done_is_skipped(done):
+    before = changed(done)
+    found = run_study(done, Local("cpu", workers=1))
+    assert {s.state for s in found} == {"done"}
+    assert changed(done) == before
+
+
+def test_only_what_is_missing_is_done_again(done):
+    before = changed(done)
+    scores_file(done.folder(done.cells[2]), "eci").unlink()
+    assert [s.state for s in statuses(done)] == ["done", "done", "waiting"]
+    found = run_study(done, Local("cpu", workers=1, threads=1))
+    assert {s.state for s in found} == {"done"}
+    after = changed(done)
+    rewritten = {Path(p).name for p in after if after[p] != before.get(p)}
+    assert rewritten == {"scores-eci.json", "fields-eci.safetensors", "heat-ffm-seed0.log"}
+
+
+def test_other_settings_are_evaluated_again_and_others_weights_refused(done):
+    more = replace(done.cells[0], reference=9)
+    study = Study("mini", (more, *done.cells[1:]), done.out)
+    assert [s.state for s in statuses(study)] == ["waiting", "done", "done"]
+    other = replace(done.cells[0], run=replace(done.cells[0].run, steps=21))
+    found = run_study(Study("mini", (other,), done.out), Local("cpu", workers=1, threads=1))
+    assert found[0].state == "failed"
+    assert "holds another run: its steps is 20, not 21" in found[0].error
+
+
+# -- interruptions --
+
+
+def _start(out: Path, folder: Path, *more: str) -> subprocess.Popen[bytes]:
+    line = [
+        sys.executable,
+        "-m",
+        "sapc",
+        "study",
+        "run",
+        "mini.py",
+        "--out",
+        str(out),
+        "--device",
+        "cpu",
+        "--workers",
+        "2",
+    ]
+    return subprocess.Popen(
+        [*line, *more],
+        cwd=folder,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+
+
+def test_killed_at_random_moments_it_ends_as_if_it_had_not_been(folder, finished):
+    """SIGKILL to the study, which takes its workers along, or to all processes at once, at moments that differ from run to run."""
+    study_file(folder)
+    chance = random.Random()
+    for attempt in range(3):
+        process = _start(folder / "killed", folder)
+        time.sleep(chance.uniform(2, 9))
+        if attempt % 2:
+            os.killpg(process.pid, signal.SIGKILL)
+        else:
+            process.kill()
+        process.wait()
+    process = _start(folder / "killed", folder)
+    assert process.wait(timeout=120) == 0
+    study = open_study(folder / "killed")
+    assert {s.state for s in statuses(study)} == {"done"}
+    assert weights_of(study) == weights_of(finished)
+    assert scores_of(study) == scores_of(finished)
+    assert not list((folder / "killed").rglob("*.partial"))
+
+
+def test_an_interrupt_stops_the_workers_and_says_how_to_go_on(folder):
+    study_file(folder, ["ffm"], ", train=64")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "sapc", "study", "run", "mini.py", "--out", "c", "--device", "cpu"],
+        cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+    )  # fmt: skip
+    deadline = time.monotonic() + 60
+    while not list(folder.glob("c/states/*.lock")) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    os.killpg(process.pid, signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert err.endswith("sapc: stopped; what is done is kept, and the same command goes on\n")
+    study = open_study(folder / "c")
+    assert not any(study.is_worked_on(name) for name in study.jobs())
+
+
+# -- failures --
+
+
+def test_a_cell_that_fails_does_not_stop_the_others_and_is_tried_again(call, folder):
+    path = folder / "mini.py"
+    bad = FILE.format(methods=["ffm", "eci"], more=', lr=1e30, lr_floor=1e29, label="wild"').replace(
+        "runs = ", "runs += "
+    )
+    path.write_text(FILE.format(methods=["sapc"], more="") + bad)
+    code, out, err = call("study", "run", "mini.py", "--device", "cpu", "--workers", "2", "--out", "c")
+    assert code == 1
+    assert "sapc: warning: heat-ffm-wild-seed0 failed, going on with the others: " in err
+    assert "training cannot go on" in err
+    assert "3 cells: 1 done, 2 failed" in out
+    study = open_study(folder / "c")
+    found = {s.cell.name: s for s in statuses(study)}
+    assert found["heat-sapc-seed0"].state == "done"
+    assert found["heat-eci-wild-seed0"].state == "failed"
+    assert "training cannot go on" in found["heat-eci-wild-seed0"].error
+    code, out, _ = call("study", "status", "mini.py", "--out", "c")
+    assert code == 0
+    assert "FAILED" in out
+    assert "failed: heat-ffm-wild-seed0: " in out
+    assert max(map(len, out.splitlines())) <= 80 or "holds" in out
+    path.write_text(FILE.format(methods=["sapc"], more=""))
+    assert call("study", "run", "mini.py", "--device", "cpu", "--out", "c")[0] == 0
+
+
+def test_a_worker_that_is_killed_fails_its_cell_only(done, folder):
+    """Its evaluation's process gets SIGKILL, as from a system that is out of memory; the next cell of the same job is done."""
+    slow = [
+        replace(c, steps=400, watch=0, samples=64, reference=80) if c.method == "ffm" else replace(c, watch=0)
+        for c in done.cells[1:]
+    ]
+    study = Study("mini", tuple(slow), done.out)
+    killed = []
+
+    def tell(cell: Cell, noted: dict) -> None:
+        if cell.method == "ffm" and noted["state"] == "evaluating" and not killed:
+            killed.append(noted["process"])
+            os.kill(noted["process"], signal.SIGKILL)
+
+    scores_file(study.folder(slow[1]), "eci").unlink()
+    found = run_study(study, Local("cpu", workers=1, threads=1), tell=tell)
+    assert killed
+    assert [s.state for s in found] == ["failed", "done"]
+    assert "was ended by signal SIGKILL" in found[0].error
+    assert "heat-ffm-seed0.log" in found[0].error
+
+
+def test_damaged_scores_states_and_weights_are_found(done):
+    sapc, ffm, _ = done.cells
+    scores_file(done.folder(sapc), "sapc").write_text("{")
+    (done.out / "states" / f"{ffm.name}.json").write_bytes(b"\xff\x00")
+    assert done.state(ffm) == {}
+    assert [s.state for s in statuses(done)] == ["waiting", "done", "done"]
+    weights = done.folder(ffm).weights
+    weights.write_bytes(weights.read_bytes()[:-4])
+    found = run_study(done, Local("cpu", workers=2, threads=1))
+    assert [s.state for s in found] == ["done", "failed", "failed"]
+    assert "weights.safetensors is damaged" in found[1].error
+
+
+# -- where it stands --
+
+
+def test_the_grid_and_the_time_left(done, call):
+    runs = [
+        *done.cells,
+        *cells(["heat"], METHODS, seeds=(1,), **QUICK),
+        *cells(["burgers"], ["sapc"], **QUICK),
+    ]
+    study = Study("mini", tuple(runs), done.out)
+    found = statuses(study)
+    assert [s.state for s in found] == ["done"] * 3 + ["waiting"] * 4
+    rates = {c.method: done.state(c)["seconds"] for c in done.cells}
+    from sapc.checkpoint import load_tensors
+
+    trained = {
+        m: load_tensors(done.out / f"heat-{m}-seed0" / "weights.safetensors")[1]["seconds"]
+        for m in ("sapc", "ffm")
+    }
+    left = {s.cell.name: s.seconds for s in found}
+    assert left["heat-sapc-seed1"] == pytest.approx(rates["sapc"] + trained["sapc"])
+    assert left["heat-ffm-seed1"] == pytest.approx(rates["ffm"] + trained["ffm"])
+    assert left["heat-eci-seed1"] == pytest.approx(rates["eci"])  # the training counts once
+    assert left["burgers-sapc-seed0"] is not None  # as many axes
+    total = sum(left.values())
+    assert time_left(found, 1) == (pytest.approx(total), 0)
+    assert time_left(found, 100)[0] == pytest.approx(
+        max(
+            left["heat-ffm-seed1"] + left["heat-eci-seed1"],
+            left["heat-sapc-seed1"],
+            left["burgers-sapc-seed0"],
+        )
+    )
+    study.write()
+    code, out, _ = call("study", "status", str(done.out))
+    assert code == 0
+    assert "mini, seed 1" in out
+    assert "7 cells: 3 done, 4 waiting" in out
+    assert "left" in out
+    code, out, _ = call("study", "status", str(done.out), "--seed", "0", "--method", "eci", "--json")
+    about = json.loads(out)
+    assert [c["name"] for c in about["cells"]] == ["heat-eci-seed0"]
+    assert about["counts"]["done"] == 1
+
+
+def test_nothing_known_no_estimate(tmp_path):
+    study = Study("new", tuple(cells(["heat"], METHODS, **QUICK)), tmp_path / "new")
+    found = statuses(study)
+    assert {s.seconds for s in found} == {None}
+    assert time_left(found, 2) == (0.0, 3)
+
+
+def test_a_running_training_shows_its_step(done):
+    cell = cells(["heat"], ["sapc"], seeds=(3,), **QUICK)[0]
+    study = Study("mini", (cell,), done.out)
+    folder = study.folder(cell)
+    folder.path.mkdir()
+    write_json(folder.config, cell.run.to_dict())
+    folder.append(step=5, loss=1.0, seconds=2.0)
+    study.note(cell, "training")
+    assert [s.state for s in statuses(study)] == ["stopped"]
+    with study.working(cell.folder) as mine:
+        assert mine
+        # A lock belongs to an open file, so another one sees it.
+        status = statuses(study)[0]
+    assert (status.state, status.part) == ("running", "step 5 of 20")
+    assert status.seconds is None
+
+
+# -- bad studies --
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("runs = [", "cannot be run: SyntaxError"),
+        ("1 / 0", "cannot be run: ZeroDivisionError: division by zero (<module>, line 1)"),
+        ("import nonsense_module", "cannot be run: ModuleNotFoundError"),
+        ("x = 1", "has no list `runs`"),
+        ("runs = [1]", "has no list `runs`"),
+        ("runs = []", "is empty"),
+        ("from sapc.study import cells\nruns = cells(['heat'], ['nonsense'])", "unknown method 'nonsense'"),
+        ("from sapc.study import cells\nruns = cells('heat')", "give tasks as a list"),
+        ("from sapc.study import cells\nruns = cells(['heat'], ['sapc'], samples=1)", "number of samples"),
+        (
+            "from sapc.study import cells\nruns = cells(['heat'], ['sapc'], sets=('train',))",
+            "unknown test set 'train'",
+        ),
+        ("from sapc.study import cells\nruns = 2 * cells(['heat'], ['sapc'])", "lists heat-sapc-seed0 twice"),
+        (
+            "from sapc.study import cells\nruns = cells(['heat'], ['ffm']) + cells(['heat'], ['eci'], lr=1.0)",
+            "two different runs for the folder heat-ffm-seed0",
+        ),
+    ],
+)
+def test_a_bad_study_is_refused_in_one_sentence(call, folder, text, complaint):
+    (folder / "bad.py").write_text(text)
+    code, _, err = call("study", "run", "bad.py", "--device", "cpu")
+    assert code == 2
+    assert one_sentence(err)
+    assert complaint in err
+    assert not (folder / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (("run", "none.py"), "there is no study none.py"),
+        (("status", "."), "holds no study"),
+        (("run", "mini.py", "--engine", "magic"), "unknown engine 'magic'"),
+        (("run", "mini.py", "--task", "burgers"), "has no task 'burgers'"),
+        (("run", "mini.py", "--workers", "0"), "number of workers"),
+        (("run", "mini.py", "--address", "ray://x:1"), "--address is Ray's"),
+        (("run", "mini.py", "--slurm", "a=b"), "add --engine slurm"),
+        (("run", "mini.py", "--engine", "slurm", "--slurm", "ab"), "--slurm takes name=value"),
+        (("run", "mini.py", "--detach"), "--detach leaves jobs"),
+        (("run", "mini.py", "--out", "mini.py"), "is not a folder"),
+        (("run", "mini.py", "--out", "full"), "is not empty and holds no study"),
+    ],
+)
+def test_a_bad_call_is_refused_in_one_sentence(call, folder, arguments, complaint):
+    study_file(folder)
+    (folder / "full").mkdir()
+    (folder / "full" / "letter.txt").write_text("mine")
+    code, _, err = call("study", *arguments)
+    assert code == 2
+    assert one_sentence(err)
+    assert complaint in err
+    assert [p.name for p in (folder / "full").iterdir()] == ["letter.txt"]
+
+
+def test_damaged_descriptions_of_a_study_are_refused(done):
+    path = done.out / "study.json"
+    for text in ("{", '{"format": "other"}', '{"format": "sapc-study-1", "name": "x", "cells": [{}]}', "[]"):
+        path.write_text(text)
+        with pytest.raises(SapcError, match=r"study|cells"):
+            open_study(done.out)
+
+
+def test_cells_know_their_numbers():
+    flat, deep = cells(["heat", "navier_stokes"], ["sapc"], preset="tiny")
+    assert (flat.count, deep.count) == (1225, 100)
+    dflow = cells(["heat"], ["dflow"], preset="tiny", watch=5)[0]
+    assert (dflow.count, dflow.watched, dflow.folder) == (64, 0, "heat-ffm-seed0")
+    assert cells(["heat"], ["dflow"], preset="tiny", samples=8)[0].count == 8
+    assert cells(["heat"], ["sapc"], preset="tiny", samples=8, watch=20)[0].watched == 8
+    with pytest.raises(SapcError, match="samples with the weights of ffm, not of sapc"):
+        Cell(preset("tiny", "heat", "sapc"), "eci")
+
+
+def test_the_shipped_studies():
+    root = Path(__file__).parent.parent / "studies"
+    smoke, paper, ablation = (load_study(root / f"{name}.py") for name in ("smoke", "paper", "ablation"))
+    assert (len(smoke.cells), len(smoke.jobs())) == (66, 36)
+    assert (len(paper.cells), len(paper.jobs())) == (198, 108)
+    assert (len(ablation.cells), len(ablation.jobs())) == (108, 72)
+    assert {c.run.steps for c in paper.cells} == {20_000}
+    names = {c.name: c for c in paper.cells}
+    assert all(names[c.name] == c for c in ablation.cells)  # so both can share a folder
+    for study in (smoke, paper, ablation):
+        study.check()
+
+
+def test_a_study_survives_its_file(finished):
+    assert open_study(finished.out).cells == finished.cells
+    assert read_json(finished.out / "study.json")["cells"][2]["folder"] == "heat-ffm-seed0"
+    assert Folder(finished.out / "heat-ffm-seed0").run() == finished.cells[1].run
