@@ -4,7 +4,20 @@ One file per command; the help lists them in the order of the imports here.
 """
 
 # ruff: isort: off
-from . import lists, data, train, sample, evaluate, compare, demo, bench, cite
+from . import lists, data, train, sample, evaluate, compare, study, report, demo, bench, cite
 from .app import main
 
-__all__ = ["bench", "cite", "compare", "data", "demo", "evaluate", "lists", "main", "sample", "train"]
+__all__ = [
+    "bench",
+    "cite",
+    "compare",
+    "data",
+    "demo",
+    "evaluate",
+    "lists",
+    "main",
+    "report",
+    "sample",
+    "study",
+    "train",
+]
