@@ -340,6 +340,14 @@ def test_frames_of_three_axes_have_their_times(tmp_path):
     assert (material.space.times[0], material.space.times[-1]) == pytest.approx((0, 49))
 
 
+def test_fields_of_a_task_that_is_not_known_are_numbered(tmp_path):
+    material = Found.of(found(tmp_path, task="new", grid=(4, 4, 12))).material("new")
+    assert material.space.times[:3] == (0.0, 1.0, 2.0)
+    made, notes = task_figures(material)
+    assert (len(made), notes) == (4, [])
+    assert made[0].title == "new: fidelity against constraints"
+
+
 def test_what_has_no_fields_is_told(tmp_path):
     there = found(tmp_path, ("sapc", "ffm", "eci"), without=("eci",), watched=False)
     there.problems.append(Problem("failed", tmp_path, "it diverged", "heat", "pcfm", 0))

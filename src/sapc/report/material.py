@@ -161,11 +161,15 @@ def _same_grid(material: Material) -> None:
 
 
 def _space(material: Material) -> Space:
+    """Where the fields live; of a task that this version does not know, points and frames are numbered."""
     if not material.kept:
         return Space()
     method, kept = next(iter(material.kept.items()))
     run = material.scores[method]["run"]
-    grid = get_task(material.task, grid=run["grid"], **run.get("options", {})).grid
+    try:
+        grid = get_task(material.task, grid=run["grid"], **run["options"]).grid
+    except SapcError:
+        return Space(times=tuple(map(float, kept.frames or ())))
     if kept.frames is None:
         x, t = grid.axes
         return Space(extent=(t.start, t.stop, x.start, x.stop))
