@@ -21,6 +21,7 @@ from sapc.checkpoint import Folder, read_json, write_json
 from sapc.moments import beside, load_kept
 from sapc.study import Cell, Local, Study, cells, load_study, open_study, run_study, statuses, time_left
 from sapc.study.cell import scores_file
+from studying import FILE, METHODS, scores_of, study_file, weights_of
 
 QUICK = {
     "preset": "tiny",
@@ -30,45 +31,6 @@ QUICK = {
     "reference": 8,
     "floor_repeats": 1,
 }
-METHODS = ("sapc", "ffm", "eci")
-FILE = """
-from sapc.study import cells
-runs = cells(["heat"], {methods}, preset="tiny", sets=("test0", "test1"), samples=4, steps=3, reference=8,
-             floor_repeats=1, watch=3{more})
-"""
-
-
-def study_file(folder: Path, methods=METHODS, more: str = "", name: str = "mini") -> Path:
-    path = folder / f"{name}.py"
-    path.write_text(FILE.format(methods=list(methods), more=more))
-    return path
-
-
-def scores_of(study: Study) -> dict[str, dict]:
-    """What does not depend on the time it took."""
-    found = {}
-    for cell in study.cells:
-        scores = cell.scored(study.folder(cell))
-        assert scores is not None, cell.name
-        found[cell.name] = {
-            split: {k: own[k] for k in ("metrics", "floor", "worst_residual", "trajectory")}
-            for split, own in scores["sets"].items()
-            if "trajectory" in own
-        } | {split: own["metrics"] for split, own in scores["sets"].items()}
-    return found
-
-
-def weights_of(study: Study) -> dict[str, bytes]:
-    """The trained tensors; the file also holds how long it took."""
-    from sapc.checkpoint import load_tensors
-
-    return {
-        name: b"".join(
-            t.numpy().tobytes()
-            for _, t in sorted(load_tensors(study.out / name / "weights.safetensors")[0].items())
-        )
-        for name in study.jobs()
-    }
 
 
 def changed(study: Study) -> dict[str, int]:

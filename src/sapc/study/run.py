@@ -17,7 +17,7 @@ from .engines import Engine, Handle, Job
 from .plan import Study
 from .status import Status, statuses
 
-POLL = 0.5  # seconds between looks at what has become of the jobs
+POLL = 1.0  # seconds between looks at what has become of the jobs
 
 Tell = Callable[[Cell, dict[str, Any]], None]
 """Called with a cell and what was noted of it, whenever that has changed."""
@@ -35,7 +35,7 @@ def run_study(
 ) -> list[Status]:
     """Do the cells of a study that are not done, all of them unless some are given, and say where they stand then.
 
-    `wait` is whether to stay until the jobs have ended; `beat` is called every half a second.
+    `wait` is whether to stay until the jobs have ended; `beat` is called every second.
     """
     study.check()
     study.write()

@@ -1,0 +1,44 @@
+"""What the tests of studies share: a small study, and what of it must not depend on where and how it ran."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from sapc.checkpoint import load_tensors
+from sapc.study import Study
+
+METHODS = ("sapc", "ffm", "eci")
+FILE = """
+from sapc.study import cells
+runs = cells(["heat"], {methods}, preset="tiny", sets=("test0", "test1"), samples=4, steps=3, reference=8,
+             floor_repeats=1, watch=3{more})
+"""
+
+
+def study_file(folder: Path, methods=METHODS, more: str = "", name: str = "mini") -> Path:
+    path = folder / f"{name}.py"
+    path.write_text(FILE.format(methods=list(methods), more=more))
+    return path
+
+
+def scores_of(study: Study) -> dict[str, Any]:
+    """What does not depend on the time it took."""
+    found = {}
+    for cell in study.cells:
+        scores = cell.scored(study.folder(cell))
+        assert scores is not None, cell.name
+        parts = ("metrics", "floor", "worst_residual", "trajectory")
+        found[cell.name] = {
+            split: {part: own.get(part) for part in parts} for split, own in scores["sets"].items()
+        }
+    return found
+
+
+def weights_of(study: Study) -> dict[str, bytes]:
+    """The trained tensors; their file also holds how long it took."""
+    found = {}
+    for name in study.jobs():
+        tensors = load_tensors(study.out / name / "weights.safetensors")[0]
+        found[name] = b"".join(tensors[key].numpy().tobytes() for key in sorted(tensors))
+    return found
