@@ -48,6 +48,8 @@ def test_all_parts(call, folder):
     assert out.splitlines()[-1] == "wrote new/b.json"
     result = json.loads(Path("new/b.json").read_text())
     assert (result["format"], result["preset"]) == ("sapc-bench-1", "tiny")
+    assert result["clock"] == ("process" if result["threads"] == 1 else "wall")
+    assert (result["threads"], len(result["load"])) in ((torch.get_num_threads(), n) for n in (0, 2))
     paths = [row["path"] for row in result["backbone"]]
     assert paths[:2] == ["fft, float32, eager", "dft, float32, eager"]
     assert [path.split()[0] for path in paths[2:]] == ["neuraloperator"]
@@ -373,6 +375,11 @@ def test_as_many_fields_as_fit(fits):
     figure = peers.bounded(make, 9, Timer(CPU))
     assert figure.fields == {0: 0, 1: 1, 4: 4, 9: 9}[fits]
     assert (figure.left_out is None) == (fits > 0)
+
+
+def test_what_takes_too_long_is_left_out_with_the_reason():
+    assert peers.too_long(peers.LIMIT) is None
+    assert peers.too_long(123.4) == "time: one field takes about 123 s"
 
 
 def test_an_error_that_is_not_memory_goes_on():

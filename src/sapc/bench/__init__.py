@@ -10,13 +10,15 @@
                 FFTs run eagerly in float32 and dense Jacobians; takes long
 
 The last three on request only. Weights are fresh; the velocity that a sampler gets is made to point at a solution, nearly, as a trained
-one does (see `trained`), and the network's work stays. Times are medians; on a GPU by its own clock. Memory is what a call held at most
-beyond what was there before it, on a GPU and on Linux, and None elsewhere. What the peers' style would need minutes or too much memory
-for is timed on fewer fields, whose number stands in the row, or left out, with the reason in the row.
+one does (see `trained`), and the network's work stays. Times are medians, on a GPU by its own clock, on one CPU thread by that of the
+process. Memory is what a call held at most beyond what was there before it, on a GPU and on Linux, and None elsewhere. What the peers'
+style would need minutes or too much memory for is timed on fewer fields, whose number stands in the row, or left out, with the reason in
+the row.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -66,6 +68,8 @@ def bench(
         "preset": size,
         "environment": environment(),
         "threads": torch.get_num_threads(),
+        "clock": timer.clock,
+        "load": _load(),
         "complete": False,
     }
 
@@ -88,9 +92,15 @@ def bench(
         add("methods", costs)
         torch.compiler.reset()
     add("features", features(timer, progress))
+    result["load"] += _load()
     result["complete"] = True
     keep(result)
     return result
+
+
+def _load() -> list[float]:
+    """Programs that wanted a core in the last minute; whoever shares the machine is in the figures."""
+    return [os.getloadavg()[0]] if hasattr(os, "getloadavg") else []
 
 
 def _single(measure: Callable[..., Row], progress: Callable[[str], None], *about: Any) -> Iterator[Row]:

@@ -18,8 +18,8 @@ from ..projection.manifold import MOST_BYTES
 from .memory import free, unless_full
 from .timer import Timer
 
-SECONDS = 1.0  # that one call should take
-LIMIT = 60.0  # that a call on a single field may take
+SECONDS = 0.5  # that one call should take
+LIMIT = 30.0  # that a call on a single field may take
 FEW = 4  # fields that are tried in any case, because what a call costs once weighs too much on a single one
 GROWTH = 8  # times more fields than the last time
 
