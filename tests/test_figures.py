@@ -378,6 +378,10 @@ def test_the_lowest_seed_with_fields_is_shown_and_the_fullest_set(tmp_path):
     assert material.scores["sapc"]["run"]["seed"] == 3
     assert material.scores["ffm"]["run"]["seed"] == 1
     assert material.sets == ["test1", "test0"]
+    assert material.watched["sapc"]["run"]["seed"] == 1
+    made, _ = task_figures(material)
+    assert "(seed 1, 3)" in made[1].caption
+    assert "(seed 1)" in made[2].caption
     assert material.points["sapc"].w2 == pytest.approx(0.15)
     assert material.points["sapc"].w2_error > 0
 

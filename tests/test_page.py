@@ -177,8 +177,8 @@ def test_tables_stand_task_by_task_with_their_marks(runs, made):
     part = text[text.index('aria-label="Generation, Heat"') :]
     part = part[: part.index("</table>")]
     assert '<th scope="row">MMSE</th>' in part
-    assert '<th scope="row">MMSE, paper</th>' in part
-    row = part[part.index('<th scope="row">MMSE, paper</th>') :]
+    assert '<th scope="row">MMSE (paper)</th>' in part
+    row = part[part.index('<th scope="row">MMSE (paper)</th>') :]
     row = row[: row.index("</tr>")]
     assert "<td><strong>2.2(0.8)e-5</strong></td>" in row
     assert "<td><u>1.2(0.2)e-2</u></td>" in row

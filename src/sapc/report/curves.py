@@ -64,6 +64,7 @@ def curve(trajectory: Trajectory, name: str) -> tuple[NDArray[Any], NDArray[Any]
     values = np.array([np.nan if v is None else float(v) for v in trajectory[name]])
     times = np.array(trajectory["times"][: len(values)], dtype=float)
     if name == "deviation":
+        values[[0, -1]] = np.nan
         return times, np.where(values > 0, values, np.nan)
     return times, np.where(np.isnan(values), np.nan, np.maximum(values, FLOOR))
 

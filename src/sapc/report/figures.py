@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from statistics import fmean
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from ..files import first_line
 from ..moments import Moments
@@ -70,8 +70,9 @@ def ensembles_figure(material: Material) -> Figure | str:
         if solutions.mean.ndim == 3
         else "over time (across) and space (up)"
     )
+    shown = _seeds(material.scores[m] for m in material.kept)
     words = (
-        f"Pointwise mean and standard deviation of the solutions and of every method's samples on {name}, {kind}. "
+        f"Pointwise mean and standard deviation of the solutions and of every method's samples on {name} ({shown}), {kind}. "
         "Within a row all panels have one colour scale, that of the solutions; values beyond it are clipped to its ends."
     )
     words += f" Missing: {', '.join(missing)}." if missing else ""
@@ -91,8 +92,9 @@ def trajectories_figure(material: Material) -> Figure | str:
     if not found:
         return "no sampling run was watched; evaluate with --trajectory"
     samples = sorted({one["samples"] for one in found.values()})
+    shown, number = _seeds(material.watched[m] for m in found), " or ".join(map(str, samples))
     words = (
-        f"Along sampling runs on {name}, medians over {' or '.join(map(str, samples))} samples: residual of the endpoint that the network "
+        f"Along sampling runs on {name} ({shown}), medians over {number} samples: residual of the endpoint that the network "
         "expects, before any projection; residual of the state; distance from the straight line between source and sample, "
         "relative to its length; and the kinetic energy of the path beyond that of the straight line."
     )
@@ -156,7 +158,7 @@ def _heading(material: Material, method: str, name: str) -> str:
     """A method's name, and its W2 on the set that is shown."""
     if _moments(material, method, name) is None:
         return label(method)
-    value = material.scores[method]["sets"][name]["metrics"].get("w2")
+    value = material.scores[method]["sets"].get(name, {}).get("metrics", {}).get("w2")
     return label(method) if value is None else f"{label(method)}\n$W_2$ {value:.2g}"
 
 
@@ -169,6 +171,11 @@ def _floor_heading(material: Material, name: str) -> str:
     ]
     most = max(((n, values) for n, values in floors if values), key=lambda one: one[0], default=None)
     return "solutions" if most is None else f"solutions\nfloor of $W_2$ {fmean(most[1]):.2g}"
+
+
+def _seeds(scores: Iterable[Mapping[str, Any]]) -> str:
+    """Whose trainings are shown."""
+    return "seed " + ", ".join(map(str, sorted({one["run"]["seed"] for one in scores})))
 
 
 def _listed(names: Iterable[str]) -> str:

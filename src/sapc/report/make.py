@@ -23,7 +23,7 @@ from ..results import Collected, Problem, collect, rows, write_rows
 from .drawing import Figure
 from .figures import task_figures
 from .material import Found
-from .page import is_page, write_page
+from .page import is_page, template, write_page
 from .pictures import pyplot
 from .tables import report_tables, write_tables
 
@@ -56,7 +56,8 @@ def make_report(
     tell = progress or (lambda what, done, total: None)
     out = Path(out)
     check_out(out)
-    pyplot()  # complains now where it is missing
+    pyplot()  # complains now where it is missing, as does the next
+    template()
     tell("collecting", 0, 1)
     collected = collect(paths)
     if not collected.scored:

@@ -1,7 +1,7 @@
 """What the figures of a task are made of, gathered from files of scores and the fields beside them.
 
-Of every method one evaluation is shown, that of the lowest seed that has fields; points and their errors are over all seeds. What cannot be
-read, or is on another grid than the rest, is left out and told.
+Of every method one evaluation is shown, that of the lowest seed that has fields, or was watched; points and their errors are over all
+seeds. What cannot be read, or is on another grid than the rest, is left out and told.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ class Material:
 
     methods       those that the runs are about, in the order of the figures
     scores, kept  what is shown of a method; without fields it has no `kept`
+    watched       the scores whose trajectory is shown
     points        W2, CE and time of a method, over all seeds and test sets; printed: the paper's
     floor         of W2
     problems      what is left out of the figures, and why
@@ -37,6 +38,7 @@ class Material:
     methods: list[str]
     scores: dict[str, dict[str, Any]] = field(default_factory=dict)
     kept: dict[str, Kept] = field(default_factory=dict)
+    watched: dict[str, dict[str, Any]] = field(default_factory=dict)
     points: dict[str, Point] = field(default_factory=dict)
     printed: dict[str, Point] = field(default_factory=dict)
     floor: float | None = None
@@ -59,12 +61,7 @@ class Material:
 
     def trajectories(self) -> tuple[str, dict[str, dict[str, Any]]]:
         """The test set for which most methods were watched, and what was seen of each."""
-        watched = {
-            method: {
-                name: about["trajectory"] for name, about in scores["sets"].items() if about.get("trajectory")
-            }
-            for method, scores in self.scores.items()
-        }
+        watched = {method: _trajectories(scores) for method, scores in self.watched.items()}
         sets = _most(watched)
         name = sets[0] if sets else ""
         return name, {method: found[name] for method, found in watched.items() if name in found}
@@ -125,7 +122,11 @@ class Found:
 
 def _choose(material: Material, method: str, scored: list[Scored]) -> None:
     """The evaluation to show."""
-    for one in sorted(scored, key=lambda s: s.seed):
+    in_turn = sorted(scored, key=lambda s: s.seed)
+    for one in in_turn:
+        if _trajectories(one.scores):
+            material.watched.setdefault(method, one.scores)
+    for one in in_turn:
         material.scores.setdefault(method, one.scores)
         path = beside(one.path)
         if not path.exists():
@@ -140,6 +141,11 @@ def _choose(material: Material, method: str, scored: list[Scored]) -> None:
     if scored:
         why = "no fields were kept beside its scores; evaluate it again"
         material.problems.append(f"{label(method)} is not among the pictures of fields: {why}")
+
+
+def _trajectories(scores: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """What was seen along the sampling runs, by test set."""
+    return {name: about["trajectory"] for name, about in scores["sets"].items() if about.get("trajectory")}
 
 
 def _same_grid(material: Material) -> None:

@@ -82,7 +82,7 @@ def page(
     """The text of the page."""
     shared = facts.shared_notes(tables)
     shown = [_titled(table, shared) for table in tables]
-    text: str = _template().render(
+    text: str = template().render(
         title=title or "Results" + (f" of {', '.join(collected.studies)}" if collected.studies else ""),
         version=__version__,
         paper=paper.SOURCE,
@@ -111,7 +111,8 @@ def is_page(path: Path) -> bool:
         return False
 
 
-def _template() -> Any:
+def template() -> Any:
+    """The page without its content; complains where what it needs is missing."""
     try:
         import jinja2
         from markupsafe import Markup
@@ -166,12 +167,12 @@ def _titled(table: ReportTable, shared: Sequence[str]) -> Titled:
             for marks in (table.bold, table.underlined)
         )
         rows = [(_row_head(*table.rows[i][1:3]), *table.rows[i][3:]) for i in place]
-        parts.append(Table(task, ("", *table.columns[3:]), rows, bold, underlined))
+        parts.append(Table(task, ("metric", *table.columns[3:]), rows, bold, underlined))
     return Titled(table.name, table.title, notes, parts)
 
 
 def _row_head(metric: str, whose: str) -> str:
-    return metric if whose == "ours" else f"{metric}, {whose}"
+    return metric if whose == "ours" else f"{metric} ({whose})"
 
 
 def _sections(figures: Sequence[Figure], notes: Mapping[str, Sequence[str]]) -> list[Section]:
