@@ -11,7 +11,7 @@ from sapc.study import Study
 METHODS = ("sapc", "ffm", "eci")
 FILE = """
 from sapc.study import cells
-runs = cells(["heat"], {methods}, preset="tiny", sets=("test0", "test1"), samples=4, steps=3, reference=8,
+runs = cells(["heat"], {methods}, preset="tiny", sets=("test0", "test1"), samples=4, sampling_steps=3, reference=8,
              floor_repeats=1, watch=3{more})
 """
 

@@ -27,7 +27,7 @@ QUICK = {
     "preset": "tiny",
     "sets": ("test0", "test1"),
     "samples": 4,
-    "steps": 3,
+    "sampling_steps": 3,
     "reference": 8,
     "floor_repeats": 1,
 }
@@ -217,7 +217,9 @@ def test_a_cell_that_fails_does_not_stop_the_others_and_is_tried_again(call, fol
 def test_a_worker_that_is_killed_fails_its_cell_only(done, folder):
     """Its evaluation's process gets SIGKILL, as from a system that is out of memory; the next cell of the same job is done."""
     slow = [
-        replace(c, steps=400, watch=0, samples=64, reference=80) if c.method == "ffm" else replace(c, watch=0)
+        replace(c, sampling_steps=400, watch=0, samples=64, reference=80)
+        if c.method == "ffm"
+        else replace(c, watch=0)
         for c in done.cells[1:]
     ]
     study = Study("mini", tuple(slow), done.out)

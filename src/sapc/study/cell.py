@@ -41,7 +41,7 @@ class Cell:
     sets            test sets
     samples         fields per set, as many as published unless given: 1225, in three dimensions 100
     reference       solutions to compare with
-    steps           of the sampler, the method's own number unless given
+    sampling_steps  of the sampler, the method's own number unless given
     floor_repeats   pairs of draws for the sampling floor
     watch           samples of the first set whose way is watched, for the trajectory analysis; not of methods with joint batches
     frd             also FRD, by random features
@@ -53,7 +53,7 @@ class Cell:
     sets: tuple[str, ...] = TEST_SETS
     samples: int | None = None
     reference: int = 1225
-    steps: int | None = None
+    sampling_steps: int | None = None
     floor_repeats: int = 3
     watch: int = 0
     frd: bool = False
@@ -90,9 +90,9 @@ class Cell:
         return (1225 if len(self.run.grid) == 2 else 100) if self.samples is None else self.samples
 
     @property
-    def sampling_steps(self) -> int:
+    def steps(self) -> int:
         """Of the sampler."""
-        return get_method(self.method).steps if self.steps is None else self.steps
+        return get_method(self.method).steps if self.sampling_steps is None else self.sampling_steps
 
     @property
     def watched(self) -> int:
@@ -105,7 +105,7 @@ class Cell:
         whole(self.reference, "reference size", 2)
         whole(self.floor_repeats, "number of floor repeats", 0)
         whole(self.watch, "number of samples to watch", 0)
-        whole(self.sampling_steps, "number of sampling steps", 1)
+        whole(self.steps, "number of sampling steps", 1)
         check_sets(self.sets)
         with torch.device("meta"):
             self.run.make_network()
@@ -119,7 +119,7 @@ class Cell:
 
     def scored(self, folder: Folder, distances: Sequence[Distance] = ()) -> Scores | None:
         """The scores that are there already."""
-        wanted = {"steps": self.sampling_steps, "seed": self.run.seed}
+        wanted = {"steps": self.steps, "seed": self.run.seed}
         weights = ""
         if not folder.trained or not self._is_in(folder):
             return None
@@ -163,7 +163,7 @@ class Cell:
         floor = next((s for s in others if s["mean"]["floor"] and self._same_solutions(s, distances)), None)
         kept = Kept()
         scores = evaluate(
-            model, self.sets, self.count, self.reference, self.sampling_steps, self.run.seed,
+            model, self.sets, self.count, self.reference, self.steps, self.run.seed,
             0 if floor else self.floor_repeats, method=self.method, distances=distances, progress=progress, keep=kept,
         )  # fmt: skip
         if floor:
@@ -184,16 +184,14 @@ class Cell:
         """Sample a few fields again with someone looking on, so that the time of the others stays that of sampling."""
         split, watch = self.sets[0], Watch()
         condition = solutions(model, split, self.reference, 0)[:1]
-        model.sample(
-            self.watched, condition, self.sampling_steps, self.run.seed, method=self.method, watch=watch
-        )
+        model.sample(self.watched, condition, self.steps, self.run.seed, method=self.method, watch=watch)
         scores["sets"][split]["trajectory"] = watch.result().to_dict()
 
     # -- files --
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON can hold it, names first."""
-        settings = ("samples", "reference", "steps", "floor_repeats", "watch", "frd", "label")
+        settings = ("samples", "reference", "sampling_steps", "floor_repeats", "watch", "frd", "label")
         return {
             "name": self.name,
             "task": self.run.task,
@@ -208,7 +206,7 @@ class Cell:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Cell:
         """Back from `to_dict`."""
-        settings = ("samples", "reference", "steps", "floor_repeats", "watch", "frd", "label")
+        settings = ("samples", "reference", "sampling_steps", "floor_repeats", "watch", "frd", "label")
         try:
             chosen = {name: data[name] for name in settings}
             return cls(Run.from_dict(data["run"]), data["method"], tuple(data["sets"]), **chosen)
@@ -226,7 +224,7 @@ def cells(
     samples: int | None = None,
     dflow_samples: int | None = DFLOW_SAMPLES,
     reference: int = 1225,
-    steps: int | None = None,
+    sampling_steps: int | None = None,
     floor_repeats: int = 3,
     watch: int = 0,
     frd: bool = False,
@@ -251,7 +249,7 @@ def cells(
                 usual = Cell(run, method.name, samples=samples).count
                 found.append(
                     Cell(
-                        run, method.name, tuple(sets), samples if few is None else min(few, usual), reference, steps,
+                        run, method.name, tuple(sets), samples if few is None else min(few, usual), reference, sampling_steps,
                         floor_repeats, watch, frd, label,
                     )
                 )  # fmt: skip

@@ -127,7 +127,7 @@ def _with_times(study: Study, found: list[Status]) -> list[Status]:
 
 def _work(cell: Cell) -> float:
     """What the time of an evaluation is taken to be proportional to: evaluations of the network."""
-    evaluations = get_method(cell.method).evaluations(cell.sampling_steps)
+    evaluations = get_method(cell.method).evaluations(cell.steps)
     return float(len(cell.sets) * cell.count * evaluations)
 
 
