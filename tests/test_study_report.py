@@ -1,0 +1,98 @@
+"""From a study to its report: complete, after a kill the same, and made over what is missing, failed or damaged."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from commands import one_sentence
+from sapc.results import read_rows
+from sapc.study import Local, load_study, open_study, run_study
+from sapc.study.cell import scores_file
+from studying import study_file
+
+TIMES = ("seconds_per_sample", "training_seconds", "peak_memory")
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    place = tmp_path_factory.mktemp("reported")
+    study = load_study(study_file(place), place / "mini")
+    run_study(study, Local("cpu", workers=2, threads=1))
+    return study
+
+
+@pytest.fixture
+def done(finished, folder):
+    shutil.copytree(finished.out, folder / "mini")
+    return open_study(folder / "mini")
+
+
+def numbers(report: Path) -> list:
+    """Every number of a report that is not a time."""
+    return [row for row in read_rows(report / "results.csv") if row.metric not in TIMES]
+
+
+def test_a_study_is_reported_whole(call, done):
+    code, out, err = call("report", "mini", "--out", "report")
+    assert (code, err) == (0, "")
+    assert out.splitlines()[-1] == "page: report/index.html"
+    found = {(row.method, row.seed, row.set) for row in numbers(Path("report"))}
+    assert found == {(m, 0, s) for m in ("sapc", "ffm", "eci") for s in ("test0", "test1")}
+    drawn = {path.stem for path in Path("report/figures").iterdir()}
+    assert drawn == {f"heat-{what}" for what in ("ensembles", "examples", "tradeoff", "trajectories")}
+
+
+def test_done_again_after_a_loss_the_report_is_the_same(call, done):
+    call("report", "mini", "--out", "before")
+    shutil.rmtree(done.out / "heat-ffm-seed0")
+    run_study(done, Local("cpu", workers=1, threads=1))
+    call("report", "mini", "--out", "after")
+    assert numbers(Path("after")) == numbers(Path("before"))
+    for name in ("heat-ensembles.png", "heat-examples.png", "heat-trajectories.svg"):
+        assert (Path("after/figures") / name).read_bytes() == (Path("before/figures") / name).read_bytes()
+
+
+def test_what_is_missing_failed_or_damaged_is_told_and_the_rest_reported(call, done, folder):
+    """Of four cells one is whole, one was never begun, one has failed, one is damaged; and there is a file that is none of it."""
+    more = load_study(study_file(folder, ("sapc", "ffm", "eci", "pcfm", "cafm")), done.out)
+    more.write()
+    sapc, _, eci, pcfm, _ = more.cells
+    more.note(pcfm, "failed", error="1 of 4 samples contain NaN")
+    path = scores_file(done.folder(eci), "eci")
+    path.write_bytes(path.read_bytes()[:200])
+    (done.out / "heat-ffm-seed0" / "fields.safetensors").write_bytes(b"nothing")
+    (done.out / "heat-sapc-seed9").mkdir()
+    (done.out / "heat-sapc-seed9" / "config.json").write_bytes(b"\xff\xfe")
+    code, out, _ = call("report", "mini", "--out", "report")
+    assert code == 0
+    assert "page: report/index.html" in out
+    page = Path("report/index.html").read_text()
+    assert "1 of 4 samples contain NaN" in page
+    assert "Not all is there: 1 failed, 1 missing, 2 damaged" in page
+    for words in (
+        "heat pcfm seed 0",
+        "mini/heat-ffm-seed0/scores-eci.json",
+        "mini/heat-sapc-seed9/config.json",
+    ):
+        assert words in page
+    tables = Path("report/tables.md").read_text()
+    line = next(line for line in tables.splitlines() if line.startswith("| Heat | MMSE | ours"))
+    cells = dict(zip(("SAPC", "PCFM", "ECI", "CAFM"), (c.strip() for c in line.split("|")[4:8]), strict=True))
+    assert cells["PCFM"] == "failed"
+    assert cells["CAFM"] == "missing"
+    assert cells["ECI"] == "missing"
+    assert sapc.scored(done.folder(sapc)) is not None
+    assert {row.method for row in numbers(Path("report"))} == {"sapc", "ffm"}
+
+
+def test_a_study_without_any_scores_is_refused_in_one_sentence(call, folder):
+    study = load_study(study_file(folder), folder / "mini")
+    study.write()
+    code, _, err = call("report", "mini", "--out", "report")
+    assert code == 2
+    assert one_sentence(err)
+    assert "there are no scores that count in mini; 3 problems" in err
+    assert not Path("report").exists()
