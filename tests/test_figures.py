@@ -18,7 +18,7 @@ from sapc.moments import Kept, Moments, beside
 from sapc.report import curves, fields
 from sapc.report import tradeoff as fidelity
 from sapc.report.drawing import DPI, LOOKS, SETTINGS, in_order, label, look, rendered
-from sapc.report.figures import MAKERS, task_figures
+from sapc.report.figures import MAKERS, _heading, task_figures
 from sapc.report.make import draw_all
 from sapc.report.material import Found
 from sapc.report.tradeoff import Point, tradeoff, zero_at
@@ -360,6 +360,17 @@ def test_what_has_no_fields_is_told(tmp_path):
     assert any(note.startswith("fields of FFM, seed 0") for note in notes)
     assert any("ECI is not among the pictures" in note and "evaluate it again" in note for note in notes)
     assert any("no figure of trajectories" in note and "--trajectory" in note for note in notes)
+
+
+def test_fewer_samples_are_told(tmp_path):
+    there = found(tmp_path, ("sapc", "ffm", "dflow"), watched=False)
+    there.scored[2].scores["settings"]["samples"] = 32
+    material = Found.of(there).material("heat")
+    assert material.fewer == {"dflow": 32}
+    made, _ = task_figures(material)
+    assert "With fewer samples, so a higher floor: D-Flow 32." in made[0].caption
+    assert _heading(material, "dflow", "test0").endswith("(n=32)")
+    assert "n=" not in _heading(material, "sapc", "test0")
 
 
 def test_fields_of_another_grid_are_left_out(tmp_path):

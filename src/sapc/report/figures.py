@@ -42,6 +42,8 @@ def tradeoff_figure(material: Material) -> Figure | str:
     best = min(ours, key=lambda name: ours[name].w2)
     words = f"Lowest W2: {label(best)}, {ours[best].w2:.2g}"
     words += f"; between draws of the solutions: {material.floor:.2g}." if material.floor else "."
+    if few := [f"{label(name)} {n}" for name, n in material.fewer.items() if name in ours]:
+        words += f" With fewer samples, so a higher floor: {', '.join(few)}."
     zero = [label(name) for name, point in ours.items() if not point.ce]
     words += f" CE of {', '.join(zero)} is zero and drawn left of all others." if zero else ""
     alt = (
@@ -57,7 +59,7 @@ def tradeoff_figure(material: Material) -> Figure | str:
 def ensembles_figure(material: Material) -> Figure | str:
     """Moments of all methods."""
     if not material.sets:
-        return "no fields were kept beside the scores; evaluate the runs again"
+        return "no fields that can be read lie beside the scores; evaluate the runs again"
     name = material.sets[0]
     solutions = material.solutions(name)
     panels = [fields.Shown(_floor_heading(material, name), solutions)]
@@ -112,7 +114,7 @@ def trajectories_figure(material: Material) -> Figure | str:
 def examples_figure(material: Material) -> Figure | str:
     """One solution and one sample per test set."""
     if not material.kept:
-        return "no fields were kept beside the scores; evaluate the runs again"
+        return "no fields that can be read lie beside the scores; evaluate the runs again"
     method = next(iter(material.kept))
     sets = dict(sorted(material.kept[method].sets.items()))
     words = (
@@ -159,7 +161,12 @@ def _heading(material: Material, method: str, name: str) -> str:
     if _moments(material, method, name) is None:
         return label(method)
     value = material.scores[method]["sets"].get(name, {}).get("metrics", {}).get("w2")
-    return label(method) if value is None else f"{label(method)}\n$W_2$ {value:.2g}"
+    few = material.fewer.get(method)
+    return (
+        label(method)
+        if value is None
+        else f"{label(method)}\n$W_2$ {value:.2g}{f' (n={few})' if few else ''}"
+    )
 
 
 def _floor_heading(material: Material, name: str) -> str:

@@ -51,6 +51,12 @@ class Material:
         return paper.TASK_LABELS.get(self.task, self.task)
 
     @property
+    def fewer(self) -> dict[str, int]:
+        """The number of samples of methods that have fewer than others."""
+        numbers = {method: int(scores["settings"]["samples"]) for method, scores in self.scores.items()}
+        return {method: n for method, n in numbers.items() if n < max(numbers.values())}
+
+    @property
     def sets(self) -> list[str]:
         """Test sets that fields were kept of; first the one that most methods have."""
         return _most({name: kept.sets for name, kept in self.kept.items()})
@@ -139,7 +145,7 @@ def _choose(material: Material, method: str, scored: list[Scored]) -> None:
         material.scores[method] = one.scores
         return
     if scored:
-        why = "no fields were kept beside its scores; evaluate it again"
+        why = "no fields that can be read lie beside its scores; evaluate it again"
         material.problems.append(f"{label(method)} is not among the pictures of fields: {why}")
 
 
