@@ -22,7 +22,7 @@ def report(
     paths: Annotated[
         list[Path],
         typer.Argument(
-            metavar="RUNS...", help="Folders of runs or of studies, with all below, or files of scores."
+            metavar="RUN", help="Folders of runs or of studies, with all below, or files of scores."
         ),
     ],
     folder: Annotated[
