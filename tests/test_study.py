@@ -363,6 +363,7 @@ def test_a_bad_study_is_refused_in_one_sentence(call, folder, text, complaint):
         (("run", "mini.py", "--engine", "magic"), "unknown engine 'magic'"),
         (("run", "mini.py", "--task", "burgers"), "has no task 'burgers'"),
         (("run", "mini.py", "--workers", "0"), "number of workers"),
+        (("run", "mini.py", "--device", "abacus"), "the device 'abacus' cannot be used"),
         (("run", "mini.py", "--address", "ray://x:1"), "--address is Ray's"),
         (("run", "mini.py", "--slurm", "a=b"), "add --engine slurm"),
         (("run", "mini.py", "--engine", "slurm", "--slurm", "ab"), "--slurm takes name=value"),

@@ -129,12 +129,21 @@ def _places(device: str, workers: int | None) -> list[tuple[str, Mapping[str, st
     if kind_of(device) == "cpu":
         cores = core_count()
         return [("cpu", {})] * (workers or min(cores, CPU_WORKERS))
+    if kind_of(device) != "cuda":
+        raise SapcError(
+            f"the device {device!r} cannot be used; use 'auto', 'cpu', or 'cuda' where there is one"
+        )
     shown = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
     names = shown or [str(i) for i in range(torch.cuda.device_count())]
     if not names:
         raise SapcError(f"the device {device!r} cannot be used: torch sees no GPU; use --device cpu")
     if ":" in device:
-        names = names[int(device.partition(":")[2]) :][:1]
+        number = int(device.partition(":")[2])
+        if number >= len(names):
+            raise SapcError(
+                f"the device {device!r} cannot be used: there are {len(names)} GPUs, counted from 0"
+            )
+        names = names[number : number + 1]
     chosen = [names[i % len(names)] for i in range(workers or len(names))]
     return [("cuda", {"CUDA_VISIBLE_DEVICES": name}) for name in chosen]
 
