@@ -10,6 +10,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
+from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,6 +23,7 @@ from sapc.checkpoint import Folder, read_json, write_json
 from sapc.moments import beside, load_kept
 from sapc.study import Cell, Local, Study, cells, load_study, open_study, run_study, statuses, time_left
 from sapc.study.cell import scores_file
+from sapc.study.engines import Handle, Job
 from studying import FILE, METHODS, scores_of, study_file, weights_of
 
 QUICK = {
@@ -251,6 +254,71 @@ def test_damaged_scores_states_and_weights_are_found(done):
     assert "weights.safetensors is damaged" in found[1].error
 
 
+@pytest.mark.parametrize("part", ["run", "settings", "sets", "mean"])
+def test_scores_that_lack_a_part_are_as_if_not_there(done, part):
+    path = scores_file(done.folder(done.cells[0]), "sapc")
+    for wrong in (None, 1):
+        write_json(path, {**read_json(path), part: wrong})
+        assert [s.state for s in statuses(done)] == ["waiting", "done", "done"]
+    assert list(done.alike(done.cells[0])) == [c.scored(done.folder(c)) for c in done.cells[1:]]
+
+
+def test_a_worker_that_breaks_before_its_work_is_a_failure(done):
+    """An error of its own ends Python with exit code 1; so that nobody takes it for one that has noted why."""
+    scores_file(done.folder(done.cells[0]), "sapc").unlink()
+    state = done.out / "states" / f"{done.cells[0].name}.json"
+    done.note(done.cells[0], "waiting")
+    lost = Job(str(done.out), "heat-sapc-seed0", ("heat-sapc-seed0", "heat-sapc-seed1"))
+    with Local("cpu", workers=1, threads=1) as engine:
+        engine.start([lost])[0].result(timeout=60)
+    assert "its process ended with exit code 1; see " in read_json(state)["error"]
+    log = done.log("heat-sapc-seed0").read_text()
+    assert "has no cell heat-sapc-seed1 in heat-sapc-seed0 any more: its list was changed" in log
+
+
+class Idle:
+    """An engine whose jobs end at once with nothing done, as where another process works on them."""
+
+    workers, attended = 1, True
+
+    def __enter__(self) -> Idle:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def start(self, jobs: Sequence[Job]) -> list[Handle]:
+        ended: list[Future[None]] = [Future() for _ in jobs]
+        for future in ended:
+            future.set_result(None)
+        return list(ended)
+
+
+def test_what_is_not_done_is_told_by_the_exit_code(done, call, monkeypatch):
+    scores_file(done.folder(done.cells[0]), "sapc").unlink()
+    monkeypatch.setattr("sapc.cli.study.make_engine", lambda *_: Idle())
+    code, out, err = call("study", "run", str(done.out))
+    assert code == 1
+    assert "3 cells: 2 done, 1 waiting" in out
+    assert "1 cells are not done, as heat-sapc-seed0" in err
+    assert call("study", "run", str(done.out), "--method", "eci")[0] == 0
+
+
+def test_a_study_that_is_worked_on_keeps_its_cells(done):
+    fewer, more = (
+        Study("mini", cells_, done.out)
+        for cells_ in (done.cells[:2], (*done.cells, *cells(["heat"], ["ffm"], seeds=(7,), **QUICK)))
+    )
+    with done.working("heat-ffm-seed0") as mine:
+        assert mine
+        with pytest.raises(SapcError, match="a process works on heat-ffm-seed0 of the study mini"):
+            fewer.write()
+        assert open_study(done.out).cells == done.cells
+        more.write()
+    fewer.write()
+    assert open_study(done.out).cells == done.cells[:2]
+
+
 # -- where it stands --
 
 
@@ -326,8 +394,10 @@ def test_a_running_training_shows_its_step(done):
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ("runs = [", "cannot be run: SyntaxError"),
-        ("1 / 0", "cannot be run: ZeroDivisionError: division by zero (<module>, line 1)"),
+        ("runs = [", "cannot be run: SyntaxError: '[' was never closed (bad.py, line 1)\n"),
+        ("1 / 0", "cannot be run: ZeroDivisionError: division by zero (line 1)"),
+        ("import json\n\njson.loads('{')", "line 1 column 2 (char 1) (line 3)"),
+        ("import sys\nsys.exit(0)", "cannot be run: SystemExit: 0 (line 2)"),
         ("import nonsense_module", "cannot be run: ModuleNotFoundError"),
         ("x = 1", "has no list `runs`"),
         ("runs = [1]", "has no list `runs`"),
@@ -343,6 +413,10 @@ def test_a_running_training_shows_its_step(done):
         (
             "from sapc.study import cells\nruns = cells(['heat'], ['ffm']) + cells(['heat'], ['eci'], lr=1.0)",
             "two different runs for the folder heat-ffm-seed0",
+        ),
+        (
+            "from sapc.study import cells\nruns = cells(['heat'], ['ffm'], label='../../mine')",
+            "a label is part of file names: at most 64 letters, digits and . _ + -, got '../../mine'",
         ),
     ],
 )
@@ -381,6 +455,14 @@ def test_a_bad_call_is_refused_in_one_sentence(call, folder, arguments, complain
     assert one_sentence(err)
     assert complaint in err
     assert [p.name for p in (folder / "full").iterdir()] == ["letter.txt"]
+
+
+def test_a_folder_is_its_own_place(done, call):
+    code, _, err = call("study", "run", str(done.out), "--out", "elsewhere")
+    assert code == 2
+    assert one_sentence(err)
+    assert "is a study's folder already" in err
+    assert load_study(done.out, done.out).cells == done.cells
 
 
 def test_damaged_descriptions_of_a_study_are_refused(done):

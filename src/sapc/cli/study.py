@@ -91,7 +91,12 @@ def run(
         print(json.dumps(_about(study, found, 1)))
     else:
         _print(study, found, place.workers or 1, detach)
-    if any(status.state == "failed" for status in found):
+    left = [status for status in found if status.state != "done"]
+    if elsewhere := [status.cell.name for status in left if status.state != "failed" and not detach]:
+        warn(
+            f"{len(elsewhere)} cells are not done, as {elsewhere[0]}: stopped, or another process works on them"
+        )
+    if elsewhere or any(status.state == "failed" for status in left):
         raise typer.Exit(1)
 
 
@@ -133,8 +138,7 @@ class _Telling:
     """What happens, while it does: a bar on a terminal, elsewhere a line per cell that is done or has failed."""
 
     def __init__(self, study: Study, cells: Sequence[Cell], quiet: bool) -> None:
-        self.study, self.total, self.quiet = study, len(cells), quiet
-        self.ended: set[str] = set()
+        self.study, self.cells, self.quiet = study, cells, quiet
         self.running: dict[str, str] = {}
         columns = (
             TextColumn("{task.description}", markup=False),
@@ -147,9 +151,7 @@ class _Telling:
     def __enter__(self) -> _Telling:
         self.bar.start()
         self.row = self.bar.add_task(self.study.name, total=None)
-        self.before = (
-            len([s for s in statuses(self.study) if s.state == "done"]) if self.study.out.exists() else 0
-        )
+        self.ended = {s.cell.name for s in statuses(self.study, self.cells) if s.state == "done"}
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -158,6 +160,7 @@ class _Telling:
     def __call__(self, cell: Cell, noted: dict[str, Any]) -> None:
         state = noted.get("state")
         self.running.pop(cell.name, None)
+        self.ended.discard(cell.name)
         if state in ("training", "evaluating"):
             self.running[cell.name] = str(state)
         if state not in ("done", "failed"):
@@ -172,7 +175,10 @@ class _Telling:
         """Show where things are."""
         names = ", ".join(self.running) or "starting"
         self.bar.update(
-            self.row, description=textwrap.shorten(names, 60), total=self.total, completed=len(self.ended)
+            self.row,
+            description=textwrap.shorten(names, 60),
+            total=len(self.cells),
+            completed=len(self.ended),
         )
 
 

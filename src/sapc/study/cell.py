@@ -6,6 +6,7 @@ scores are there: these settings, these metrics, of these very weights (their SH
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Any
 import torch
 
 from .. import config, fpd, metrics
-from ..checkpoint import Folder, read_json
+from ..checkpoint import Folder
 from ..config import Run
 from ..errors import SapcError, whole
 from ..evaluate import TEST_SETS, Progress, evaluate, solutions
@@ -23,12 +24,13 @@ from ..fpd import Distance
 from ..methods import get_method, method_names
 from ..model import Model
 from ..moments import Kept
-from ..scores import FORMAT as SCORES
+from ..results.reading import read_scores
 from ..scores import write_scores
 from ..tasks import get_task, task_names
 from ..trajectory import Watch
 
 DFLOW_SAMPLES = 64
+LABEL = re.compile(r"[A-Za-z0-9._+-]{0,64}")  # it is part of file names
 Scores = dict[str, Any]
 
 
@@ -60,6 +62,10 @@ class Cell:
     label: str = ""
 
     def __post_init__(self) -> None:
+        if not isinstance(self.label, str) or not LABEL.fullmatch(self.label):
+            raise SapcError(
+                f"a label is part of file names: at most 64 letters, digits and . _ + -, got {self.label!r:.80}"
+            )
         if get_method(self.method).weights != self.run.method:
             raise SapcError(
                 f"{self.method} samples with the weights of {get_method(self.method).weights}, not of {self.run.method}"
@@ -269,10 +275,11 @@ def there(folder: Folder, method: str) -> Iterator[Scores]:
     own = scores_file(folder, method)
     for path in (own, own.with_name(f"{own.stem}-part.json")):
         try:
-            scores = read_json(path) if path.is_file() else None
+            scores = read_scores(path)
         except SapcError:  # damaged: as if it were not there
             continue
-        if isinstance(scores, dict) and scores.get("format") == SCORES:
+        mean = scores.get("mean")
+        if isinstance(mean, dict) and all(isinstance(mean.get(part), dict) for part in ("metrics", "floor")):
             yield scores
 
 

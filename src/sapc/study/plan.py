@@ -111,11 +111,26 @@ class Study:
         there = self.out / FILE
         if not there.exists() and self.out.is_dir() and any(self.out.iterdir()):
             raise SapcError(f"{self.out} is not empty and holds no study; choose another --out")
+        self._refuse_others(there)
         with folder_for(self.out):
             for part in ("states", "logs"):
                 (self.out / part).mkdir(exist_ok=True)
             content = {"format": FORMAT, "name": self.name, "cells": [cell.to_dict() for cell in self.cells]}
             write_json(there, content)
+
+    def _refuse_others(self, there: Path) -> None:
+        """Nobody's cells are changed while a process works on one: jobs that have not begun would not find theirs."""
+        try:
+            other = open_study(self.out) if there.exists() else self
+        except SapcError:  # damaged, and written anew
+            return
+        if all(cell in self.cells for cell in other.cells):
+            return
+        if busy := next(filter(other.is_worked_on, other.jobs()), None):
+            raise SapcError(
+                f"a process works on {busy} of the study {other.name} in {self.out}, and this study would change or drop "
+                "cells of it; wait for it, or choose another --out"
+            )
 
     def state(self, cell: Cell) -> dict[str, Any]:
         """The last that was heard of a cell; nothing, if there is no readable note."""
@@ -135,8 +150,9 @@ class Study:
     @contextmanager
     def working(self, folder: str) -> Iterator[bool]:
         """Inside the block nobody else works on a job; whether that is so: somebody else may have been first."""
-        path = self.out / "states" / f"{folder}.lock"
-        with open(path, "a") as file:
+        path = self._lock(folder)
+        # Somebody else's study can be looked at, where that is allowed; locks on network file systems ask for more.
+        with open(path, "a" if os.access(path if path.exists() else path.parent, os.W_OK) else "r") as file:
             try:
                 lock_file(file)
             except BlockingIOError:
@@ -144,9 +160,12 @@ class Study:
                 return
             yield True
 
+    def _lock(self, folder: str) -> Path:
+        return self.out / "states" / f"{folder}.lock"
+
     def is_worked_on(self, folder: str) -> bool:
         """Whether a process works on a job."""
-        if not (self.out / "states" / f"{folder}.lock").exists():
+        if not self._lock(folder).exists():
             return False
         with self.working(folder) as mine:
             return not mine
@@ -156,6 +175,10 @@ def load_study(path: str | os.PathLike[str], out: str | os.PathLike[str] | None 
     """The study in a Python file, which names its list of cells `runs`; or the one in a study's folder."""
     path = Path(path)
     if path.is_dir():
+        if out is not None and Path(out).resolve() != path.resolve():
+            raise SapcError(
+                f"{path} is a study's folder already, so --out {out} would be another one; leave it out"
+            )
         return open_study(path)
     if not path.is_file():
         raise SapcError(
@@ -165,11 +188,10 @@ def load_study(path: str | os.PathLike[str], out: str | os.PathLike[str] | None 
         found = runpy.run_path(str(path), run_name="__study__").get("runs")
     except SapcError as error:
         raise SapcError(f"{path}: {error}") from error
-    except Exception as error:
-        line = traceback.extract_tb(error.__traceback__)[-1]
-        raise SapcError(
-            f"{path} cannot be run: {type(error).__name__}: {error} ({line.name}, line {line.lineno})"
-        ) from error
+    except (Exception, SystemExit) as error:
+        own = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == str(path)]
+        where = f" (line {own[-1]})" if own else ""  # what cannot be parsed names its line itself
+        raise SapcError(f"{path} cannot be run: {type(error).__name__}: {error}{where}") from error
     if not isinstance(found, Sequence) or not all(isinstance(cell, Cell) for cell in found):
         raise SapcError(f"{path} has no list `runs` of cells; make one with sapc.study.cells(...)")
     return Study(path.stem, tuple(found), Path("runs") / path.stem if out is None else Path(out))

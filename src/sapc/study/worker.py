@@ -33,6 +33,7 @@ from .plan import Study, open_study
 
 PATIENCE = 60.0  # seconds that a job waits for a process that works on it: one that is being ended may still be saving
 BUSY = "another process is working on it"
+LEFT, INTERRUPTED = 3, 130  # exit codes of a worker that has noted why; with any other one it has died
 BEAT = 2.0  # seconds between notes of an evaluation's progress
 
 
@@ -47,6 +48,10 @@ def work(
     """Do the cells `names` of one job; returns those that are not done."""
     study = open_study(out)
     wanted = [cell for cell in study.jobs().get(folder, []) if cell.name in set(names)]
+    if lost := set(names) - {cell.name for cell in wanted}:
+        raise SapcError(
+            f"the study in {out} has no cell {min(lost)} in {folder} any more: its list was changed"
+        )
     if threads:
         torch.set_num_threads(threads)
     deadline = time.monotonic() + PATIENCE
@@ -70,11 +75,11 @@ class _Job:
     def left(self) -> list[Cell]:
         """Work; the cells that are not done afterwards."""
         self._tidy()
-        left = [cell for cell in self.cells if not self._done(cell)]
-        if not left:
-            return []
+        left = self.cells
         try:
-            self._train(left[0])
+            left = [cell for cell in self.cells if not self._done(cell)]
+            if left:
+                self._train(left[0])
         except (Exception, KeyboardInterrupt) as error:
             for cell in left:
                 self._failed(cell, error)
@@ -193,8 +198,8 @@ def main() -> int:
     try:
         left = work(given.out, given.folder, given.cell, given.device, given.threads, given.poseidon)
     except KeyboardInterrupt:
-        return 130
-    return 1 if left else 0
+        return INTERRUPTED
+    return LEFT if left else 0
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ import torch
 from ...distributed import kind_of
 from ...errors import SapcError, whole
 from ..plan import Study, open_study
+from ..worker import INTERRUPTED, LEFT
 from .base import Handle, Job
 
 CPU_WORKERS = 4
@@ -66,7 +67,7 @@ class Local:
             study, left = open_study(job.out), list(job.cells)
             while left and not self.ending:
                 code = self._process(study, job, left, place)
-                if code in (0, 1, 130) or self.ending:
+                if code in (0, LEFT, INTERRUPTED) or self.ending:
                     return
                 dead = _who_died(study, left)
                 why = f"its process {_cause(code)}; see {study.log(job.folder)}"
@@ -94,7 +95,7 @@ class Local:
         with open(study.log(job.folder), "ab") as log:
             with self.guard:
                 if self.ending:
-                    return 130
+                    return INTERRUPTED
                 process = subprocess.Popen(line, stdin=subprocess.PIPE, stdout=log, stderr=log, env=own)
                 self.processes.add(process)
             try:
@@ -110,7 +111,7 @@ def _who_died(study: Study, names: Sequence[str]) -> list[str]:
     """The cells that a dead process takes along: the one it was evaluating; all that are left if it was training, or before that."""
     states = {cell.name: study.state(cell).get("state") for cell in study.cells if cell.name in set(names)}
     left = [name for name in names if states.get(name) not in ("done", "failed")]
-    return [name for name in left if states[name] == "evaluating"][:1] or left
+    return [name for name in left if states.get(name) == "evaluating"][:1] or left
 
 
 def _cause(code: int) -> str:
