@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from commands import contents, one_sentence
-from hand_made import collected, scores
+from hand_made import collected, scores, write
 from sapc.report import make_report
 from sapc.report.make import check_out
 from sapc.report.page import FEW, MARK, is_page, page, write_page
@@ -160,6 +160,18 @@ def test_text_stays_text():
     read = Reader(page(there, report_tables(there), [], notes={nasty: [nasty]}))
     assert not read.of("script")
     assert nasty in read.text
+
+
+def test_names_of_tasks_lead_nowhere_else(tmp_path):
+    """Scores may come from anybody."""
+    for task in ("../../gone", "A/b", "heat "):
+        write(tmp_path / "scores", *(scores(task=task, method=m) for m in ("ffm", "sapc")))
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    made = make_report([tmp_path / "scores"], tmp_path / "a" / "b" / "out")
+    assert sorted(p.name[:-22] for p in made.files if p.suffix == ".svg") == ["_gone", "a_b", "heat_"]
+    assert {p.parent for p in made.files} == {made.folder, made.folder / "figures"}
+    assert {p.name for p in tmp_path.iterdir()} == {"scores", "a"}
+    assert [p.name for p in (tmp_path / "a").iterdir()] == ["b"]
 
 
 def test_a_page_of_the_papers_protocol_has_no_warning():

@@ -308,12 +308,24 @@ def test_markdown_is_escaped():
     assert [len(re.findall(r"(?<!\\)\|", row)) for row in NASTY.markdown().splitlines()] == [3] * 5
 
 
+def test_markdown_takes_names_for_text():
+    """No link, emphasis, code, formula or entity comes of a name; plain ones stay legible."""
+    names = ("[x](javascript:y)", "*a* _b_ __c__ `d` ~~e~~ $f$ \\* &lt;", "CE_L of stokes_ic & more")
+    text = Table("t", ("a",), [(name,) for name in names]).markdown().splitlines()
+    assert text[2:] == [
+        r"| \[x\](javascript:y) |",
+        r"| \*a\* \_b\_ \_\_c\_\_ \`d\` \~~e\~~ \$f\$ \\\* &amp;lt; |",
+        "| CE_L of stokes_ic & more |",
+    ]
+
+
 def test_latex_is_escaped_and_has_the_short_form():
     text = NASTY.latex()
-    assert r"\caption{a \& b\_c \textless{}i\textgreater{}\textquotedbl{}x" in text
+    assert r"\caption{a \& b\_c \textless{}i\textgreater{}''x" in text
     assert r"a\textbar{}b & \textbf{\boldmath $2.2(0.8){-}5$} \\" in text
     assert r"c\textbackslash{}d\textasciitilde{}e\textasciicircum{}f\#\{g\} & \underline{--} \\" in text
     assert r"method & 50\% \textbar{} \$x\$ \\" in text
+    assert "\n{[}1{]} & x" in Table("t", ("a", "b"), [("[1]", "x")]).latex()
     made = tables(*full())["supplement"].latex()
     rows = [row for row in made.splitlines() if row.endswith(r"\\")]
     assert {len(re.findall(r"(?<!\\)&", row)) for row in rows} == {10}

@@ -25,6 +25,10 @@ ABSENT = dict.fromkeys((MISSING, NO_WEIGHTS, NO_FFM, NOT_RECORDED), "missing") |
 """Cells without a number, and their class in HTML."""
 
 _COMPACT = re.compile(r"(?<![\w.])(-?\d+\.\d)(?:\((\d+\.\d)\)(?:e(-?\d+))?|e(-?\d+))(?![\w.])")
+_MARKUP = re.compile(
+    r"[\\`*\[\]|$<]|&(?=#?\w+;)|(?<![^\W_])_|_(?![^\W_])|~~"
+)  # what Markdown would take for more than text
+_ENTITIES = {"<": "&lt;", "&": "&amp;"}
 _WORDS = {"CE_L": "CE$_L$", "CE_G": "CE$_G$", "W2": "$W_2$"}
 _SIGNS = {
     "\\": r"\textbackslash{}",
@@ -33,7 +37,9 @@ _SIGNS = {
     "<": r"\textless{}",
     ">": r"\textgreater{}",
     "|": r"\textbar{}",
-    '"': r"\textquotedbl{}",
+    '"': "''",  # \textquotedbl is not in every encoding
+    "[": "{[}",  # after a line's end it would begin an argument
+    "]": "{]}",
     "–": "--",
     "×": r"$\times$",
     "±": r"$\pm$",
@@ -162,7 +168,7 @@ def _repeated(before: tuple[str, ...], row: tuple[str, ...], most: int) -> int:
 
 
 def _markdown(text: str) -> str:
-    return " ".join(text.split()).replace("|", r"\|").replace("<", "&lt;")
+    return _MARKUP.sub(lambda sign: _ENTITIES.get(sign[0], f"\\{sign[0]}"), " ".join(text.split()))
 
 
 def _latex_cell(text: str) -> str:

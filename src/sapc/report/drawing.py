@@ -8,6 +8,7 @@ The same data give the same bytes: settings of the user's matplotlib have no par
 
 from __future__ import annotations
 
+import hashlib
 import io
 import re
 from collections.abc import Callable, Iterable
@@ -104,6 +105,12 @@ def label(method: str) -> str:
     """A method's name where room is short."""
     name = paper.METHOD_LABELS.get(method, method)
     return method.removeprefix("sapc_").upper() if method.startswith("sapc_") else name
+
+
+def file_name(task: str) -> str:
+    """A task's name in those of its files: itself, or, where it could lead elsewhere or not be a name, letters of it and a digest."""
+    plain = re.sub(r"[^a-z0-9_]+", "_", task.lower())[:40]
+    return task if plain == task else f"{plain}_{hashlib.sha256(task.encode()).hexdigest()[:8]}"
 
 
 def in_order(names: Iterable[str]) -> list[str]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from ..files import first_line
 from ..moments import Moments
 from . import curves, fields
-from .drawing import Figure, label, rendered
+from .drawing import Figure, file_name, label, rendered
 from .material import Material
 from .tradeoff import tradeoff
 
@@ -148,7 +148,9 @@ def _finished(
     draw: Callable[[], Drawing],
 ) -> Figure:
     data, width, height = rendered(draw, kind)
-    return Figure(f"{material.task}-{name}", title, caption, alt, data, kind, width, height, material.task)
+    return Figure(
+        f"{file_name(material.task)}-{name}", title, caption, alt, data, kind, width, height, material.task
+    )
 
 
 def _moments(material: Material, method: str, name: str) -> Moments | None:
