@@ -227,6 +227,20 @@ def test_of_the_same_scores_the_more_complete_or_newer_one_counts(tmp_path, bett
     assert all(str(second) in p.why for p in found.problems)
 
 
+def test_seeds_of_a_method_share_their_test_sets(tmp_path):
+    """Else a set that more seeds have would weigh more in the mean."""
+    whole, part = per_set(1.0, 9.0, 9.0, 9.0), per_set(1.0)
+    seeds = [scores(seed=k, sets=sets) for k, sets in ((0, whole), (42, part), (205, part))]
+    write(tmp_path, *seeds, scores(method="ffm", sets=part))
+    found = collect([tmp_path])
+    assert [(s.method, s.seed) for s in found.scored] == [("sapc", 0), ("ffm", 0)]
+    assert [p.seed for p in found.problems] == [42, 205]
+    assert found.problems[0].why.startswith(
+        "its list of test sets is ['test0'], that of most scores of sapc on heat"
+    )
+    assert summary(rows(found))["heat", "sapc", "mmse"].mean == 7.0
+
+
 def test_a_file_given_twice_is_found_once(tmp_path):
     (path,) = write(tmp_path, scores())
     found = collect([tmp_path, path, tmp_path / "." / path.name, tmp_path])

@@ -2,6 +2,9 @@
 
 Groups of scores with the same value are compared by how many pairs (method, seed) they have; copies do not count twice. The largest group
 stays. Of equally large ones it is that of the longer training, of more samples or steps, of more test sets, then the newer one.
+
+A mean over seeds x test sets has to weigh all sets alike, so the scores of a method are of the same sets: those with which there are most
+values.
 """
 
 from __future__ import annotations
@@ -31,7 +34,9 @@ def select(found: Sequence[Scored]) -> tuple[list[Scored], list[Problem]]:
             own = [s for s in alike if s.method == method]
             for what, value in _sampling(method):
                 own = _largest(own, {what: value}, f"{method} on {task}", left)
-            kept += _one_per_seed(own, left)
+            own = _one_per_seed(own, left)
+            sets: dict[str, Value] = {"list of test sets": lambda s: sorted(s.sets)}
+            kept += _largest(own, sets, f"{method} on {task}", left, _all_sets)
     return [s for s in found if any(s is k for k in kept)], left
 
 
@@ -70,7 +75,11 @@ def _setting(name: str, s: Scored) -> Any:
 
 
 def _largest(
-    scored: Sequence[Scored], values: dict[str, Value], where: str, left: list[Problem]
+    scored: Sequence[Scored],
+    values: dict[str, Value],
+    where: str,
+    left: list[Problem],
+    weigh: Callable[[Sequence[Scored]], Any] | None = None,
 ) -> list[Scored]:
     """The largest group of those alike in all these values; the others are told what they differ in."""
     groups: dict[Hashable, list[Scored]] = {}
@@ -78,7 +87,7 @@ def _largest(
         groups.setdefault(
             json.dumps([v(s) for v in values.values()], sort_keys=True, default=str), []
         ).append(s)
-    best = max(groups.values(), key=lambda group: _weight(group, values))
+    best = max(groups.values(), key=weigh or (lambda group: _weight(group, values)))
     for s in (s for group in groups.values() if group is not best for s in group):
         what, own, usual = next(
             (name, v(s), v(best[0])) for name, v in values.items() if _plain(v(s)) != _plain(v(best[0]))
@@ -96,6 +105,11 @@ def _weight(group: Sequence[Scored], values: dict[str, Value]) -> tuple[Any, ...
         sum(len(s.sets) for s in group),
         max(s.time for s in group),
     )
+
+
+def _all_sets(group: Sequence[Scored]) -> tuple[Any, ...]:
+    """Most values of seeds x test sets, then most sets."""
+    return len(group) * len(group[0].sets), len(group[0].sets), max(s.time for s in group)
 
 
 def _one_per_seed(scored: Sequence[Scored], left: list[Problem]) -> list[Scored]:
