@@ -104,6 +104,8 @@ def test_rows_hold_what_is_there_and_no_more():
     assert values(found, "ffm", "fpd") == [2.0]
     assert values(found, "sapc", "fpd") == values(found, "sapc", "training_seconds") == []
     assert values(found, "ffm", "peak_memory") == []  # 0: the system does not tell
+    assert values(found, "sapc", "peak_memory") == [2.0**30]
+    assert values(collected(scores(device="cpu")), "sapc", "peak_memory") == []  # its training may count too
     assert values(found, "sapc", "evaluations") == [100.0]
     assert values(found, "sapc", "seconds_per_sample") == [0.5]
     trained = collected(scores(), training_seconds=60.0)

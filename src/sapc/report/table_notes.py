@@ -51,6 +51,7 @@ def of_cost(ours: Ours, methods: Sequence[str]) -> tuple[str, ...]:
     said = [
         "Medians over seeds x test sets. NFE: network evaluations per sample. FFM, which the others are measured by, is not ranked.",
         "s per test set: time per sample x the published number of samples (1225, Navier-Stokes 100), whatever number was sampled.",
+        "peak memory: allocated on a GPU while sampling; on a CPU it cannot be told from what the process held before.",
         _paper(f"medians over 3 seeds x 4 test sets on one {device}, training per seed"),
         f"Times on another device than the paper's {device} compare within a line, not with the line below.",
     ]

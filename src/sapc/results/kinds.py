@@ -52,9 +52,14 @@ class Scored:
         return str(self.environment.get("time") or "")
 
     @property
+    def on_gpu(self) -> bool:
+        """Whether a GPU sampled."""
+        return str(self.scores["settings"].get("device", "")).startswith("cuda")
+
+    @property
     def device(self) -> str:
         """What sampled: the name of a GPU, or a number of CPU cores."""
-        if str(self.scores["settings"].get("device", "")).startswith("cuda"):
+        if self.on_gpu:
             return str(self.environment.get("device") or "an unknown GPU")
         return f"{self.environment.get('cpus', 'unknown')} CPU cores"
 

@@ -59,7 +59,9 @@ def _cells(
         yield split, "evaluations", float(about["evaluations"])
         if s.device == _device(scored):
             yield split, "seconds_per_sample", float(about["seconds_per_sample"])
-            if about.get("peak_memory"):  # 0 where the system does not tell
+            if s.on_gpu and about.get(
+                "peak_memory"
+            ):  # a CPU's is that of all the process did, a training included
                 yield split, "peak_memory", float(about["peak_memory"])
     trainings = [t for t in scored if t.training_seconds is not None]
     if s.training_seconds is not None and s.training_device == _commonest(trainings, _trained_on):
