@@ -27,9 +27,10 @@ def finished(tmp_path_factory):
     return study
 
 
-def test_ray_with_two_workers_gives_the_same_numbers(call, folder, finished):
-    """To the bit; and a cell that fails does so alone."""
+def test_ray_with_two_workers_gives_the_same_numbers(call, folder, finished, monkeypatch):
+    """To the bit; and a cell that fails does so alone. Ray is started here, whatever cluster the environment names."""
     pytest.importorskip("ray")
+    monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
     path = study_file(folder)
     bad = FILE.format(methods=["ffm"], more=', lr=1e30, lr_floor=1e29, label="wild"')
     path.write_text(path.read_text() + bad.replace("runs = ", "runs += "))

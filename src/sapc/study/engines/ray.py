@@ -71,7 +71,8 @@ class Ray:
         if self.address is None:
             cores = (self.workers or 1) * (self.threads or 1)
             options |= {"num_cpus": cores, "include_dashboard": False}
-        self.ray.init(address=self.address, **options)
+        # Without "local" Ray would join a cluster that RAY_ADDRESS names, and refuse these options.
+        self.ray.init(address=self.address or "local", **options)
 
     def start(self, jobs: Sequence[Job]) -> list[Handle]:
         """Start a task per job."""
