@@ -174,6 +174,18 @@ def load_tensors(path: Path, device: str | torch.device = "cpu") -> tuple[Tensor
         ) from error
 
 
+def about_tensors(path: Path) -> dict[str, Any]:
+    """The description alone, without reading the tensors."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            about = json.loads((file.metadata() or {})["about"])
+    except (SafetensorError, KeyError, ValueError, OSError) as error:
+        raise SapcError(f"{path} cannot be read ({first_line(error)})") from error
+    if not isinstance(about, dict):
+        raise SapcError(f"{path} describes itself as {about!r:.40}")
+    return about
+
+
 def load_weights(network: torch.nn.Module, tensors: Mapping[str, Tensor], path: Path) -> None:
     """Put weights into a network; any difference in names or shapes is named."""
     own = network.state_dict()

@@ -8,9 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-from safetensors import SafetensorError, safe_open
-
-from ..checkpoint import Folder
+from ..checkpoint import Folder, about_tensors
 from ..config import Run
 from ..errors import SapcError
 from ..files import first_line, sha256
@@ -73,11 +71,9 @@ class Trained:
 
     def _about(self) -> dict[str, Any]:
         try:
-            with safe_open(self.folder.weights, framework="pt") as file:
-                about = json.loads((file.metadata() or {})["about"])
-        except (SafetensorError, KeyError, ValueError, OSError):
+            return about_tensors(self.folder.weights)
+        except SapcError:
             return {}
-        return about if isinstance(about, dict) else {}
 
     def _logged(self) -> float | None:
         entries = self.folder.entries()

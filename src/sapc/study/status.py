@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from ..checkpoint import load_tensors
+from ..checkpoint import about_tensors
 from ..errors import SapcError
 from ..fpd import Distance
 from ..methods import get_method
@@ -136,8 +136,7 @@ def _step_seconds(study: Study, cell: Cell) -> float | None:
     folder = study.folder(cell)
     if folder.trained:
         try:
-            about = load_tensors(folder.weights)[1]
-            return float(about["seconds"]) / cell.run.steps
+            return float(about_tensors(folder.weights)["seconds"]) / cell.run.steps
         except (SapcError, KeyError, TypeError, ValueError):
             return None
     entries = [e for e in folder.entries() if isinstance(e.get("seconds"), int | float)]
