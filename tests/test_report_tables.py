@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from hand_made import collected, per_set, scores
 from sapc import paper
 from sapc.errors import SapcError
+from sapc.report.table_parts import ranks
 from sapc.report.tables import report_tables, write_tables
 from sapc.results import Collected, Problem
 from sapc.table import Table, compact
@@ -51,7 +52,7 @@ def marks(table, metric: str, whose: str = "ours", task: str = "Heat") -> tuple[
         (2.2e-5, 0.8e-5, "2.2(0.8)e-5"),
         (5.7, 0.9, "5.7(0.9)"),
         (15.0, 12.0, "1.5(1.2)e1"),
-        (0.0, 0.0, "0.0(0.0)"),
+        (0.0, 0.0, "0"),
         (0.0, 3e-4, "0.0(3.0)e-4"),
         (9.96e-3, 1e-4, "1.0(0.0)e-2"),
         (0.1, 0.031, "1.0(0.3)e-1"),
@@ -140,6 +141,9 @@ def test_cost_by_hand():
     assert marks(made, "ms per sample", "paper") == (["PBFM"], ["PCFM"])
     record = next(r for r in made.records if (r.metric, r.method) == ("ms_per_sample", "ffm"))
     assert (record.mean, record.n, record.paper_mean, record.statistic) == (200.0, 3, 20.7, "median")
+    printed = {r.method: r.paper_mean for r in made.records if r.metric == "training"}
+    assert (printed["sapc"], printed["ffm"]) == (60.0, None)  # a range, 50 to 75, is no number
+    assert line(made, "training, min", "paper")["FFM"] == "50–75"
 
 
 def test_training_of_the_weights_that_are_sampled_with():
@@ -204,7 +208,7 @@ def test_missing_failed_and_what_was_not_computed():
     assert line(made["generation"], "FPD")["SAPC"] == "no weights"
     assert line(made["generation"], "CE")["SAPC"] == "no FFM"
     notes = made["generation"].notes
-    assert "Problems with files and runs: 1 failed, 1 corrupt." in notes
+    assert "Problems with files and runs, named on the page: 1 failed, 1 corrupt." in notes
     assert any("out of memory" in note for note in notes)
     assert any(note.startswith("no CE for heat") for note in notes)
     assert any("Poseidon-B" in note for note in notes)
@@ -264,12 +268,12 @@ def test_the_papers_protocol_is_recognised():
 @pytest.mark.parametrize(
     ("changes", "what", "meaning"),
     [
-        ({"preset": "tiny", "grid": [16, 16], "steps": 20}, "preset tiny, the paper paper", "mean nothing"),
+        ({"preset": "tiny", "grid": [16, 16], "steps": 20}, "preset tiny instead of paper", "mean nothing"),
         ({"preset": "small"}, "preset small", "not to be compared"),
-        ({"steps": 500}, "training steps 500, the paper 20000", "not to be compared"),
-        ({"grid": [50, 50]}, "points (50, 50), the paper (100, 100)", "not to be compared"),
-        ({"samples": 64}, "64 samples, the paper 1225", ""),
-        ({"reference": 8}, "solutions 8, the paper 1225", ""),
+        ({"steps": 500}, "training steps 500 instead of 20000", "not to be compared"),
+        ({"grid": [50, 50]}, "points (50, 50) instead of (100, 100)", "not to be compared"),
+        ({"samples": 64}, "64 samples instead of 1225", ""),
+        ({"reference": 8}, "solutions 8 instead of 1225", ""),
     ],
 )
 def test_another_protocol_is_told_plainly(changes, what, meaning):
@@ -284,7 +288,7 @@ def test_seeds_and_sets_that_are_too_few_are_told():
     assert any("1 of 3 seeds; 2 of 4 test sets" in note for note in notes)
     assert any("seeds 0, 1 (SAPC) and 0 (FFM)" in note for note in notes)
     told = tables(*full(), training={"precision": "bf16"})["generation"].notes
-    assert any("trained in bf16, the paper in float32" in note for note in told)
+    assert any("trained in bf16 instead of float32" in note for note in told)
 
 
 def test_solutions_have_constraint_errors_of_their_own():
@@ -381,3 +385,9 @@ def test_a_place_that_cannot_be_written(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(SapcError, match="cannot create"):
         write_tables(report_tables(Collected()), tmp_path / "file" / "tables")
+
+
+def test_what_reads_alike_is_ranked_alike_and_rounding_is_no_merit():
+    assert ranks({"a": 0.1841, "b": 0.1799, "c": 0.19}) == {"a": 1, "b": 1, "c": 2}
+    assert ranks({"a": 3e-15, "b": 1e-16, "c": 2e-3}, "ce_global") == {"a": 1, "b": 1, "c": 2}
+    assert ranks({"a": 3e-15, "b": 1e-16}, "mmse") == {"a": 2, "b": 1}

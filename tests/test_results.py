@@ -238,7 +238,7 @@ def test_seeds_of_a_method_share_their_test_sets(tmp_path):
     assert [(s.method, s.seed) for s in found.scored] == [("sapc", 0), ("ffm", 0)]
     assert [p.seed for p in found.problems] == [42, 205]
     assert found.problems[0].why.startswith(
-        "its list of test sets is ['test0'], that of most scores of sapc on heat"
+        "its list of test sets is ['test0'], that of the scores of sapc on heat that count"
     )
     assert summary(rows(found))["heat", "sapc", "mmse"].mean == 7.0
 

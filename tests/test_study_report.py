@@ -9,7 +9,7 @@ import pytest
 
 from commands import one_sentence
 from sapc.results import read_rows
-from sapc.study import Local, load_study, open_study, run_study
+from sapc.study import Local, Study, load_study, open_study, run_study
 from sapc.study.cell import scores_file
 from studying import study_file
 
@@ -86,6 +86,37 @@ def test_what_is_missing_failed_or_damaged_is_told_and_the_rest_reported(call, d
     assert cells["ECI"] == "missing"
     assert sapc.scored(done.folder(sapc)) is not None
     assert {row.method for row in numbers(Path("report"))} == {"sapc", "ffm"}
+
+
+def test_runs_that_the_study_no_longer_asks_for_do_not_pass_for_its_own(call, done, folder):
+    """After a change of the file: what is in the way has failed, and its old numbers do not count; what was dropped counts, and is told."""
+    more = load_study(study_file(folder, more=", steps=40"), done.out)
+    other = [cell if cell.method == "sapc" else old for cell, old in zip(more.cells, done.cells, strict=True)]
+    changed = Study("mini", tuple(other[:2]), done.out)  # without ECI, and SAPC trained longer
+    found = run_study(changed, Local("cpu", workers=1, threads=1))
+    assert [s.state for s in found] == ["failed", "done"]
+    code, _, _ = call("report", "mini", "--out", "report")
+    assert code == 0
+    page = Path("report/index.html").read_text()
+    assert "1 failed" in page
+    assert "its run&#39;s steps is 20, the study asks for 40" in page
+    tables = Path("report/tables.md").read_text()
+    assert (
+        "1 of the scores are in a study's folder, but not in its list, and count: mini/heat-ffm-seed0/scores-eci.json"
+        in tables
+    )
+    assert {row.method for row in numbers(Path("report"))} == {"ffm", "eci"}
+
+
+def test_only_methods_that_are_asked_for_have_columns(call, done):
+    call("report", "mini", "--out", "report")
+    lines = Path("report/tables.md").read_text().splitlines()
+    assert [line for line in lines if line.startswith("## ")] == [
+        "## Generation",
+        "## Generation, further metrics",
+        "## Inference cost",
+    ]
+    assert "| task | metric | whose | SAPC | ECI | FFM | floor |" in lines
 
 
 def test_a_study_without_any_scores_is_refused_in_one_sentence(call, folder):

@@ -88,6 +88,7 @@ class Table:
         """A float with the notes below it; needs `\\usepackage{booktabs}`."""
         layout = "l" * self.heads + "r" * (len(self.columns) - self.heads)
         lines = [
+            r"% needs \usepackage{booktabs}",
             r"\begin{table}[ht]",
             r"\centering\footnotesize\setlength{\tabcolsep}{3pt}",
             rf"\caption{{{_latex(self.title)}}}",
@@ -149,6 +150,8 @@ class Table:
 def compact(mean: float, error: float | None = None) -> str:
     """A finite mean and its standard error in the compact form; of one value alone only m and p."""
     leading = mean or error or 0.0
+    if not leading:
+        return "0"
     exponent = int(f"{leading:.1e}".partition("e")[2])
     m, s = (_scaled(value, exponent) for value in (mean, error or 0.0))
     power = f"e{exponent}" if exponent else ""

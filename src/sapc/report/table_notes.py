@@ -14,7 +14,8 @@ from .table_parts import Ours, method_label, task_label
 FORM = (
     "Each cell: mean m and standard error s over seeds x test sets, as 2.2(0.8)e-5 for (2.2 ± 0.8) 10^-5; "
     "without s it is a single value. "
-    "Lower is better; best in bold, second best underlined, within each line, equal ones alike."
+    "Lower is better; best in bold, second best underlined, within each line, alike what reads alike; constraint errors "
+    "below 1e-12 are rounding and count as equal."
 )
 FLOOR = (
     "floor: the same metric between independent draws of the solutions, as many as there are samples and solutions; "
@@ -162,17 +163,17 @@ def _differences(task: str, scored: Sequence[results.Scored]) -> tuple[list[str]
     sets = min(len(s.sets) for s in scored)
     reference = scored[0].scores["settings"]["reference"]
     samples = sorted({s.samples for s in scored})
-    small = [f"{n} samples, the paper {theirs.samples[task]}" for n in samples if n != theirs.samples[task]]
+    small = [f"{n} samples instead of {theirs.samples[task]}" for n in samples if n != theirs.samples[task]]
     small += _unlike("solutions", reference, theirs.reference)
     small += [f"{seeds} of {len(theirs.seeds)} seeds"] if seeds < len(theirs.seeds) else []
     small += [f"{sets} of {theirs.sets} test sets"] if sets < theirs.sets else []
     precision = {p for s in scored if (p := s.training.get("precision"))} - {theirs.precision}
-    small += [f"trained in {p}, the paper in {theirs.precision}" for p in sorted(precision)]
+    small += [f"trained in {p} instead of {theirs.precision}" for p in sorted(precision)]
     return large, small
 
 
 def _unlike(what: str, own: object, theirs: object) -> list[str]:
-    return [f"{what} {own}, the paper {theirs}"] if own != theirs else []
+    return [f"{what} {own} instead of {theirs}"] if own != theirs else []
 
 
 def _published_grid(task: str) -> tuple[int, ...] | None:
@@ -189,4 +190,4 @@ def _problems(problems: Sequence[results.Problem], methods: Sequence[str]) -> li
     counts = Counter(p.kind for p in problems)
     listed = ", ".join(f"{n} {kind.replace('_', ' ')}" for kind, n in counts.items())
     failed = [p for p in problems if p.kind == "failed" and p.method in methods]
-    return [f"Problems with files and runs: {listed}.", *(str(p) for p in failed)]
+    return [f"Problems with files and runs, named on the page: {listed}.", *(str(p) for p in failed)]

@@ -10,6 +10,9 @@ from .. import paper, results
 from ..metrics import DISTRIBUTION
 from ..table import FAILED, MISSING, NO_FFM, NO_WEIGHTS, NOT_RECORDED, NOTHING, Table, compact
 
+CONSTRAINTS = ("ce", "ce_local", "ce_global")
+ROUNDING = 1e-12  # constraint errors below it are no merit of a method
+
 
 @dataclass(frozen=True)
 class Record:
@@ -70,6 +73,11 @@ class Ours:
         return [t for t in paper.TASKS if t in known or not known] + [
             t for t in known if t not in paper.TASKS
         ]
+
+    def wanted(self, methods: Sequence[str]) -> list[str]:
+        """Of methods those that studies ask for or that have scores; all of them where no study says what is asked for."""
+        asked = {*self.collected.asked, *self.methods}
+        return [m for m in methods if m in asked] if self.collected.asked else list(methods)
 
     @property
     def methods(self) -> list[str]:
@@ -142,7 +150,13 @@ class Lines:
         )  # fmt: skip
 
 
-def ranks(values: Mapping[str, float]) -> dict[str, int]:
-    """1 for the lowest, 2 for the next one, equal ones alike; a single number has no rank."""
-    order = sorted(set(values.values()))
-    return {name: 1 + order.index(value) for name, value in values.items()} if len(values) > 1 else {}
+def ranks(values: Mapping[str, float], metric: str = "") -> dict[str, int]:
+    """1 for the lowest, 2 for the next one, those alike that read alike; a single number has no rank."""
+    shown = {name: _as_shown(value, metric) for name, value in values.items()}
+    order = sorted(set(shown.values()))
+    return {name: 1 + order.index(value) for name, value in shown.items()} if len(values) > 1 else {}
+
+
+def _as_shown(value: float, metric: str) -> float:
+    """To the digits that a cell has; constraint errors that are rounding are zero."""
+    return 0.0 if metric in CONSTRAINTS and value < ROUNDING else float(f"{value:.1e}")

@@ -32,7 +32,9 @@ def collect(paths: Sequence[str | os.PathLike[str]]) -> Collected:
         found.look(path)
     found.finish()
     scored, left = select(found.scored)
-    return Collected(scored, found.problems + left, [str(s["name"]) for _, s in found.studies])
+    names = [str(s["name"]) for _, s in found.studies]
+    counted = tuple(found.unlisted(scored))
+    return Collected(scored, found.problems + left, names, tuple(dict.fromkeys(found.asked)), counted)
 
 
 @dataclass
@@ -44,6 +46,8 @@ class _Found:
     studies: list[tuple[Path, dict[str, Any]]] = field(default_factory=list)
     bare: list[tuple[Path, Trained]] = field(default_factory=list)
     seen: set[Path] = field(default_factory=set)
+    asked: list[str] = field(default_factory=list)
+    listed: set[tuple[Path, str]] = field(default_factory=set)
 
     # -- the walk --
 
@@ -176,6 +180,8 @@ class _Found:
                     )
                     continue
                 promised.add((study / cell["folder"]).resolve())
+                self.asked.append(cell["method"])
+                self.listed.add(((study / cell["folder"]).resolve(), cell["method"]))
                 self._cell(study, cell)
         for folder, trained in self.bare:
             if folder.resolve() not in promised:
@@ -187,6 +193,9 @@ class _Found:
         trained = self._trained(folder)
         if trained is not None:  # it may lie outside the study
             self._run_folder(folder, trained, sorted(p.name for p in folder.glob("scores*.json")))
+            if why := trained.differs(cell.get("run")):
+                self._other_run(study, cell, why)
+                return
         known = [(s.path, s.method) for s in self.scored]
         known += [(p.path, p.method) for p in self.problems if p.path.is_file()]
         if any(
@@ -197,6 +206,22 @@ class _Found:
         if kind == "missing" and trained is not None and not trained.folder.trained:
             kind, why = trained.stands()
         self.problems.append(Problem(kind, folder, why, *about))
+
+    def _other_run(self, study: Path, cell: dict[str, Any], why: str) -> None:
+        """The folder of a cell holds another run than the study asks for: its scores do not count."""
+        folder, about = (study / cell["folder"]).resolve(), (cell["task"], cell["method"], cell["seed"])
+        for s in [s for s in self.scored if (s.path.parent.resolve(), s.method) == (folder, cell["method"])]:
+            self.scored.remove(s)
+            self.problems.append(Problem("left_out", s.path, why, *about))
+        kind, told = _state(study / STATES / f"{Path(cell['name']).name}.json")
+        if kind == "failed":
+            self.problems.append(Problem(kind, study / cell["folder"], told, *about))
+
+    def unlisted(self, scored: Sequence[Scored]) -> list[str]:
+        """Scores that count and lie in a study's folder, without being in its list."""
+        roots = [study.resolve() for study, _ in self.studies]
+        inside = [s for s in scored if any(root in s.path.resolve().parents for root in roots)]
+        return [str(s.path) for s in inside if (s.path.parent.resolve(), s.method) not in self.listed]
 
 
 def _told(path: Path) -> str:

@@ -84,11 +84,18 @@ class Problem:
 
 @dataclass(frozen=True)
 class Collected:
-    """What was found: scores that count, and problems; `studies` by the name in their manifest."""
+    """What was found: scores that count, and problems.
+
+    studies     by the name in their manifest
+    asked       the methods that their manifests list
+    unlisted    scores that lie in a study's folder and count, but are not, or no longer, in its list
+    """
 
     scored: list[Scored] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
     studies: list[str] = field(default_factory=list)
+    asked: tuple[str, ...] = ()
+    unlisted: tuple[str, ...] = ()
 
     @property
     def tasks(self) -> list[str]:

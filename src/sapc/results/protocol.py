@@ -92,7 +92,7 @@ def _largest(
         what, own, usual = next(
             (name, v(s), v(best[0])) for name, v in values.items() if _plain(v(s)) != _plain(v(best[0]))
         )
-        why = f"its {what} is {own!r:.80}, that of most scores of {where} {usual!r:.80}"
+        why = f"its {what} is {own!r:.80}, that of the scores of {where} that count {usual!r:.80}"
         left.append(Problem("left_out", s.path, why, s.task, s.method, s.seed))
     return best
 

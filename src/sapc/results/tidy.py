@@ -28,8 +28,12 @@ def rows(collected: Collected) -> list[Row]:
 
 
 def notes(collected: Collected) -> list[str]:
-    """What the rows do not hold, and why."""
+    """What the rows do not hold, and why; and what they hold that might not be expected."""
     said = []
+    if collected.unlisted:
+        few = ", ".join(collected.unlisted[:3]) + (" and others" if len(collected.unlisted) > 3 else "")
+        number = len(collected.unlisted)
+        said.append(f"{number} of the scores are in a study's folder, but not in its list, and count: {few}")
     for task in dict.fromkeys(s.task for s in collected.scored):
         scored = collected.of(task)
         if not isinstance(_ffm_errors(scored), tuple):

@@ -45,6 +45,16 @@ class Trained:
         same = scores["weights"] == self._sha256
         return "" if same else "scores of other weights than those beside them; evaluate again"
 
+    def differs(self, asked: Any) -> str:
+        """Why this is not the run that a study asks for, or nothing; `asked` is that run's description, if there is one."""
+        own = _plain(self.run.to_dict())
+        if not isinstance(asked, dict):
+            return ""
+        for name, value in own.items():
+            if name in asked and _plain(asked[name]) != value:
+                return f"its run's {name} is {value!r:.60}, the study asks for {asked[name]!r:.60}"
+        return ""
+
     @cached_property
     def _sha256(self) -> str:
         try:
