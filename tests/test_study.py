@@ -20,6 +20,7 @@ import pytest
 from commands import one_sentence
 from sapc import SapcError, preset
 from sapc.checkpoint import Folder, read_json, write_json
+from sapc.files import sha256
 from sapc.moments import beside, load_kept
 from sapc.study import Cell, Local, Study, cells, load_study, open_study, run_study, statuses, time_left
 from sapc.study.cell import scores_file
@@ -101,6 +102,17 @@ def test_what_is_done_is_skipped(done):
     found = run_study(done, Local("cpu", workers=1))
     assert {s.state for s in found} == {"done"}
     assert changed(done) == before
+
+
+def test_weights_are_read_once_for_all_cells(done, monkeypatch):
+    read: list[str] = []
+    monkeypatch.setattr("sapc.study.cell.sha256", lambda path: read.append(path.parent.name) or sha256(path))
+    for _ in range(2):
+        assert {s.state for s in statuses(done)} == {"done"}
+    assert sorted(read) == ["heat-ffm-seed0", "heat-sapc-seed0"]
+    weights = done.folder(done.cells[0]).weights
+    weights.write_bytes(weights.read_bytes() + b"x")
+    assert [s.state for s in statuses(done)] == ["waiting", "done", "done"]
 
 
 def test_only_what_is_missing_is_done_again(done):

@@ -6,9 +6,11 @@ scores are there: these settings, these metrics, of these very weights (their SH
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -126,14 +128,12 @@ class Cell:
     def scored(self, folder: Folder, distances: Sequence[Distance] = ()) -> Scores | None:
         """The scores that are there already."""
         wanted = {"steps": self.steps, "seed": self.run.seed}
-        weights = ""
         if not folder.trained or not self._is_in(folder):
             return None
         for scores in there(folder, self.method):
-            if self.fits(scores, distances, wanted) and self._is_watched(scores):
-                weights = weights or sha256(folder.weights)
-                if scores.get("weights") == weights:
-                    return scores
+            fine = self.fits(scores, distances, wanted) and self._is_watched(scores)
+            if fine and scores.get("weights") == _digest(folder.weights):
+                return scores
         return None
 
     def _is_in(self, folder: Folder) -> bool:
@@ -303,6 +303,17 @@ def take_floor(scores: Scores, other: Scores) -> None:
 def distances_for(cell: Cell, poseidon: str | None, device: torch.device) -> tuple[Distance, ...]:
     """The metrics beyond the usual ones."""
     return fpd.distances(poseidon, cell.frd, device)
+
+
+def _digest(path: Path) -> str:
+    """Of weights, computed once for all the cells that sample with them."""
+    about = os.stat(path)
+    return _digest_of(path, about.st_ino, about.st_size, about.st_mtime_ns)
+
+
+@cache
+def _digest_of(path: Path, *version: int) -> str:
+    return sha256(path)
 
 
 def _plain(value: Any) -> Any:
