@@ -87,6 +87,10 @@ def _absent(ours: Ours, task: str, method: str, name: str) -> str:
 
 
 def _printed(task: str, method: str, name: str) -> float | None:
+    """One number; a range of minutes is none."""
+    if name == "training":
+        minutes = set(paper.training_minutes(task, method) or ())
+        return minutes.pop() if len(minutes) == 1 else None
     cost = paper.printed_cost(task, method)
     value = getattr(cost, name, None) if cost else None
     return None if value is None else float(value)
