@@ -223,7 +223,7 @@ def test_a_cell_that_fails_does_not_stop_the_others_and_is_tried_again(call, fol
     code, out, _ = call("study", "status", "mini.py", "--out", "c")
     assert code == 0
     assert "FAILED" in out
-    assert "failed: heat-ffm-wild-seed0: " in out
+    assert "failed: heat-ffm-wild-seed0, heat-eci-wild-seed0: " in out
     assert max(map(len, out.splitlines())) <= 80 or "holds" in out
     path.write_text(FILE.format(methods=["sapc"], more=""))
     assert call("study", "run", "mini.py", "--device", "cpu", "--out", "c")[0] == 0
@@ -354,7 +354,7 @@ def test_the_grid_and_the_time_left(done, call):
     assert left["heat-sapc-seed1"] == pytest.approx(rates["sapc"] + trained["sapc"])
     assert left["heat-ffm-seed1"] == pytest.approx(rates["ffm"] + trained["ffm"])
     assert left["heat-eci-seed1"] == pytest.approx(rates["eci"])  # the training counts once
-    assert left["burgers-sapc-seed0"] is not None  # as many axes
+    assert all(s.known for s in found)  # of Burgers by a task with as many axes
     total = sum(left.values())
     assert time_left(found, 1) == (pytest.approx(total), 0)
     assert time_left(found, 100)[0] == pytest.approx(
@@ -379,7 +379,7 @@ def test_the_grid_and_the_time_left(done, call):
 def test_nothing_known_no_estimate(tmp_path):
     study = Study("new", tuple(cells(["heat"], METHODS, **QUICK)), tmp_path / "new")
     found = statuses(study)
-    assert {s.seconds for s in found} == {None}
+    assert {(s.seconds, s.known) for s in found} == {(0.0, False)}
     assert time_left(found, 2) == (0.0, 3)
 
 
@@ -397,7 +397,10 @@ def test_a_running_training_shows_its_step(done):
         # A lock belongs to an open file, so another one sees it.
         status = statuses(study)[0]
     assert (status.state, status.part) == ("running", "step 5 of 20")
-    assert status.seconds is None
+    assert (status.seconds, status.known) == (
+        pytest.approx(15 * 2 / 5),
+        False,
+    )  # the training's rest, by its own rate
 
 
 # -- bad studies --
@@ -447,7 +450,7 @@ def test_a_bad_study_is_refused_in_one_sentence(call, folder, text, complaint):
         (("run", "none.py"), "there is no study none.py"),
         (("status", "."), "holds no study"),
         (("run", "mini.py", "--engine", "magic"), "unknown engine 'magic'"),
-        (("run", "mini.py", "--task", "burgers"), "has no task 'burgers'"),
+        (("run", "mini.py", "--task", "burgers"), "has no task 'burgers'; it has heat"),
         (("run", "mini.py", "--workers", "0"), "number of workers"),
         (("run", "mini.py", "--device", "abacus"), "the device 'abacus' cannot be used"),
         (("run", "mini.py", "--address", "ray://x:1"), "--address is Ray's"),

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import signal
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,7 +17,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from ..errors import SapcError
-from ..study import Cell, Status, Study, load_study, make_engine, run_study, statuses, time_left
+from ..study import Cell, Engine, Status, Study, load_study, make_engine, run_study, statuses, time_left
 from .app import Stopped, app, err, out, warn
 from .arguments import AsJson, Device, Poseidon
 
@@ -64,16 +66,20 @@ def run(
 
     After an interruption, of whatever kind, the same command goes on where it was.
 
-    Example: [bold]sapc study run studies/smoke.py[/bold], some of it: [bold]sapc study run studies/paper.py --task heat
-    --method sapc --method ffm --seed 0[/bold], elsewhere: [bold]sapc study run studies/paper.py --engine slurm
-    --slurm slurm_partition=gpu[/bold]
+    Example: [bold]sapc study run studies/smoke.py[/bold]
+
+    Some of it: [bold]sapc study run studies/paper.py --task heat --method sapc --seed 0[/bold]
+
+    Elsewhere: [bold]sapc study run studies/paper.py --engine slurm --slurm slurm_partition=gpu[/bold]
     """
     study = load_study(file, folder)
     chosen = study.chosen(tasks or (), methods or (), seeds or ())
     place = make_engine(engine, device, workers, None, address, parse_parameters(slurm))
     if detach and engine != "slurm":
         raise SapcError(f"--detach leaves jobs in SLURM's queue, but the engine is {engine}")
-    with _Telling(study, chosen, quiet=as_json) as telling:
+    if not as_json:
+        print(_opening(study, chosen, place), flush=True)
+    with _Telling(study, chosen, quiet=as_json) as telling, _ending_well():
         try:
             found = run_study(
                 study,
@@ -91,6 +97,8 @@ def run(
         print(json.dumps(_about(study, found, 1)))
     else:
         _print(study, found, place.workers or 1, detach)
+        if detach:
+            print(f"submitted; logs in {study.out / 'slurm'}; follow it with: sapc study status {study.out}")
     left = [status for status in found if status.state != "done"]
     if elsewhere := [status.cell.name for status in left if status.state != "failed" and not detach]:
         warn(
@@ -121,6 +129,28 @@ def status(
         print(json.dumps(_about(study, found, max(workers, running))))
     else:
         _print(study, found, max(workers, running), True)
+
+
+def _opening(study: Study, cells: Sequence[Cell], place: Engine) -> str:
+    """What is about to happen."""
+    trainings = len({cell.folder for cell in cells})
+    how = f", {place.workers} at a time" if place.workers else ""
+    sizes = "/".join(dict.fromkeys(cell.run.preset for cell in cells))
+    return f"{study.name}: {len(cells)} cells in {trainings} trainings, preset {sizes}{how}; logs in {study.out / 'logs'}"
+
+
+@contextmanager
+def _ending_well() -> Iterator[None]:
+    """A scheduler's SIGTERM is heard as Ctrl-C is: what runs is asked to save."""
+
+    def stop(number: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def parse_parameters(texts: Sequence[str] | None) -> dict[str, Any]:
@@ -163,6 +193,8 @@ class _Telling:
         self.ended.discard(cell.name)
         if state in ("training", "evaluating"):
             self.running[cell.name] = str(state)
+            if state == "training" and not self.quiet and self.bar.disable:
+                print(f"training for {cell.name}", flush=True)
         if state not in ("done", "failed"):
             return
         self.ended.add(cell.name)
@@ -173,13 +205,19 @@ class _Telling:
 
     def beat(self) -> None:
         """Show where things are."""
-        names = ", ".join(self.running) or "starting"
+        names = ", ".join(self._share(cell) for cell in self.cells if cell.name in self.running) or "starting"
         self.bar.update(
             self.row,
             description=textwrap.shorten(names, 60),
             total=len(self.cells),
             completed=len(self.ended),
         )
+
+    def _share(self, cell: Cell) -> str:
+        if self.bar.disable or self.running[cell.name] != "training":
+            return cell.name
+        entries = self.study.folder(cell).entries()
+        return f"{cell.name} {100 * entries[-1]['step'] // cell.run.steps if entries else 0}%"
 
 
 def _about(study: Study, found: Sequence[Status], workers: int) -> dict[str, Any]:
@@ -207,22 +245,21 @@ def _print(study: Study, found: Sequence[Status], workers: int, estimate: bool) 
         if status.state == "running":
             print(f"running: {status.cell.name}: {status.part}")
     failed = [s for s in found if s.state == "failed"]
-    for status in failed[:SHOWN]:
-        print(textwrap.fill(f"failed: {status.cell.name}: {status.error}", 80, break_long_words=False))
-    if len(failed) > SHOWN:
-        print(f"and {len(failed) - SHOWN} more that failed; --json lists all")
+    errors = list(dict.fromkeys(s.error for s in failed))
+    for error in errors[:SHOWN]:
+        names = ", ".join(s.cell.name for s in failed if s.error == error)
+        print(textwrap.fill(f"failed: {names}: {error}", 80, break_long_words=False, break_on_hyphens=False))
+    if len(errors) > SHOWN:
+        print(f"and {len(errors) - SHOWN} more errors; --json lists all")
     counts = ", ".join(f"{number} {state}" for state, number in _counts(found).items() if number)
     print(f"{len(found)} cells: {counts}")
     seconds, unknown = time_left(found, workers)
     if estimate and _counts(found)["done"] + len(failed) < len(found):
-        known = (
-            f"about {timedelta(seconds=round(seconds))} left"
-            if seconds
-            else "no estimate of the time left yet"
-        )
-        rest = f", without {unknown} cells of which nothing is known yet" if seconds and unknown else ""
-        print(f"{known}{rest}" + (f" ({workers} at a time)" if seconds else ""))
-    print(f"runs and scores: {study.out}; a report: sapc report {study.out} --out report")
+        about = f"{'at least' if unknown else 'about'} {timedelta(seconds=round(seconds))} left"
+        rest = f"; of {unknown} cells not all is known yet" if unknown else ""
+        print(f"{about}, {workers} at a time{rest}" if seconds else "no estimate of the time left yet")
+    there = f"runs and scores: {study.out}; a report: sapc report {study.out} --out report"
+    print(there if study.out.exists() else f"not begun: there is no {study.out}")
 
 
 def grid_table(found: Sequence[Status], title: str) -> Table:

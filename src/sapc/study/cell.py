@@ -242,8 +242,8 @@ def cells(
     `dflow_samples` bounds the samples of methods whose batch is one problem; `changes` are settings in which the runs differ from the
     preset's.
     """
-    for what, given in (("tasks", tasks), ("methods", methods), ("sets", sets)):
-        if isinstance(given, str):
+    for what, given in (("tasks", tasks), ("methods", methods), ("sets", sets), ("seeds", seeds)):
+        if isinstance(given, str | int):
             raise SapcError(f"give {what} as a list, as [{given!r}], got {given!r}")
     found = []
     for seed in seeds:

@@ -73,8 +73,10 @@ class Study:
             "seed": lambda c: c.run.seed,
         }
         for what, names in wanted:
-            if unknown := names - {values[what](cell) for cell in self.cells}:
-                raise SapcError(f"the study {self.name} has no {what} {min(unknown)!r}")
+            there = list(dict.fromkeys(values[what](cell) for cell in self.cells))
+            if unknown := names - set(there):
+                listed = ", ".join(map(str, there))
+                raise SapcError(f"the study {self.name} has no {what} {min(unknown)!r}; it has {listed}")
         return [
             cell
             for cell in self.cells

@@ -3,7 +3,7 @@
 A cell is done (its scores are there), running (a process works on it), failed (with the error), stopped (begun, and nobody works on it) or
 waiting. The time left is estimated from what this study has measured: seconds per training step of the same run, else of the same task and
 method, else of the same task, else of tasks with as many axes; the same for evaluations, where another method's time counts in proportion
-to its evaluations of the network. What has no relative that is done has no estimate.
+to its evaluations of the network. What has no relative that is done does not count.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ class Status:
     step       training steps taken, of the run's
     part       what is being done, where something is
     error      why it failed, if it did
-    seconds    estimate of what is left to do for it, None where nothing is known; a training counts for the first cell that needs it
+    seconds    estimate of what is left to do for it, as far as something is known; a training counts for the first cell that needs it
+    known      whether that is all of it
     """
 
     cell: Cell
@@ -38,7 +39,8 @@ class Status:
     step: int
     part: str = ""
     error: str = ""
-    seconds: float | None = None
+    seconds: float = 0.0
+    known: bool = True
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON can hold it."""
@@ -46,6 +48,7 @@ class Status:
         return {
             "name": cell.name, "task": cell.run.task, "method": cell.method, "seed": cell.run.seed, "state": self.state,
             "step": self.step, "steps": cell.run.steps, "part": self.part, "error": self.error, "seconds_left": self.seconds,
+            "all_known": self.known,
         }  # fmt: skip
 
 
@@ -121,7 +124,7 @@ def _with_times(study: Study, found: list[Status]) -> list[Status]:
             parts.append((rate, cell.run.steps - status.step))
         left = sum(rate * amount for rate, amount in parts if rate is not None)
         known = all(rate is not None for rate, _ in parts)
-        result.append(replace(status, seconds=left if known else None))
+        result.append(replace(status, seconds=left, known=known))
     return result
 
 
@@ -161,10 +164,10 @@ def _nearest(
 
 
 def time_left(found: Sequence[Status], workers: int) -> tuple[float, int]:
-    """Seconds until cells that are not done would be, shared by some workers, and how many cells that does not count: nothing is known."""
+    """Seconds until cells that are not done would be, shared by some workers, and of how many cells that does not count all."""
     open_ = [s for s in found if s.state not in ("done", "failed")]
     jobs: dict[str, float] = {}
     for status in open_:
-        jobs[status.cell.folder] = jobs.get(status.cell.folder, 0.0) + (status.seconds or 0.0)
+        jobs[status.cell.folder] = jobs.get(status.cell.folder, 0.0) + status.seconds
     total, longest = sum(jobs.values()), max(jobs.values(), default=0.0)
-    return max(total / max(1, workers), longest), sum(s.seconds is None for s in open_)
+    return max(total / max(1, workers), longest), sum(not s.known for s in open_)

@@ -115,7 +115,9 @@ class _Job:
         beat = _Beat()
 
         def solving(split: str, done: int, total: int) -> None:
-            if beat.due():
+            if done == total:
+                self._note(cell, "training")
+            elif beat.due():
                 self._note(cell, "training", part=f"solving the {split} set", done=done, total=total)
 
         return solving

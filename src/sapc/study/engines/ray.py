@@ -13,7 +13,6 @@ from concurrent.futures import wait
 from typing import Any
 
 from ...errors import SapcError, whole
-from ..worker import work
 from .base import Handle, Job
 from .local import core_count, threads_each
 
@@ -76,6 +75,8 @@ class Ray:
 
     def start(self, jobs: Sequence[Job]) -> list[Handle]:
         """Start a task per job."""
+        from ..worker import work  # not at the top: a worker's process would find itself imported already
+
         device = "cuda" if self.gpus else "cpu"
         # A process per task: what one leaves on a GPU is gone with it.
         task = self.ray.remote(num_cpus=self.threads, num_gpus=self.gpus, max_calls=1, max_retries=0)(work)

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import SapcError
-from ..worker import work
 from .base import Handle, Job
 
 MISSING = "--engine slurm needs the package submitit; install it with: pip install 'sapc[slurm]'"
@@ -80,6 +79,8 @@ class Requeued:
 
     def __call__(self, *arguments: Any) -> list[str]:
         """Do the work."""
+        from ..worker import work
+
         left: list[str] = []
         failed: list[BaseException] = []
 
