@@ -119,6 +119,22 @@ def test_only_methods_that_are_asked_for_have_columns(call, done):
     assert "| task | metric | whose | SAPC | ECI | FFM | floor |" in lines
 
 
+def test_a_study_of_ablations_alone_and_tables_of_an_earlier_report(call, done, folder):
+    other = load_study(study_file(folder, ["sapc_s1"], name="other"), folder / "other")
+    other.write()
+    shutil.copytree(done.folder(done.cells[1]).path, other.out / "heat-ffm-seed0")
+    for path in (other.out / "heat-ffm-seed0").glob("scores*"):
+        path.unlink()
+    assert [s.state for s in run_study(other, Local("cpu", workers=1, threads=1))] == ["done"]
+    Path("report").mkdir()
+    for name in ("generation.csv", "generation.tex", "mine.tex"):
+        (Path("report") / name).write_text("old")
+    code, _, err = call("report", "other", "--out", "report")
+    assert (code, err) == (0, "")
+    assert sorted(p.name for p in Path("report").glob("*.tex")) == ["ablation.tex", "cost.tex", "mine.tex"]
+    assert sorted(p.stem for p in Path("report").glob("*.csv")) == ["ablation", "cost", "results"]
+
+
 def test_a_study_without_any_scores_is_refused_in_one_sentence(call, folder):
     study = load_study(study_file(folder), folder / "mini")
     study.write()

@@ -28,28 +28,35 @@ from .table_parts import Lines, Ours, Record, ReportTable, ranks, task_label
 
 __all__ = ["Record", "ReportTable", "report_tables", "write_tables"]
 
+NAMES = frozenset(("generation", "supplement", "ablation", "cost"))
 UNRANKED = {"ablation": ("cond_ffm",)}  # it is conditioned, and the paper does not rank it either
 
 
 def report_tables(collected: results.Collected) -> list[ReportTable]:
-    """Generation, supplement, ablation (where one of its methods is asked for) and cost."""
+    """Generation, supplement, ablation (each where a method of its own is asked for) and cost."""
     ours = Ours(collected)
     others = [m for m in ours.methods if m not in (*paper.METHODS, *paper.ABLATION_METHODS)]
     compared, ablated = ours.wanted((*paper.METHODS, *others)), ours.wanted(paper.ABLATION_METHODS)
     every = ours.wanted((*paper.METHODS, *(m for m in ours.methods if m not in paper.METHODS)))
-    made = [
-        _means(ours, "generation", "Generation", paper.GENERATION, compared),
-        _means(ours, "supplement", "Generation, further metrics", paper.SUPPLEMENT, compared),
-    ]
+    made = []
+    if compared:
+        made.append(_means(ours, "generation", "Generation", paper.GENERATION, compared))
+        made.append(_means(ours, "supplement", "Generation, further metrics", paper.SUPPLEMENT, compared))
     if set(ablated) - set(paper.METHODS):  # without any of the ablations it would say the same again
         made.append(_means(ours, "ablation", "Ablation of SAPC", paper.ABLATION, ablated))
     return [*made, cost_table(ours, every)]
 
 
 def write_tables(tables: Sequence[ReportTable], folder: str | os.PathLike[str]) -> list[Path]:
-    """Write `tables.md`, and of every table `<name>.csv` with its numbers and `<name>.tex`; returns their paths."""
+    """Write `tables.md`, and of every table `<name>.csv` with its numbers and `<name>.tex`; returns their paths.
+
+    Files of a table that is not there any more are removed.
+    """
     written = []
     with folder_for(folder) as place:
+        for name in NAMES - {table.name for table in tables}:  # of an earlier report
+            for kind in ("csv", "tex"):
+                (place / f"{name}.{kind}").unlink(missing_ok=True)
         texts = {"tables.md": "# Tables\n\n" + "\n".join(table.section() for table in tables)}
         texts |= {f"{table.name}.tex": table.latex() for table in tables}
         for name, text in texts.items():
