@@ -15,6 +15,19 @@ def _data_cache(tmp_path_factory):
         yield
 
 
+@pytest.fixture(scope="session")
+def finished(tmp_path_factory):
+    """A small study that is done, one thread per process; nobody writes to it."""
+    from sapc.study import Local, load_study, run_study
+    from studying import study_file
+
+    place = tmp_path_factory.mktemp("study")
+    study = load_study(study_file(place), place / "mini")
+    found = run_study(study, Local("cpu", workers=2, threads=1))
+    assert [s.state for s in found] == ["done"] * 3, [s.error for s in found]
+    return study
+
+
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     """An empty folder to work in, with a cache elsewhere and 80 columns."""

@@ -45,16 +45,6 @@ def changed(study: Study) -> dict[str, int]:
     }
 
 
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory) -> Study:
-    """A study that nobody writes to."""
-    place = tmp_path_factory.mktemp("study")
-    study = load_study(study_file(place), place / "mini")
-    found = run_study(study, Local("cpu", workers=2, threads=1))
-    assert [s.state for s in found] == ["done"] * 3
-    return study
-
-
 @pytest.fixture
 def done(finished, folder) -> Study:
     """One's own copy of a finished study."""

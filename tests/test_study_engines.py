@@ -13,18 +13,9 @@ import pytest
 
 from commands import one_sentence
 from sapc import SapcError
-from sapc.study import Local, Slurm, load_study, make_engine, open_study, run_study, statuses
+from sapc.study import Slurm, load_study, make_engine, open_study, run_study, statuses
 from sapc.study.engines.local import _places, threads_each
 from studying import FILE, scores_of, study_file, weights_of
-
-
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory):
-    """A study done by processes on this machine, one thread each."""
-    place = tmp_path_factory.mktemp("engines")
-    study = load_study(study_file(place), place / "mini")
-    run_study(study, Local("cpu", workers=2, threads=1))
-    return study
 
 
 def test_ray_with_two_workers_gives_the_same_numbers(call, folder, finished, monkeypatch):

@@ -16,14 +16,6 @@ from studying import study_file
 TIMES = ("seconds_per_sample", "training_seconds", "peak_memory")
 
 
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory):
-    place = tmp_path_factory.mktemp("reported")
-    study = load_study(study_file(place), place / "mini")
-    run_study(study, Local("cpu", workers=2, threads=1))
-    return study
-
-
 @pytest.fixture
 def done(finished, folder):
     shutil.copytree(finished.out, folder / "mini")
