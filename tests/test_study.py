@@ -439,6 +439,7 @@ def test_a_bad_study_is_refused_in_one_sentence(call, folder, text, complaint):
     [
         (("run", "none.py"), "there is no study none.py"),
         (("status", "."), "holds no study"),
+        (("status", "mini.py", "--poseidon", "nowhere"), "nowhere"),
         (("run", "mini.py", "--engine", "magic"), "unknown engine 'magic'"),
         (("run", "mini.py", "--task", "burgers"), "has no task 'burgers'; it has heat"),
         (("run", "mini.py", "--workers", "0"), "number of workers"),

@@ -17,7 +17,18 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from ..errors import SapcError
-from ..study import Cell, Engine, Status, Study, load_study, make_engine, run_study, statuses, time_left
+from ..study import (
+    Cell,
+    Engine,
+    Status,
+    Study,
+    further_metrics,
+    load_study,
+    make_engine,
+    run_study,
+    statuses,
+    time_left,
+)
 from .app import Stopped, app, err, out, warn
 from .arguments import AsJson, Device, Poseidon
 
@@ -45,7 +56,9 @@ def run(
     engine: Annotated[str, typer.Option(help="local, ray or slurm.")] = "local",
     workers: Annotated[
         int | None,
-        typer.Option(help="Jobs at a time. \\[one per GPU; without one, one per core, four at most]"),
+        typer.Option(
+            help="Jobs at a time; a Ray cluster decides itself. \\[one per GPU, else one per core, four at most]"
+        ),
     ] = None,
     device: Device = "auto",
     address: Annotated[
@@ -116,6 +129,7 @@ def status(
     tasks: Tasks = None,
     methods: Methods = None,
     seeds: Seeds = None,
+    poseidon: Poseidon = None,
     as_json: AsJson = False,
 ) -> None:
     """Show the grid of cells: done, running, failed (with the error), stopped or waiting, and an estimate of the time left.
@@ -123,7 +137,8 @@ def status(
     Example: [bold]sapc study status studies/smoke.py[/bold]
     """
     study = load_study(file, folder)
-    found = statuses(study, study.chosen(tasks or (), methods or (), seeds or ()))
+    chosen = study.chosen(tasks or (), methods or (), seeds or ())
+    found = statuses(study, chosen, further_metrics(poseidon or None))
     running = len({s.cell.folder for s in found if s.state == "running"})
     if as_json:
         print(json.dumps(_about(study, found, max(workers, running))))

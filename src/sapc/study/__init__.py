@@ -20,7 +20,7 @@ from __future__ import annotations
 from .cell import Cell, cells
 from .engines import ENGINES, Engine, Local, Ray, Slurm, make_engine
 from .plan import Study, load_study, open_study
-from .run import run_study
+from .run import further_metrics, run_study
 from .status import Status, statuses, time_left
 
 __all__ = [
@@ -33,6 +33,7 @@ __all__ = [
     "Status",
     "Study",
     "cells",
+    "further_metrics",
     "load_study",
     "make_engine",
     "open_study",

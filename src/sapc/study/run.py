@@ -40,7 +40,7 @@ def run_study(
     study.check()
     study.write()
     chosen = list(study.cells if cells is None else cells)
-    distances = _distances(poseidon)
+    distances = further_metrics(poseidon)
     left = [s.cell for s in statuses(study, chosen, distances) if s.state != "done"]
     for cell in left:
         if study.state(cell).get("state") in ("failed", "done"):  # it is tried again
@@ -59,7 +59,7 @@ def run_study(
     return statuses(study, chosen, distances)
 
 
-def _distances(poseidon: str | None) -> Callable[[Cell], tuple[Distance, ...]]:
+def further_metrics(poseidon: str | None) -> Callable[[Cell], tuple[Distance, ...]]:
     """The further metrics of a cell, made once: encoders are large."""
     made: dict[bool, tuple[Distance, ...]] = {}
 
