@@ -13,6 +13,7 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -174,18 +175,23 @@ def test_killed_at_random_moments_it_ends_as_if_it_had_not_been(folder, finished
     assert not list((folder / "killed").rglob("*.partial"))
 
 
-def test_an_interrupt_stops_the_workers_and_says_how_to_go_on(folder):
+@pytest.mark.parametrize(
+    ("number", "ignored"), [(signal.SIGINT, False), (signal.SIGINT, True), (signal.SIGTERM, False)]
+)
+def test_an_interrupt_stops_the_workers_and_says_how_to_go_on(folder, number, ignored):
+    """Also where it was started with Ctrl-C ignored, as shells start what runs in the background."""
     study_file(folder, ["ffm"], ", train=64")
     process = subprocess.Popen(
         [sys.executable, "-m", "sapc", "study", "run", "mini.py", "--out", "c", "--device", "cpu"],
         cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_IGN if ignored else signal.SIG_DFL),
     )  # fmt: skip
     deadline = time.monotonic() + 60
     while not list(folder.glob("c/states/*.lock")) and time.monotonic() < deadline:
         time.sleep(0.1)
-    os.killpg(process.pid, signal.SIGINT)
+    os.killpg(process.pid, number)
     _, err = process.communicate(timeout=60)
-    assert process.returncode == 130
+    assert process.returncode == 130, err
     assert err.endswith("sapc: stopped; what is done is kept, and the same command goes on\n")
     study = open_study(folder / "c")
     assert not any(study.is_worked_on(name) for name in study.jobs())

@@ -156,16 +156,17 @@ def _opening(study: Study, cells: Sequence[Cell], place: Engine) -> str:
 
 @contextmanager
 def _ending_well() -> Iterator[None]:
-    """A scheduler's SIGTERM is heard as Ctrl-C is: what runs is asked to save."""
+    """SIGTERM is heard as Ctrl-C is: what runs is asked to save. Ctrl-C even where a shell has it ignored, as trainings hear it."""
 
     def stop(number: int, frame: object) -> None:
         raise KeyboardInterrupt
 
-    before = signal.signal(signal.SIGTERM, stop)
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def parse_parameters(texts: Sequence[str] | None) -> dict[str, Any]:
