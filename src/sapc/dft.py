@@ -34,19 +34,30 @@ class Transforms:
 
     def forward(self, x: Tensor) -> Tensor:
         """`(batch, *grid, channels)` to `(batch, 2, *modes, channels)`."""
-        d = len(self.kept)
-        shape, modes = x.shape[:-1], [s.stop - s.start for s in self.kept]
-        for axis in reversed(range(d)):
-            n = shape[axis + 1] * (1 if axis == d - 1 else 2)
-            x = _product(self.analyse[axis], x.reshape(math.prod(shape[: axis + 1]), n, -1))
-        return x.reshape(shape[0], 2, *modes, -1)
+        *lead, n, channels = x.shape
+        z = _product(self.analyse[-1], x.reshape(math.prod(lead), n, channels))
+        return self.to_modes(z.reshape(*lead, 2, -1, channels))
+
+    def to_modes(self, z: Tensor) -> Tensor:
+        """The transforms of all axes but the last: `(batch, *lines, 2, modes of the last, channels)` to `(batch, 2, *modes, channels)`."""
+        batch, channels, modes = z.shape[0], z.shape[-1], [s.stop - s.start for s in self.kept]
+        for axis in reversed(range(len(self.kept) - 1)):
+            lines = batch * math.prod(self.grid[:axis])
+            z = _product(self.analyse[axis], z.reshape(lines, 2 * self.grid[axis], -1))
+        return z.reshape(batch, 2, *modes, channels)
 
     def inverse(self, z: Tensor) -> Tensor:
         """`(batch, 2, *modes, channels)` to `(batch, *grid, channels)`."""
-        batch, channels = z.shape[0], z.shape[-1]
-        for axis, n in enumerate(z.shape[2:-1]):
+        z = self.from_modes(z)
+        *lead, two, n, channels = z.shape
+        return _product(self.synthesise[-1], z.reshape(-1, two * n, channels)).reshape(*lead, self.grid[-1], channels)
+
+    def from_modes(self, z: Tensor) -> Tensor:
+        """The inverse of `to_modes`, on fields that have no other modes."""
+        batch, channels, last = z.shape[0], z.shape[-1], z.shape[-2]
+        for axis, n in enumerate(z.shape[2:-2]):
             z = _product(self.synthesise[axis], z.reshape(batch * math.prod(self.grid[:axis]), 2 * n, -1))
-        return z.reshape(batch, *self.grid, channels)
+        return z.reshape(batch, *self.grid[:-1], 2, last, channels)
 
 
 def _product(matrix: Tensor, x: Tensor) -> Tensor:

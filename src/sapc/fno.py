@@ -8,8 +8,10 @@
 A coarser grid has fewer modes; those it has keep their weights, so one set of weights serves every resolution. On each mode, channels are
 mixed by a complex matrix, stored as a pair of real ones.
 
-**Transforms** are products with thin DFT matrices (`sapc.dft`). `transform="fft"` is the plain path by full FFTs with the same weights: the
-oracle in the tests and the yardstick in the benchmark.
+**Three paths** with the same weights compute the same function. `transform="fused"`: Triton kernels in which an activation is read and
+written once per block (`sapc.fused`). `"dft"`: products with thin DFT matrices (`sapc.dft`), on any device, compiled if asked for.
+`"fft"`: full FFTs, the oracle in the tests and the yardstick in the benchmark. `"auto"` takes the kernels where they can be used and pay: on
+a GPU with Triton, in tf32 and bf16.
 
 **Lifting.** Of its input channels only the state varies with both sample and point. The time embedding is a vector per sample, the
 coordinates a map per point, so the first layer is a sum of three small products and the wide input is never built.
@@ -33,8 +35,10 @@ from torch.nn.functional import gelu, linear
 
 from .dft import Transforms, transforms
 from .errors import SapcError
+from .fused import why_not
 
 Precision = Literal["float32", "tf32", "bf16"]
+Path = Literal["auto", "fused", "dft", "fft"]
 LARGEST_TIME = 2000.0  # flow time is stretched by it before the embedding, and it is the longest wave length
 
 
@@ -87,6 +91,13 @@ class Block(nn.Module):
         super().__init__()
         self.spectral = Spectral(hidden, modes)
         self.pointwise = nn.Linear(hidden, hidden, bias=False)
+
+    def parameters_on(self, how: Transforms) -> tuple[Tensor, Tensor, Tensor]:
+        """Weights of the modes that a grid has, bias and pointwise weights."""
+        s = self.spectral
+        whole = all(k.stop - k.start == m for k, m in zip(how.kept, s.modes, strict=True))
+        weight = s.weight if whole else s.weight[(slice(None), *how.kept)].contiguous()
+        return weight, s.bias, self.pointwise.weight
 
     def forward(self, x: Tensor, how: Transforms, fft: bool) -> Tensor:
         """Channels last."""
@@ -144,7 +155,7 @@ class FNO(nn.Module):
         blocks: int = 4,
         conditions: int = 0,
         precision: str = "float32",
-        transform: str = "dft",
+        transform: str = "auto",
         compiled: bool = False,
     ) -> None:
         super().__init__()
@@ -183,10 +194,50 @@ class FNO(nn.Module):
         exact = self.lift_in.weight.dtype
         dtype = torch.bfloat16 if self.precision == "bf16" else exact
         how = transforms(tuple(u.shape[1:]), self.modes, dtype, u.device)
+        if self.path(u, condition) == "fused":
+            return self._fused(
+                u.to(exact), t.double(), None if condition is None else condition.to(exact), how
+            )
         channels = u[..., None] if condition is None else torch.stack((u, condition), -1)
         place = how.place.to(exact).expand(len(u), -1, -1)
         inputs = torch.cat((channels.to(exact).flatten(1, -2), place), -1)
         return self._core(inputs, t.double(), how).reshape(u.shape)
+
+    def path(self, u: Tensor, condition: Tensor | None = None) -> str:
+        """The path that fields like these take; a path that was asked for and cannot be taken is refused."""
+        if self.transform in ("dft", "fft") or (self.transform == "auto" and not self._pays(u)):
+            return "dft" if self.transform == "auto" else self.transform
+        dtype = torch.bfloat16 if self.precision == "bf16" else self.lift_in.weight.dtype
+        against = why_not(u.device, dtype, self.lift_out.out_features, self.lift_in.out_features)
+        if not against and condition is not None and condition.requires_grad:
+            against = "the kernels give the condition no gradient"
+        if against and self.transform == "fused":
+            raise SapcError(
+                f"the fused path cannot be taken: {against}; leave the choice open with transform='auto'"
+            )
+        return "dft" if against else "fused"
+
+    def _pays(self, u: Tensor) -> bool:
+        """Exact products of float32 numbers are no work for the matrix units."""
+        return u.is_cuda and self.precision != "float32"
+
+    def _fused(self, u: Tensor, t: Tensor, condition: Tensor | None, how: Transforms) -> Tensor:
+        """By the kernels; what depends on the sample or the line alone is added up here."""
+        from .fused.network import plan, velocity
+
+        d, fields = len(self.modes), 1 + self.conditions
+        p = plan(
+            how, self.lift_out.out_features, self.lift_in.out_features, fields, self.precision != "float32"
+        )
+        state, time, place = torch.split(self.lift_in.weight, [fields, self.time_channels, d], dim=1)
+        tau = linear(self._embedding(t).to(time.dtype), time, self.lift_in.bias)
+        us = torch.cat((state, place[:, -1:]), 1).T.contiguous()
+        line = (p.lead[:, :, None] * place[:, :-1].T).sum(1)
+        rows = u[..., None, :] if condition is None else torch.stack((u, condition), -2)
+        ends = (us, self.lift_out.weight, self.lift_out.bias, self.project_in.weight, self.project_in.bias)
+        ends = (*ends, self.project_out.weight, self.project_out.bias)
+        layers = [x for block in self.blocks for x in block.parameters_on(how)]
+        return velocity(p, rows.contiguous(), tau, line, *ends, *layers)
 
     def _velocity(self, inputs: Tensor, t: Tensor, how: Transforms) -> Tensor:
         x = self._lift(inputs, t, how.analyse[0].dtype).reshape(len(t), *how.grid, -1)
@@ -254,9 +305,9 @@ def _check(
         raise SapcError(f"time_channels must be an even number of at least 4, got {time}")
     if precision not in get_args(Precision):
         raise SapcError(f"unknown precision {precision!r}; choose one of {', '.join(get_args(Precision))}")
-    if transform not in ("dft", "fft") or (transform == "fft" and precision == "bf16"):
+    if transform not in get_args(Path) or (transform == "fft" and precision == "bf16"):
         raise SapcError(
-            f"transform {transform!r} with precision {precision}: choose 'dft', or 'fft' in float32 or tf32"
+            f"transform {transform!r} with precision {precision}: choose 'auto', 'fused', 'dft', or 'fft' in float32 or tf32"
         )
 
 
