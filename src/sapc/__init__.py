@@ -22,7 +22,7 @@ __version__ = "0.1.0"
 
 from . import evaluate, flow, fpd, metrics, poseidon, source, train
 from .config import Run, preset
-from .constraints import Affine, Balance, Constraint, Pin, WithGradient
+from .constraints import Affine, Balance, Constraint, LawKernel, Pin, WithGradient
 from .errors import SapcError, SapcWarning
 from .fno import FNO
 from .grid import Axis, FrameIntegral, Grid
@@ -41,6 +41,7 @@ __all__ = [
     "FrameIntegral",
     "Globalised",
     "Grid",
+    "LawKernel",
     "Manifold",
     "Method",
     "Model",

@@ -44,6 +44,27 @@ class WithGradient:
         return self.function(u)
 
 
+@dataclass(frozen=True, eq=False)
+class LawKernel:
+    """A balance law as functions of a block of points, which lets a GPU project a whole sample in one program.
+
+    `load` returns `@triton.jit` functions, one, or three for a law with a coefficient; it is called when they are first needed, so that
+    the law can be declared where Triton is not installed. `data` is what they read besides the field: numbers and weights. With `u` a
+    pointer to one float64 field `(X, T)`, all space flattened, and `i`, `t` blocks of indices, which always lie on the grid,
+
+        local(u, i, t, data, X, T)  ->  e, s, E, S       terms at these points of the stored quantity and the rate, and the gradients
+                                                         there of their sums over space (s and S are not read where there is no rate)
+        fit(u, i, t, data, X, T)  ->  a, b, k            terms of two sums over the field, whose quotient is the coefficient, and a
+                                                         field that is kept for the third function
+        slope(u, k, i, t, data, A, B, X, T)  ->  g       the gradient of the coefficient A / B, with `k` a pointer to the field kept
+
+    All of them may read the field anywhere, write nothing, and return float64 blocks of the shape of `i` against `t`.
+    """
+
+    load: Callable[[], tuple[Any, ...]]
+    data: Tensor
+
+
 SPACE_NAMES = ("x", "y", "z")
 
 
@@ -132,7 +153,7 @@ class Balance(Stackable):
 
     `stored` and `rate` map fields `(batch, *space, time)` to one number per frame `(batch, time)` and read that frame only;
     `coefficient` maps a field to one number `(batch,)`. `times` are the frame times, equally spaced on [0, 1] unless given.
-    Laws with equal labels are the same law: what was compiled for one serves the others.
+    Laws with equal labels are the same law: what was compiled for one serves the others. `kernel` is the same law for a GPU.
     """
 
     stored: Callable[[Tensor], Tensor]
@@ -140,6 +161,7 @@ class Balance(Stackable):
     coefficient: Callable[[Tensor], Tensor] | None = None
     times: Tensor | None = None
     label: Hashable = None
+    kernel: LawKernel | None = None
 
     def __post_init__(self) -> None:
         if self.rate is None and self.coefficient is not None:

@@ -8,7 +8,8 @@ a transform along one axis is one real matrix. From the last axis to the first,
 each arrow a product from the left, no transposition anywhere; the way back runs the same arrows in reverse.
 
 `modes` counts k = -m/2 .. m/2-1 on every axis but the last, and k = 0 .. m-1 on the last, whose transform is that of real data. Norm: none
-forward, 1/n back. A grid too coarse for some of the modes keeps those it has.
+forward, 1/n back; `unitary`: n^-1/2 both ways, which keeps spectra near the size of fields, within the range of half precision. What is done
+to the modes between the two is linear, so the result is the same. A grid too coarse for some of the modes keeps those it has.
 """
 
 from __future__ import annotations
@@ -67,15 +68,19 @@ def _product(matrix: Tensor, x: Tensor) -> Tensor:
 
 @lru_cache(maxsize=16)
 def transforms(
-    grid: tuple[int, ...], modes: tuple[int, ...], dtype: torch.dtype, device: torch.device
+    grid: tuple[int, ...],
+    modes: tuple[int, ...],
+    dtype: torch.dtype,
+    device: torch.device,
+    unitary: bool = False,
 ) -> Transforms:
     """The matrices of a grid, computed in float64 and kept."""
     with torch.inference_mode(False), torch.no_grad():  # kept for training too, whoever asks first
-        return _transforms(grid, modes, dtype, device)
+        return _transforms(grid, modes, dtype, device, unitary)
 
 
 def _transforms(
-    grid: tuple[int, ...], modes: tuple[int, ...], dtype: torch.dtype, device: torch.device
+    grid: tuple[int, ...], modes: tuple[int, ...], dtype: torch.dtype, device: torch.device, unitary: bool
 ) -> Transforms:
     analyse, synthesise, kept = [], [], []
     for n, m in zip(grid[:-1], modes[:-1], strict=True):
@@ -83,8 +88,9 @@ def _transforms(
         c, s = _waves(torch.arange(low, high), n)
         # (c - i s)(re + i im), columns (x, p); and its conjugate transpose over n.
         forward = torch.stack((torch.stack((c, s), -1), torch.stack((-s, c), -1))).flatten(2).flatten(0, 1)
-        analyse.append(forward)
-        synthesise.append(forward.T / n)
+        scale = n**-0.5 if unitary else 1.0
+        analyse.append(forward * scale)
+        synthesise.append(forward.T / (n * scale))
         kept.append(slice(low + m // 2, high + m // 2))
     n, m = grid[-1], min(modes[-1], grid[-1] // 2 + 1)
     c, s = _waves(torch.arange(m), n)
@@ -93,13 +99,15 @@ def _transforms(
     twice[0] = 1
     if 2 * (m - 1) == n:
         twice[-1] = 1
-    analyse.append(forward)
-    synthesise.append((forward * twice.repeat(2)[:, None]).T / n)
+    scale = n**-0.5 if unitary else 1.0
+    analyse.append(forward * scale)
+    synthesise.append((forward * twice.repeat(2)[:, None]).T / (n * scale))
     kept.append(slice(0, m))
     first, second = (tuple(a.contiguous().to(device, dtype) for a in side) for side in (analyse, synthesise))
     ones = torch.ones(1, *grid, 1, dtype=dtype, device=device)
     found = Transforms(grid, first, second, tuple(kept), torch.empty(0), _place(grid, dtype, device))
-    return replace(found, one=_mean_only(found.forward(ones)[0, 0, ..., 0], math.prod(grid)))
+    mean = math.prod(grid) ** (0.5 if unitary else 1.0)
+    return replace(found, one=_mean_only(found.forward(ones)[0, 0, ..., 0], mean))
 
 
 def _place(grid: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
@@ -108,14 +116,9 @@ def _place(grid: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> T
     return torch.stack((*lines, torch.ones(grid, dtype=torch.float64)), -1).flatten(0, -2).to(device, exact)
 
 
-def _mean_only(z: Tensor, points: int) -> Tensor:
+def _mean_only(z: Tensor, mean: float) -> Tensor:
     """The transform of 1 without its rounding."""
-    return torch.where(z > points / 2, float(points), 0.0).to(z.dtype).flatten()
-
-
-def _aligned(a: Tensor) -> Tensor:
-    """The same matrix with rows that start at multiples of eight entries: the fast kernels of a GPU ask for it."""
-    return a.new_zeros(a.shape[0], -(-a.shape[1] // 8) * 8)[:, : a.shape[1]].copy_(a)
+    return torch.where(z > mean / 2, mean, 0.0).to(z.dtype).flatten()
 
 
 def _waves(k: Tensor, n: int) -> tuple[Tensor, Tensor]:

@@ -11,21 +11,26 @@ mixed by a complex matrix, stored as a pair of real ones.
 **Three paths** with the same weights compute the same function. `transform="fused"`: Triton kernels in which an activation is read and
 written once per block (`sapc.fused`). `"dft"`: products with thin DFT matrices (`sapc.dft`), on any device, compiled if asked for.
 `"fft"`: full FFTs, the oracle in the tests and the yardstick in the benchmark. `"auto"` takes the kernels where they can be used and pay: on
-a GPU with Triton, in tf32 and bf16.
+a GPU with Triton, in every precision but float32. Where they turn out not to fit on the chip, it goes back to the products, after one warning.
 
 **Lifting.** Of its input channels only the state varies with both sample and point. The time embedding is a vector per sample, the
 coordinates a map per point, so the first layer is a sum of three small products and the wide input is never built.
 
-**Precision** is that of the products: `float32`, `tf32` (on CUDA; the caller wraps the run in `matmul_precision`) or `bf16` (activations in
-bfloat16, sums, weights and the output in float32).
+**Precision** is that of the products; their sums, weights and the output are float32 in every case.
+
+    float32   factors with 24 bits
+    tf32      factors rounded to 11 bits (on CUDA; the caller wraps the run in `matmul_precision`)
+    fp16      the same 11 bits, and with the kernels activations are kept that way too, at half the memory traffic; elsewhere it is tf32
+    bf16      8 bits, activations too
 """
 
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import torch
 from jaxtyping import Float
@@ -34,10 +39,13 @@ from torch.autograd.function import once_differentiable
 from torch.nn.functional import gelu, linear
 
 from .dft import Transforms, transforms
-from .errors import SapcError
+from .errors import SapcError, SapcWarning
 from .fused import why_not
 
-Precision = Literal["float32", "tf32", "bf16"]
+if TYPE_CHECKING:  # importing it needs Triton
+    from .fused.plan import Tuning
+
+Precision = Literal["float32", "tf32", "fp16", "bf16"]
 Path = Literal["auto", "fused", "dft", "fft"]
 LARGEST_TIME = 2000.0  # flow time is stretched by it before the embedding, and it is the longest wave length
 
@@ -164,6 +172,8 @@ class FNO(nn.Module):
         self.modes = (*per_axis[:-1], per_axis[-1] // 2 + 1)
         self.time_channels, self.conditions = time_channels, conditions
         self.precision, self.transform = precision, transform
+        self.tuning: Tuning | None = None  # how the kernels are launched, if not as usual
+        self._too_large = False  # for the kernels on this GPU, as it turned out
         self.lift_in = nn.Linear(1 + conditions + time_channels + grid_dims, projection)
         self.lift_out = nn.Linear(projection, hidden)
         self.blocks = nn.ModuleList(Block(hidden, self.modes) for _ in range(blocks))
@@ -192,12 +202,13 @@ class FNO(nn.Module):
         """The velocity at state `u` and flow times `t`, one per sample, in float32 (float64 for a network in float64)."""
         self._check_input(u, t, condition)
         exact = self.lift_in.weight.dtype
-        dtype = torch.bfloat16 if self.precision == "bf16" else exact
-        how = transforms(tuple(u.shape[1:]), self.modes, dtype, u.device)
         if self.path(u, condition) == "fused":
-            return self._fused(
-                u.to(exact), t.double(), None if condition is None else condition.to(exact), how
-            )
+            v = self._fused(u.to(exact), t.double(), None if condition is None else condition.to(exact))
+            if v is not None:
+                return v
+        how = transforms(
+            tuple(u.shape[1:]), self.modes, torch.bfloat16 if self.precision == "bf16" else exact, u.device
+        )
         channels = u[..., None] if condition is None else torch.stack((u, condition), -1)
         place = how.place.to(exact).expand(len(u), -1, -1)
         inputs = torch.cat((channels.to(exact).flatten(1, -2), place), -1)
@@ -207,8 +218,7 @@ class FNO(nn.Module):
         """The path that fields like these take; a path that was asked for and cannot be taken is refused."""
         if self.transform in ("dft", "fft") or (self.transform == "auto" and not self._pays(u)):
             return "dft" if self.transform == "auto" else self.transform
-        dtype = torch.bfloat16 if self.precision == "bf16" else self.lift_in.weight.dtype
-        against = why_not(u.device, dtype, self.lift_out.out_features, self.lift_in.out_features)
+        against = why_not(u.device, self._kept, self.lift_out.out_features, self.lift_in.out_features)
         if not against and condition is not None and condition.requires_grad:
             against = "the kernels give the condition no gradient"
         if against and self.transform == "fused":
@@ -219,16 +229,26 @@ class FNO(nn.Module):
 
     def _pays(self, u: Tensor) -> bool:
         """Exact products of float32 numbers are no work for the matrix units."""
-        return u.is_cuda and self.precision != "float32"
+        return u.is_cuda and len(u) > 0 and self.precision != "float32" and not self._too_large
 
-    def _fused(self, u: Tensor, t: Tensor, condition: Tensor | None, how: Transforms) -> Tensor:
-        """By the kernels; what depends on the sample or the line alone is added up here."""
-        from .fused.network import plan, velocity
-
-        d, fields = len(self.modes), 1 + self.conditions
-        p = plan(
-            how, self.lift_out.out_features, self.lift_in.out_features, fields, self.precision != "float32"
+    @property
+    def _kept(self) -> torch.dtype:
+        """Of activations, with the kernels."""
+        return {"bf16": torch.bfloat16, "fp16": torch.float16}.get(
+            self.precision, self.lift_in.weight.dtype
         )
+
+    def _fused(self, u: Tensor, t: Tensor, condition: Tensor | None) -> Tensor | None:
+        """By the kernels; what depends on the sample or the line alone is added up here. None if they do not fit on the chip."""
+        from triton.runtime.errors import OutOfResources
+
+        from .fused.network import velocity
+        from .fused.plan import plan
+
+        how = transforms(tuple(u.shape[1:]), self.modes, self._kept, u.device, unitary=True)
+        d, fields = len(self.modes), 1 + self.conditions
+        widths = self.lift_out.out_features, self.lift_in.out_features
+        p = plan(how, *widths, fields, self.precision != "float32", self.tuning)
         state, time, place = torch.split(self.lift_in.weight, [fields, self.time_channels, d], dim=1)
         tau = linear(self._embedding(t).to(time.dtype), time, self.lift_in.bias)
         us = torch.cat((state, place[:, -1:]), 1).T.contiguous()
@@ -237,7 +257,18 @@ class FNO(nn.Module):
         ends = (us, self.lift_out.weight, self.lift_out.bias, self.project_in.weight, self.project_in.bias)
         ends = (*ends, self.project_out.weight, self.project_out.bias)
         layers = [x for block in self.blocks for x in block.parameters_on(how)]
-        return velocity(p, rows.contiguous(), tau, line, *ends, *layers)
+        try:
+            return velocity(p, rows.contiguous(), tau, line, *ends, *layers)
+        except OutOfResources as error:
+            if self.transform == "fused":
+                raise SapcError(f"the fused path cannot be taken: {error}; leave the choice open") from error
+            warnings.warn(
+                f"the kernels of this network do not fit on this GPU ({error}); it runs by products, more slowly",
+                SapcWarning,
+                stacklevel=3,
+            )
+            self._too_large = True
+            return None
 
     def _velocity(self, inputs: Tensor, t: Tensor, how: Transforms) -> Tensor:
         x = self._lift(inputs, t, how.analyse[0].dtype).reshape(len(t), *how.grid, -1)
@@ -305,7 +336,7 @@ def _check(
         raise SapcError(f"time_channels must be an even number of at least 4, got {time}")
     if precision not in get_args(Precision):
         raise SapcError(f"unknown precision {precision!r}; choose one of {', '.join(get_args(Precision))}")
-    if transform not in get_args(Path) or (transform == "fft" and precision == "bf16"):
+    if transform not in get_args(Path) or (transform == "fft" and precision in ("bf16", "fp16")):
         raise SapcError(
             f"transform {transform!r} with precision {precision}: choose 'auto', 'fused', 'dft', or 'fft' in float32 or tf32"
         )
@@ -313,10 +344,13 @@ def _check(
 
 @contextmanager
 def matmul_precision(precision: str) -> Iterator[None]:
-    """Products of float32 matrices in TF32 on CUDA inside the block if `precision` says so, exact otherwise."""
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
+    """Products on CUDA as `precision` says inside the block: those of float32 matrices in TF32 or exact; sums always in float32."""
+    before, cuda = torch.get_float32_matmul_precision(), torch.backends.cuda.matmul
+    halves = cuda.allow_fp16_reduced_precision_reduction, cuda.allow_bf16_reduced_precision_reduction
+    torch.set_float32_matmul_precision("high" if precision in ("tf32", "fp16") else "highest")
+    cuda.allow_fp16_reduced_precision_reduction = cuda.allow_bf16_reduced_precision_reduction = False
     try:
         yield
     finally:
         torch.set_float32_matmul_precision(before)
+        cuda.allow_fp16_reduced_precision_reduction, cuda.allow_bf16_reduced_precision_reduction = halves

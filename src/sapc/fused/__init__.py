@@ -5,30 +5,21 @@
                      x, Y -> h, Z                   transforms along a row, product, bias, GELU           blocks.block_forward
     projection       x, Y -> v                      with the last block; hidden layer on the chip         ends.project_forward
 
-`network` puts them together and derives the way back; `fits` says where they can be used. Nothing here is imported without Triton.
+`network` puts them together and derives the way back, `plan` holds what depends on the grid alone; `why_not` says where they cannot be
+used. Nothing here is imported without Triton.
 """
 
 from __future__ import annotations
 
-import importlib.util
-import os
 from functools import cache
 
 import torch
 
+from ..triton_here import has_triton, interpreted
+
 LARGEST_HIDDEN = 256  # of the lifting and the projection, all of it on the chip at once
 CHANNELS = (16, 32, 64, 128)
-
-
-@cache
-def has_triton() -> bool:
-    """Whether the compiler of the kernels is installed."""
-    return importlib.util.find_spec("triton") is not None
-
-
-def interpreted() -> bool:
-    """Whether kernels run in Triton's interpreter, on any device: for tests."""
-    return os.environ.get("TRITON_INTERPRET", "0").lower() in ("1", "true", "on", "yes")
+KINDS = (torch.float32, torch.bfloat16, torch.float16)
 
 
 def why_not(device: torch.device, dtype: torch.dtype, hidden: int, projection: int) -> str:
@@ -37,11 +28,22 @@ def why_not(device: torch.device, dtype: torch.dtype, hidden: int, projection: i
         return "Triton is not installed"
     if device.type != "cuda" and not interpreted():
         return f"Triton needs a GPU, and the fields are on {device.type}"
-    if dtype not in (torch.float32, torch.bfloat16):
-        return f"the kernels know float32 and bfloat16, not {str(dtype).removeprefix('torch.')}"
+    if device.type == "cuda" and (old := _too_old(device)):
+        return old
+    if dtype not in KINDS:
+        known = ", ".join(str(kind).removeprefix("torch.") for kind in KINDS)
+        return f"the kernels know {known}, not {str(dtype).removeprefix('torch.')}"
     if hidden not in CHANNELS or projection & (projection - 1) or not 16 <= projection <= LARGEST_HIDDEN:
         return (
             f"the kernels need hidden in {CHANNELS} and projection a power of two from 16 to {LARGEST_HIDDEN}, "
             f"not {hidden} and {projection}"
         )
     return ""
+
+
+@cache
+def _too_old(device: torch.device) -> str:
+    if torch.version.hip is not None:
+        return "some instructions in the kernels are NVIDIA's"
+    major, minor = torch.cuda.get_device_capability(device)
+    return "" if major >= 8 else f"the kernels need compute capability 8.0, and this GPU has {major}.{minor}"

@@ -9,7 +9,7 @@ takes gelu(h) again; one that will not keeps gelu(h).
 
 Backward, from the gradients h' of the next block's sum and Z' of its spectrum:
 
-    x' = h' W + IN^T Z',     h'_before = gelu'(h) x',     Y' = OUT^T h'_before,     W' = h'^T gelu(h),     b' = sum of h'_before
+    x' = h' W + IN^T Z',     h'_before = gelu'(h) x',     Y' = OUT^T h'_before,     W' = h'^T gelu(h),
 
 so one pass reads h' and h and writes h'_before. The gradients of weights are summed by each program over its rows and added up afterwards:
 the order of all sums is fixed.
@@ -29,81 +29,82 @@ from .pieces import (
     load_matrix,
     load_row,
     load_spectrum,
+    load_transforms,
     product,
     store_row,
     store_spectrum,
 )
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["rows"])
 @no_type_check
 def block_forward(
     x_p, y_p, h_p, z_p, w_p, b_p, out_p, in_p, rows,
-    T: tl.constexpr, C: tl.constexpr, M: tl.constexpr, MP: tl.constexpr, TB: tl.constexpr, NT: tl.constexpr,
-    ENTERS: tl.constexpr, LEAVES: tl.constexpr, FAST: tl.constexpr, PRECISION: tl.constexpr, STAGES: tl.constexpr,
+    T: tl.constexpr, C: tl.constexpr, M: tl.constexpr, MP: tl.constexpr, R: tl.constexpr, TB: tl.constexpr,
+    NT: tl.constexpr, ENTERS: tl.constexpr, LEAVES: tl.constexpr, HOW: tl.constexpr, PRECISION: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """`ENTERS`: x is a sum that gelu has still to be taken of; `LEAVES`: gelu(h) is kept instead of h."""
     kind = x_p.dtype.element_ty
-    c, r = tl.arange(0, C), tl.arange(0, 2 * MP)
+    c = tl.arange(0, C)
     w = load_matrix(w_p, c, c, 1, C, kind)  # (in, out)
     b = tl.load(b_p + c)
+    out, into = load_transforms(out_p, in_p, 0, TB, MP, R, NT * TB)
     for row in tl.range(tl.program_id(0), rows, tl.num_programs(0), num_stages=STAGES):
-        y, mean = load_spectrum(y_p, row, C, M, MP)
-        base = b + mean / T
-        z = tl.zeros([2 * MP, C], tl.float32)
-        total = tl.zeros([C], tl.float32)
+        y, mean = load_spectrum(y_p, row, T, C, M, MP)
+        base = b + mean
+        z = tl.zeros([R, C], tl.float32)
         for i in tl.static_range(NT):
             t = i * TB + tl.arange(0, TB)
+            if NT > 1:
+                out, into = load_transforms(out_p, in_p, i, TB, MP, R, NT * TB)
             x = load_row(x_p, row, t, T, C)
             if ENTERS:
-                x = gelu(x.to(tl.float32), FAST).to(kind)
+                x = gelu(x.to(tl.float32), HOW).to(kind)
             h = product(x, w, PRECISION)
-            h = add_product(load_matrix(out_p, t, r, 2 * MP, 1, kind), y, h, PRECISION) + base[None, :]
-            a = tl.where(t[:, None] < T, gelu(h, FAST), 0.0)
+            h = add_product(out, y, h, PRECISION) + base[None, :]
+            a = gelu(h, HOW)
             if LEAVES:
                 store_row(h_p, a, row, t, T, C)
             else:
                 store_row(h_p, h, row, t, T, C)
-            total += tl.sum(a, 0)
-            z = add_product(load_matrix(in_p, r, t, NT * TB, 1, kind), a.to(kind), z, PRECISION)
-        store_spectrum(z_p, z, total, row, C, M, MP)
+            z = add_product(into, a.to(kind), z, PRECISION)
+        store_spectrum(z_p, z, row, C, M, MP, R)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["rows"])
 @no_type_check
 def block_backward(
-    g_p, gz_p, h_p, gh_p, gy_p, w_p, gw_p, gb_p, out_p, in_p, rows,
-    T: tl.constexpr, C: tl.constexpr, M: tl.constexpr, MP: tl.constexpr, TB: tl.constexpr, NT: tl.constexpr,
-    FIRST: tl.constexpr, FAST: tl.constexpr, PRECISION: tl.constexpr, STAGES: tl.constexpr,
+    g_p, gz_p, h_p, gh_p, gy_p, w_p, gw_p, out_p, in_p, rows,
+    T: tl.constexpr, C: tl.constexpr, M: tl.constexpr, MP: tl.constexpr, R: tl.constexpr, TB: tl.constexpr,
+    NT: tl.constexpr, FIRST: tl.constexpr, HOW: tl.constexpr, PRECISION: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
-    """`g`, `gz`: h' and Z' of the next block; `FIRST`: what enters it is the lifting's sum, without gelu, and has no spectrum before it."""
+    """`g`, `gz`: h' and Z' of the next block; `out`, `into`: IN^T and OUT^T.
+
+    `FIRST`: what enters the block is the lifting's sum, without gelu, and has no spectrum before it.
+    """
     kind = h_p.dtype.element_ty
-    c, r = tl.arange(0, C), tl.arange(0, 2 * MP)
+    c = tl.arange(0, C)
     w = load_matrix(w_p, c, c, C, 1, kind)  # (out, in)
     gw = tl.zeros([C, C], tl.float32)
-    gb = tl.zeros([C], tl.float32)
+    out, into = load_transforms(out_p, in_p, 0, TB, MP, R, NT * TB)
     for row in tl.range(tl.program_id(0), rows, tl.num_programs(0), num_stages=STAGES):
-        gz, mean = load_spectrum(gz_p, row, C, M, MP)
-        gy = tl.zeros([2 * MP, C], tl.float32)
-        total = tl.zeros([C], tl.float32)
+        gz, mean = load_spectrum(gz_p, row, T, C, M, MP)
+        gy = tl.zeros([R, C], tl.float32)
         for i in tl.static_range(NT):
             t = i * TB + tl.arange(0, TB)
+            if NT > 1:
+                out, into = load_transforms(out_p, in_p, i, TB, MP, R, NT * TB)
             g = load_row(g_p, row, t, T, C)
             a = load_row(h_p, row, t, T, C)
             gx = product(g, w, PRECISION)
-            gx = add_product(load_matrix(in_p, t, r, 1, NT * TB, kind), gz, gx, PRECISION) + mean[None, :]
+            gx = add_product(out, gz, gx, PRECISION) + mean[None, :]
             if not FIRST:
-                x, slope = gelu_and_slope(a.to(tl.float32), FAST)
+                x, slope = gelu_and_slope(a.to(tl.float32), HOW)
                 a, gx = x.to(kind), gx * slope
             gw = add_product(tl.trans(g), a, gw, PRECISION)
-            gx = tl.where(t[:, None] < T, gx, 0.0)
             store_row(gh_p, gx, row, t, T, C)
             if not FIRST:
-                total += tl.sum(gx, 0)
-                gy = add_product(load_matrix(out_p, r, t, 1, 2 * MP, kind), gx.to(kind), gy, PRECISION)
+                gy = add_product(into, gx.to(kind), gy, PRECISION)
         if not FIRST:
-            store_spectrum(gy_p, gy, total / T, row, C, M, MP)
-            gb += total
-    at = tl.program_id(0) * C
-    tl.store(gw_p + (at + c[:, None]) * C + c[None, :], gw)
-    tl.store(gb_p + at + c, gb)
+            store_spectrum(gy_p, gy, row, C, M, MP, R)
+    tl.store(gw_p + (tl.program_id(0) * C + c[:, None]) * C + c[None, :], gw)

@@ -21,6 +21,7 @@ from .pieces import (
     load_matrix,
     load_row,
     load_spectrum,
+    load_transforms,
     product,
     store_row,
     store_spectrum,
@@ -42,42 +43,43 @@ def hidden_of(u_p, us_p, place_p, base, row, t, j, T: tl.constexpr, H: tl.conste
     return p
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["rows", "lines"])
 @no_type_check
 def lift_forward(
-    u_p, us_p, place_p, tau_p, line_p, a_p, a0_p, x_p, z_p, in_p, rows, lines,
-    T: tl.constexpr, C: tl.constexpr, H: tl.constexpr, M: tl.constexpr, MP: tl.constexpr, TB: tl.constexpr,
-    NT: tl.constexpr, HB: tl.constexpr, INPUTS: tl.constexpr, FAST: tl.constexpr, PRECISION: tl.constexpr,
+    u_p, us_p, place_p, tau_p, line_p, a_p, a0_p, x_p, z_p, out_p, in_p, rows, lines,
+    T: tl.constexpr, C: tl.constexpr, H: tl.constexpr, M: tl.constexpr, MP: tl.constexpr, R: tl.constexpr,
+    TB: tl.constexpr, NT: tl.constexpr, HB: tl.constexpr, INPUTS: tl.constexpr, HOW: tl.constexpr, PRECISION: tl.constexpr,
     STAGES: tl.constexpr,
 ):  # fmt: skip
     """Fields to channels, and their spectrum."""
     kind = x_p.dtype.element_ty
-    c, r = tl.arange(0, C), tl.arange(0, 2 * MP)
+    c = tl.arange(0, C)
     a0 = tl.load(a0_p + c)
+    out, into = load_transforms(out_p, in_p, 0, TB, MP, R, NT * TB)
     for row in tl.range(tl.program_id(0), rows, tl.num_programs(0), num_stages=STAGES):
-        z = tl.zeros([2 * MP, C], tl.float32)
-        total = tl.zeros([C], tl.float32)
+        z = tl.zeros([R, C], tl.float32)
         for i in tl.static_range(NT):
             t = i * TB + tl.arange(0, TB)
+            if NT > 1:
+                out, into = load_transforms(out_p, in_p, i, TB, MP, R, NT * TB)
             x = tl.zeros([TB, C], tl.float32)
             for first in tl.static_range(0, H, HB):
                 j = first + tl.arange(0, HB)
                 base = tl.load(tau_p + (row // lines) * H + j) + tl.load(line_p + (row % lines) * H + j)
                 p = hidden_of(u_p, us_p, place_p, base, row, t, j, T, H, INPUTS)
-                x = add_product(gelu(p, FAST).to(kind), load_matrix(a_p, j, c, 1, H, kind), x, PRECISION)
-            x = tl.where(t[:, None] < T, x + a0[None, :], 0.0)
+                x = add_product(gelu(p, HOW).to(kind), load_matrix(a_p, j, c, 1, H, kind), x, PRECISION)
+            x += a0[None, :]
             store_row(x_p, x, row, t, T, C)
-            total += tl.sum(x, 0)
-            z = add_product(load_matrix(in_p, r, t, NT * TB, 1, kind), x.to(kind), z, PRECISION)
-        store_spectrum(z_p, z, total, row, C, M, MP)
+            z = add_product(into, x.to(kind), z, PRECISION)
+        store_spectrum(z_p, z, row, C, M, MP, R)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["rows", "lines"])
 @no_type_check
 def lift_backward(
     u_p, us_p, place_p, tau_p, line_p, a_p, gx_p, ga_p, ga0_p, gus_p, gbase_p, gu_p, rows, lines,
     T: tl.constexpr, C: tl.constexpr, H: tl.constexpr, TB: tl.constexpr, NT: tl.constexpr, HB: tl.constexpr,
-    INPUTS: tl.constexpr, WANTED: tl.constexpr, FAST: tl.constexpr, PRECISION: tl.constexpr, STAGES: tl.constexpr,
+    INPUTS: tl.constexpr, WANTED: tl.constexpr, HOW: tl.constexpr, PRECISION: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """A program has HB of the hidden channels and some of the rows; `WANTED`: the first field's gradient is asked for, a share per HB."""
     kind = gx_p.dtype.element_ty
@@ -96,7 +98,7 @@ def lift_backward(
             t = i * TB + tl.arange(0, TB)
             inside = t < T
             gx = load_row(gx_p, row, t, T, C)
-            x, slope = gelu_and_slope(hidden_of(u_p, us_p, place_p, base, row, t, j, T, H, INPUTS), FAST)
+            x, slope = gelu_and_slope(hidden_of(u_p, us_p, place_p, base, row, t, j, T, H, INPUTS), HOW)
             ga = add_product(tl.trans(x.to(kind)), gx, ga, PRECISION)
             ga0 += tl.sum(gx.to(tl.float32), 0)
             d = product(gx, a, PRECISION) * slope  # zero beyond the row's end, as gx is
@@ -121,66 +123,70 @@ def lift_backward(
     tl.store(at + INPUTS * H, g_place)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["rows"])
 @no_type_check
 def project_forward(
-    x_p, y_p, h_p, v_p, w_p, b_p, out_p, B_p, b0_p, o_p, o0_p, rows,
-    T: tl.constexpr, C: tl.constexpr, H: tl.constexpr, M: tl.constexpr, MP: tl.constexpr, TB: tl.constexpr,
-    NT: tl.constexpr, HB: tl.constexpr, ENTERS: tl.constexpr, KEEP: tl.constexpr, FAST: tl.constexpr,
+    x_p, y_p, h_p, v_p, w_p, b_p, out_p, in_p, B_p, b0_p, o_p, o0_p, rows,
+    T: tl.constexpr, C: tl.constexpr, H: tl.constexpr, M: tl.constexpr, MP: tl.constexpr, R: tl.constexpr,
+    TB: tl.constexpr, NT: tl.constexpr, HB: tl.constexpr, ENTERS: tl.constexpr, KEEP: tl.constexpr, HOW: tl.constexpr,
     PRECISION: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """The last block and the projection; `KEEP`: h leaves too, for the way back."""
     kind = x_p.dtype.element_ty
-    c, r = tl.arange(0, C), tl.arange(0, 2 * MP)
+    c = tl.arange(0, C)
     w = load_matrix(w_p, c, c, 1, C, kind)
     b = tl.load(b_p + c)
     o0 = tl.load(o0_p)
+    out, into = load_transforms(out_p, in_p, 0, TB, MP, R, NT * TB)
     for row in tl.range(tl.program_id(0), rows, tl.num_programs(0), num_stages=STAGES):
-        y, mean = load_spectrum(y_p, row, C, M, MP)
-        base = b + mean / T
+        y, mean = load_spectrum(y_p, row, T, C, M, MP)
+        base = b + mean
         for i in tl.static_range(NT):
             t = i * TB + tl.arange(0, TB)
+            if NT > 1:
+                out, into = load_transforms(out_p, in_p, i, TB, MP, R, NT * TB)
             x = load_row(x_p, row, t, T, C)
             if ENTERS:
-                x = gelu(x.to(tl.float32), FAST).to(kind)
+                x = gelu(x.to(tl.float32), HOW).to(kind)
             h = product(x, w, PRECISION)
-            h = add_product(load_matrix(out_p, t, r, 2 * MP, 1, kind), y, h, PRECISION) + base[None, :]
+            h = add_product(out, y, h, PRECISION) + base[None, :]
             if KEEP:
                 store_row(h_p, h, row, t, T, C)
             v = tl.zeros([TB], tl.float32) + o0
             for first in tl.static_range(0, H, HB):
                 j = first + tl.arange(0, HB)
                 q = product(h.to(kind), load_matrix(B_p, c, j, 1, C, kind), PRECISION)
-                q = gelu(q + tl.load(b0_p + j)[None, :], FAST)
+                q = gelu(q + tl.load(b0_p + j)[None, :], HOW)
                 v += tl.sum(q * tl.load(o_p + j)[None, :], 1)
             tl.store(v_p + far(row, T) + t, v, mask=t < T)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["rows"])
 @no_type_check
 def project_backward(
-    gv_p, h_p, gh_p, gy_p, B_p, b0_p, o_p, gB_p, gb0_p, go_p, gb_p, out_p, rows,
-    T: tl.constexpr, C: tl.constexpr, H: tl.constexpr, M: tl.constexpr, MP: tl.constexpr, TB: tl.constexpr,
-    NT: tl.constexpr, FAST: tl.constexpr, PRECISION: tl.constexpr, STAGES: tl.constexpr,
+    gv_p, h_p, gh_p, gy_p, B_p, b0_p, o_p, gB_p, gb0_p, go_p, out_p, in_p, rows,
+    T: tl.constexpr, C: tl.constexpr, H: tl.constexpr, M: tl.constexpr, MP: tl.constexpr, R: tl.constexpr,
+    TB: tl.constexpr, NT: tl.constexpr, HOW: tl.constexpr, PRECISION: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """From v' to h' and Y' of the last block; all hidden channels at once, because h' sums over them."""
     kind = h_p.dtype.element_ty
-    c, r, j = tl.arange(0, C), tl.arange(0, 2 * MP), tl.arange(0, H)
+    c, j = tl.arange(0, C), tl.arange(0, H)
     b0, o = tl.load(b0_p + j), tl.load(o_p + j)
     B = load_matrix(B_p, j, c, C, 1, kind)  # (hidden, channels)
     gB = tl.zeros([H, C], tl.float32)
     gb0 = tl.zeros([H], tl.float32)
     go = tl.zeros([H], tl.float32)
-    gb = tl.zeros([C], tl.float32)
+    out, into = load_transforms(out_p, in_p, 0, TB, MP, R, NT * TB)
     for row in tl.range(tl.program_id(0), rows, tl.num_programs(0), num_stages=STAGES):
-        gy = tl.zeros([2 * MP, C], tl.float32)
-        total = tl.zeros([C], tl.float32)
+        gy = tl.zeros([R, C], tl.float32)
         for i in tl.static_range(NT):
             t = i * TB + tl.arange(0, TB)
+            if NT > 1:
+                out, into = load_transforms(out_p, in_p, i, TB, MP, R, NT * TB)
             gv = tl.load(gv_p + far(row, T) + t, mask=t < T, other=0.0)
             h = load_row(h_p, row, t, T, C)
             q = product(h, tl.trans(B), PRECISION) + b0[None, :]
-            q, slope = gelu_and_slope(q, FAST)
+            q, slope = gelu_and_slope(q, HOW)
             go += tl.sum(q * gv[:, None], 0)
             d = slope * (gv[:, None] * o[None, :])
             gb0 += tl.sum(d, 0)
@@ -188,12 +194,9 @@ def project_backward(
             gB = add_product(tl.trans(d), h, gB, PRECISION)
             gh = product(d, B, PRECISION)  # zero beyond the row's end, as v' is
             store_row(gh_p, gh, row, t, T, C)
-            total += tl.sum(gh, 0)
-            gy = add_product(load_matrix(out_p, r, t, 1, 2 * MP, kind), gh.to(kind), gy, PRECISION)
-        store_spectrum(gy_p, gy, total / T, row, C, M, MP)
-        gb += total
+            gy = add_product(into, gh.to(kind), gy, PRECISION)
+        store_spectrum(gy_p, gy, row, C, M, MP, R)
     program = tl.program_id(0)
     tl.store(gB_p + (program * H + j)[:, None] * C + c[None, :], gB)
     tl.store(gb0_p + program * H + j, gb0)
     tl.store(go_p + program * H + j, go)
-    tl.store(gb_p + program * C + c, gb)

@@ -33,7 +33,7 @@ def store_mode(p, z, n, mode, part, modes, batch, C: tl.constexpr):
     tl.store(p + at, z.to(p.dtype.element_ty), mask=n[:, None] < batch)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["modes", "batch"])
 @no_type_check
 def mix_forward(z_p, w_p, y_p, modes, batch, C: tl.constexpr, NB: tl.constexpr, PRECISION: tl.constexpr):
     """A program has one mode and NB samples."""
@@ -49,13 +49,13 @@ def mix_forward(z_p, w_p, y_p, modes, batch, C: tl.constexpr, NB: tl.constexpr, 
     store_mode(y_p, imag, n, mode, 1, modes, batch, C)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["modes", "batch"])
 @no_type_check
 def mix_backward(
-    g_p, z_p, w_p, gz_p, gw_p, modes, batch, scale,
+    g_p, z_p, w_p, gz_p, gw_p, scale_p, modes, batch,
     C: tl.constexpr, NB: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """A program has one mode and goes through all samples; the weights' gradient is multiplied by `scale`."""
+    """A program has one mode and goes through all samples; the weights' gradient is multiplied by the number at `scale`."""
     kind = z_p.dtype.element_ty
     mode, i = tl.program_id(0), tl.arange(0, C)
     at = w_p + mode.to(tl.int64) * C * C
@@ -72,6 +72,7 @@ def mix_backward(
         a, b = load_mode(z_p, n, mode, 0, modes, batch, C), load_mode(z_p, n, mode, 1, modes, batch, C)
         gR = add_product(tl.trans(b), d, add_product(tl.trans(a), c, gR, PRECISION), PRECISION)
         gI = add_product(tl.trans(a), d, gI, PRECISION) - product(tl.trans(b), c, PRECISION)
+    scale = tl.load(scale_p)
     out = gw_p + mode.to(tl.int64) * C * C + i[:, None] * C + i[None, :]
     tl.store(out, gR * scale)
     tl.store(out + modes * C * C, gI * scale)

@@ -1,12 +1,14 @@
 """What the kernels are made of: GELU with its slope, and the spectrum of a row.
 
-**GELU.** `x Phi(x)` with slope `Phi(x) + x phi(x)`, Phi and phi the normal distribution and its density. In float32 by the error function.
-Where values are rounded to bfloat16 anyway (`FAST`), Phi is 1/2 + x P(x^2), P of degree seven, at most 1.5e-4 off and exactly 0 and 1 from
-|x| = 4.25 on: fused multiply-adds only, while the error function costs more than the memory traffic of a layer.
+**GELU.** `x Phi(x)`, Phi the normal distribution. `HOW = "exact"`: by the error function. Where values are rounded to 16 bits anyway,
+Phi = (1 + tanh Q) / 2 with Q an odd polynomial of degree five, 5e-5 off at most, and the tanh of the special function unit (`"unit"`), whose
+error is another 2.5e-4: a third of the instructions of the error function, which would cost more than the memory traffic of a layer. The
+slope is that of the function computed. (`"plain"` is the same without the unit, for the interpreter.)
 
 **Spectrum of a row.** A row is one line along the last axis, `(T, C)`. Its kept modes lie in memory as `(2, M, C)`: real and imaginary part,
-modes k = 0 .. M-1, channels. The mean, k = 0, is a sum over the row and travels as a vector; the other 2 (M - 1) rows are padded to
-2 MP, MP a power of two, for the matrix units: with the 17 modes of the published network nothing is lost to padding.
+modes k = 0 .. M-1, channels; transforms are unitary. On the way in, the mean, k = 0, is a vector that joins the bias, and the other 2 (M - 1) rows are padded to
+2 MP, MP a power of two, for the matrix units: with the 17 modes of the published network nothing is lost to padding. On the way out the
+mean is one more row of the product; the matrix that makes it is zero beyond the end of the row, so nothing else has to be.
 """
 
 from __future__ import annotations
@@ -17,38 +19,51 @@ import triton
 import triton.language as tl
 
 
+C0: tl.constexpr = tl.constexpr(7.97507478e-01)
+C1: tl.constexpr = tl.constexpr(3.70060209e-02)
+C2: tl.constexpr = tl.constexpr(-3.51586127e-04)
+FAR: tl.constexpr = tl.constexpr(
+    36.0
+)  # the square of a distance where Phi is 0 or 1 to all digits and Q still grows
+
+
 @triton.jit
 @no_type_check
-def normal(x, FAST: tl.constexpr):
-    """Phi(x)."""
-    if FAST:
-        c = tl.minimum(tl.maximum(x, -4.25), 4.25)
-        y = c * c
-        p = -8.46070108e-10 * y + 7.57103874e-08
-        p = p * y - 2.93886134e-06
-        p = p * y + 6.55279721e-05
-        p = p * y - 0.00094045494
-        p = p * y + 0.00925785716
-        p = p * y - 0.0654535774
-        p = p * y + 0.398420101
-        return c * p + 0.5
+def tanh(x, HOW: tl.constexpr):
+    """tanh(x), by the special function unit if there is one."""
+    if HOW == "unit":
+        return tl.inline_asm_elementwise(
+            "tanh.approx.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1
+        )
     else:
-        return 0.5 + 0.5 * tl.math.erf(x * 0.7071067811865476)
+        return 1 - 2 / (1 + tl.exp(2 * x))
 
 
 @triton.jit
 @no_type_check
-def gelu(x, FAST: tl.constexpr):
+def gelu(x, HOW: tl.constexpr):
     """x Phi(x)."""
-    return x * normal(x, FAST)
+    half = 0.5 * x
+    if HOW == "exact":
+        return half + half * tl.math.erf(x * 0.7071067811865476)
+    else:
+        y = tl.minimum(x * x, FAR)
+        return half + half * tanh(x * (C0 + y * (C1 + y * C2)), HOW)
 
 
 @triton.jit
 @no_type_check
-def gelu_and_slope(x, FAST: tl.constexpr):
+def gelu_and_slope(x, HOW: tl.constexpr):
     """x Phi(x) and its derivative."""
-    p = normal(x, FAST)
-    return x * p, p + x * (tl.math.exp2(x * x * -0.7213475204444817) * 0.3989422804014327)
+    half = 0.5 * x
+    if HOW == "exact":
+        p = 0.5 + 0.5 * tl.math.erf(x * 0.7071067811865476)
+        return x * p, p + x * (tl.exp(x * x * -0.5) * 0.3989422804014327)
+    else:
+        y = tl.minimum(x * x, FAR)
+        h = tanh(x * (C0 + y * (C1 + y * C2)), HOW)
+        slope = C0 + y * (3 * C1 + y * (5 * C2))
+        return half + half * h, 0.5 + 0.5 * h + (half - half * h * h) * slope
 
 
 @triton.jit
@@ -97,26 +112,24 @@ def store_row(p, x, row, t, T: tl.constexpr, C: tl.constexpr):
 
 @triton.jit
 @no_type_check
-def load_spectrum(p, row, C: tl.constexpr, M: tl.constexpr, MP: tl.constexpr):
-    """The modes of a row but its mean, `(2 MP, C)`, and the mean `(C,)` in float32."""
+def load_spectrum(p, row, T: tl.constexpr, C: tl.constexpr, M: tl.constexpr, MP: tl.constexpr):
+    """The modes of a row but its mean, `(2 MP, C)`, and what the mean adds to every point `(C,)`, in float32."""
     c, r = tl.arange(0, C), tl.arange(0, 2 * MP)
     k = 1 + r % MP
     start = p + far(row, 2 * M * C)
     at = start + ((r // MP) * M + k)[:, None] * C + c[None, :]
-    return tl.load(at, mask=k[:, None] < M, other=0.0), tl.load(start + c).to(tl.float32)
+    return tl.load(at, mask=k[:, None] < M, other=0.0), tl.load(start + c).to(tl.float32) * (T**-0.5)
 
 
 @triton.jit
 @no_type_check
-def store_spectrum(p, z, mean, row, C: tl.constexpr, M: tl.constexpr, MP: tl.constexpr):
-    """The same, back; the imaginary part of a mean is zero."""
-    c, r = tl.arange(0, C), tl.arange(0, 2 * MP)
-    k = 1 + r % MP
-    kind = p.dtype.element_ty
-    start = p + far(row, 2 * M * C)
-    tl.store(start + ((r // MP) * M + k)[:, None] * C + c[None, :], z.to(kind), mask=k[:, None] < M)
-    tl.store(start + c, mean.to(kind))
-    tl.store(start + M * C + c, tl.zeros([C], tl.float32).to(kind))
+def store_spectrum(p, z, row, C: tl.constexpr, M: tl.constexpr, MP: tl.constexpr, R: tl.constexpr):
+    """The same, back: `(R, C)` with the mean in row 2 MP and its imaginary part, zero, in the next."""
+    c, r = tl.arange(0, C), tl.arange(0, R)
+    k = tl.where(r < 2 * MP, 1 + r % MP, 0)
+    part = tl.where(r < 2 * MP, r // MP, r - 2 * MP)
+    at = p + far(row, 2 * M * C) + (part * M + k)[:, None] * C + c[None, :]
+    tl.store(at, z.to(p.dtype.element_ty), mask=((k < M) & (part < 2))[:, None])
 
 
 @triton.jit
@@ -124,3 +137,14 @@ def store_spectrum(p, z, mean, row, C: tl.constexpr, M: tl.constexpr, MP: tl.con
 def load_matrix(p, i, j, stride_i, stride_j, kind: tl.constexpr):
     """Entries of a small matrix, in the dtype of the products."""
     return tl.load(p + i[:, None] * stride_i + j[None, :] * stride_j).to(kind)
+
+
+@triton.jit
+@no_type_check
+def load_transforms(
+    out_p, in_p, i, TB: tl.constexpr, MP: tl.constexpr, R: tl.constexpr, LENGTH: tl.constexpr
+):
+    """The part of both transforms that belongs to the i-th piece of a row: `(TB, 2 MP)` out of the spectrum, `(R, TB)` into it."""
+    t, kind = i * TB + tl.arange(0, TB), out_p.dtype.element_ty
+    out = load_matrix(out_p, t, tl.arange(0, 2 * MP), 2 * MP, 1, kind)
+    return out, load_matrix(in_p, tl.arange(0, R), t, LENGTH, 1, kind)

@@ -55,6 +55,7 @@ class Globalised:
     retry     whether samples that miss the manifold try once more, accepting any decrease
     ahead     whether restoration takes all its passes, needed or not, and no retry, so that it never waits for the device
     compiled  whether restoration runs as a compiled program; None: on a GPU, where the compiler is installed
+    fused     whether restoration is one kernel, for laws that have one (`LawKernel`); None: on a GPU, unless `compiled` is given
     """
 
     tol: float = 1e-12
@@ -66,6 +67,7 @@ class Globalised:
     retry: bool = True
     ahead: bool = False
     compiled: bool | None = None
+    fused: bool | None = None
 
     def __post_init__(self) -> None:
         if self.tol <= 0 or self.passes < 1 or self.nearest < 0 or self.inner < 1 or not 0 < self.kappa <= 1:

@@ -16,6 +16,7 @@ from torch.autograd.function import once_differentiable
 
 from .compiled import passes_of
 from .gauss_newton import Globalised, Outcome, _polish, _tangential, _Working
+from .launch import kernel_of
 from .problem import Linearisation, Problem, dot, norm, spread
 from .restoration import Path, choose, restore, sup
 from .stop import Stop, any_left
@@ -117,6 +118,18 @@ def approach(
     return u, steps
 
 
+def _feasible(
+    problem: Problem, u0: Tensor, solver: Globalised, path: Path | None
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The point that restoration reaches, |R|_inf there, the tolerance and the passes; in one kernel where nobody wants the path."""
+    kernel = kernel_of(problem, solver) if path is None else None
+    done = None if kernel is None else kernel.restore(u0, solver.passes, solver.retry and not solver.ahead)
+    if done is not None:
+        return done
+    state = restore(passes_of(problem, solver), u0, solver.passes, solver.retry, solver.ahead, path)
+    return state.u, sup(state.r), state.tol, state.passes
+
+
 def project_globalised(
     problem: Problem, u0: Tensor, solver: Globalised, report: bool = True, path: Path | None = None
 ) -> Outcome:
@@ -125,8 +138,7 @@ def project_globalised(
     An empty `path` is filled with the passes that lead to the feasible point.
     """
     with torch.no_grad():
-        state = restore(passes_of(problem, solver), u0, solver.passes, solver.retry, solver.ahead, path)
-        u, tol, iterations, size = state.u, state.tol, state.passes, sup(state.r)
+        u, size, tol, iterations = _feasible(problem, u0, solver, path)
         if solver.nearest == 0 and not report:
             return Outcome(u, size, torch.zeros_like(size), iterations, size <= tol)
         if solver.nearest > 0:

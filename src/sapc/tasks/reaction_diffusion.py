@@ -25,13 +25,13 @@ from __future__ import annotations
 
 from functools import cached_property
 from math import pi
-from typing import ClassVar, final
+from typing import Any, ClassVar, final
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ..constraints import Balance, Pin, Stackable, WithGradient
+from ..constraints import Balance, LawKernel, Pin, Stackable, WithGradient
 from ..grid import Axis, Grid
 from ..projection import Plain
 from .base import Parameters, Task
@@ -71,7 +71,8 @@ class ReactionDiffusion(Task):
         """The initial frame, and mass with its sources."""
         supply = WithGradient(self.supply, self._supply)
         label = (self.name, self.grid)
-        return Pin.frame(0) & Balance(self.grid.integral(), supply, times=self.grid.time.points, label=label)
+        times, kernel = self.grid.time.points, LawKernel(_kernel, self._kernel_data())
+        return Pin.frame(0) & Balance(self.grid.integral(), supply, times=times, label=label, kernel=kernel)
 
     def supply(self, u: Tensor) -> Tensor:
         """`g_L - g_R + rho int u (1 - u) dx` of every frame, the fluxes by one-sided differences."""
@@ -90,6 +91,10 @@ class ReactionDiffusion(Task):
             slope[:, inside].sub_(flux)
         return self.supply(u), slope
 
+    def _kernel_data(self) -> Tensor:
+        numbers = torch.tensor((DIFFUSIVITY / self.grid["x"].spacing, GROWTH), dtype=torch.float64)
+        return torch.cat((numbers, self.grid.weights))
+
     def _draw(self, streams: Streams, size: int) -> dict[str, Tensor]:
         i, j = streams.product(size)
         conditions, fluxes = int(i.max()) + 1, int(j.max()) + 1
@@ -106,6 +111,12 @@ class ReactionDiffusion(Task):
 
     def _workspace(self, block: int) -> int:
         return 3 * self.grid["x"].n ** 2  # the DCT matrix
+
+
+def _kernel() -> tuple[Any, ...]:
+    from .kernels import reaction_diffusion  # needs Triton
+
+    return (reaction_diffusion,)
 
 
 def initial_profiles(r: Float[Tensor, "n 13"]) -> Profile:

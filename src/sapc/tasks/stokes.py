@@ -19,12 +19,12 @@ and integrals are trapezoid sums. On exact solutions the discrete law therefore 
 from __future__ import annotations
 
 from functools import cached_property
-from typing import ClassVar, final
+from typing import Any, ClassVar, final
 
 import torch
 from torch import Tensor
 
-from ..constraints import Balance, Pin, Stackable, WithGradient
+from ..constraints import Balance, LawKernel, Pin, Stackable, WithGradient
 from ..grid import Axis, Grid
 from ..projection import Plain
 from .base import Parameters, Task
@@ -52,7 +52,12 @@ class Stokes(Task):
             WithGradient(self.viscosity, self._viscosity),
             times=self.grid.time.points,
             label=("stokes", self.grid),
+            kernel=LawKernel(_kernel, self._kernel_data()),
         )
+
+    def _kernel_data(self) -> Tensor:
+        halves = [0.5 / self.grid[axis].spacing for axis in ("x", "t")]
+        return torch.cat((torch.tensor(halves, dtype=torch.float64), self.grid.weights))
 
     def energy(self, u: Tensor) -> Tensor:
         """`int u^2 dx` of every frame."""
@@ -110,6 +115,12 @@ class Stokes(Task):
         k, w = (parameters[name][:, None, None] for name in ("decay", "frequency"))
         x, t = self.grid["x"].points.to(k)[:, None], self.grid["t"].points.to(k)
         return AMPLITUDE * (-k * x).exp() * torch.cos(k * x - w * t)
+
+
+def _kernel() -> tuple[Any, ...]:
+    from .kernels import stokes, viscosity, viscosity_slope  # need Triton
+
+    return stokes, viscosity, viscosity_slope
 
 
 @final

@@ -1,0 +1,122 @@
+"""Restoration as one kernel against restoration in compiled passes: milliseconds for a projection between two network passes.
+
+    PYTHONPATH=src python3 benchmarks/projection_kernel.py [--warps 2 4 8 16] [--points 4 8 16]
+    TRITON_INTERPRET=1 PYTHONPATH=src python3 benchmarks/projection_kernel.py --device cpu --tiny      smoke check
+
+Times `H.quick(ahead=True).project(u, check=False)` from the truth plus noise of size 0.05 and from a draw of the source, in float64 and
+batches of 256 on the published grids: median of 20 calls after 3. For every number of warps and of points in a block a table; the last
+one holds the fastest of them against the passes, with the largest difference of the fields.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+import warnings
+from collections.abc import Callable
+
+import torch
+
+import sapc
+from sapc.projection.launch import tuned
+
+CURVED = ("reaction_diffusion", "stokes_ic", "stokes_bc")
+Case = tuple[str, str]
+
+
+def cases(device: str, batch: int, tiny: bool) -> dict[Case, tuple[sapc.Manifold, torch.Tensor]]:
+    """Manifolds, and fields off them, near and far."""
+    found = {}
+    for name in CURVED:
+        task = sapc.get_task(name, grid=(9, 7) if tiny else None)
+        size = min(batch, 16)
+        fields = task.dataset("train", size=size, seed=0).fields.double()[torch.arange(batch) % size]
+        g = torch.Generator().manual_seed(0)
+        near = fields + 0.05 * torch.randn(fields.shape, generator=g, dtype=fields.dtype)
+        H = task.manifold(fields.to(device), solver=sapc.Globalised(nearest=0)).quick(ahead=True)
+        found[name, "near"] = H, near.to(device)
+        found[name, "source"] = H, sapc.source.sample(task.grid, batch, generator=g).double().to(device)
+    return found
+
+
+def milliseconds(call: Callable[[], object], device: str, repeats: int, before: int) -> float:
+    """The median over the repeats; on a GPU by its own clock."""
+    times = []
+    for i in range(before + repeats):
+        if device == "cuda":
+            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            torch.cuda.synchronize()
+            torch.cuda._sleep(1_000_000)  # so that the host is ahead, as behind a network pass
+            start.record()
+            call()
+            end.record()
+            end.synchronize()
+            took = start.elapsed_time(end)
+        else:
+            begin = time.perf_counter()
+            call()
+            took = 1e3 * (time.perf_counter() - begin)
+        if i >= before:
+            times.append(took)
+    return statistics.median(times)
+
+
+def projected(H: sapc.Manifold, u: torch.Tensor, fused: bool) -> Callable[[], torch.Tensor]:
+    solver = H.solver
+    assert isinstance(solver, sapc.Globalised)
+    other = H.with_solver(sapc.Globalised(**{**vars(solver), "fused": fused}))
+    return lambda: other.project(u, check=False)
+
+
+def measure(options: argparse.Namespace) -> None:
+    repeats, before = (1, 0) if options.tiny else (options.repeats, 3)
+    found = cases(options.device, 2 if options.tiny else options.batch, options.tiny)
+    passes: dict[Case, float] = {}
+    fastest: dict[Case, tuple[float, int, int]] = {}
+    apart: dict[Case, float] = {}
+    wanted = {}
+    for case, (H, u) in found.items():
+        call = projected(H, u, fused=False)
+        wanted[case], passes[case] = call(), milliseconds(call, options.device, repeats, before)
+        used = H.solve(u)[1].iterations
+        print(f"{case}: passes {used.double().mean():.2f} on average, {used.max()} at most", flush=True)
+    for warps in options.warps:
+        for points in options.points:
+            print(f"warps {warps}, points {points}", flush=True)
+            for case, (H, u) in found.items():
+                with tuned(warps=warps, points=points):
+                    call = projected(H, u, fused=True)
+                    begin = time.perf_counter()
+                    difference = float((call() - wanted[case]).abs().max())
+                    first = time.perf_counter() - begin
+                    ms = milliseconds(call, options.device, repeats, before)
+                apart[case] = max(apart.get(case, 0.0), difference)
+                fastest[case] = min(fastest.get(case, (ms, warps, points)), (ms, warps, points))
+                print(
+                    f"  {case[0]:20s} {case[1]:8s} {ms:8.3f} ms   first call {first:6.2f} s   apart {difference:.1e}",
+                    flush=True,
+                )
+    print(f"\n{'task':20s} {'start':8s} {'passes':>9s} {'kernel':>9s}  {'warps':>5s} {'points':>6s}  apart")
+    for case, (ms, warps, points) in fastest.items():
+        print(
+            f"{case[0]:20s} {case[1]:8s} {passes[case]:6.3f} ms {ms:6.3f} ms  {warps:5d} {points:6d}  {apart[case]:.1e}"
+        )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--tiny", action="store_true", help="small grids, two samples, one call")
+    parser.add_argument("--batch", type=int, default=256)
+    parser.add_argument("--repeats", type=int, default=20)
+    parser.add_argument("--warps", type=int, nargs="*", default=[2, 4, 8, 16])
+    parser.add_argument("--points", type=int, nargs="*", default=[4, 8, 16])
+    warnings.simplefilter("always", sapc.SapcWarning)
+    measure(parser.parse_args())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,148 @@
+"""What the kernels are told that depends on grid, sizes and precision alone: block shapes, launches, padded transforms."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+import torch
+import triton
+from torch import Tensor
+
+from ..dft import Transforms
+from ..triton_here import interpreted
+
+
+@dataclass(frozen=True)
+class Launch:
+    """How a kernel is launched: points of a row at a time, warps, loads in flight, programs per multiprocessor."""
+
+    points: int = 64
+    warps: int = 4
+    stages: int = 1
+    programs: int = 4
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """Launches of all kernels; `hidden` is how many hidden channels are on the chip at a time."""
+
+    block: Launch = Launch()
+    block_back: Launch = Launch()
+    lift: Launch = Launch()
+    lift_back: Launch = Launch()
+    project: Launch = Launch()
+    project_back: Launch = Launch(warps=8, programs=1)
+    hidden: int = 64
+    batch: int = 64  # samples at a time in the mixing
+    mix_warps: int = 4
+
+
+HALF, FULL = Tuning(), Tuning()
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """The kernels' view of a grid and a network."""
+
+    how: Transforms  # unitary
+    hidden: int
+    projection: int
+    inputs: int
+    precision: str  # of products: tf32 or ieee for float32 numbers
+    tuning: Tuning
+    place: Tensor  # the last coordinate (T,)
+    lead: Tensor  # the others, (lines, axes - 1)
+    one: Tensor  # the number
+    padded: dict[tuple[int, bool], tuple[Tensor, Tensor]] = field(default_factory=dict)  # see `matrices`
+    known: dict[Launch, dict[str, Any]] = field(default_factory=dict)  # see `sizes`
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of the activations."""
+        return self.how.analyse[-1].dtype
+
+    @property
+    def device(self) -> torch.device:
+        """Where it all happens."""
+        return self.place.device
+
+    @property
+    def lines(self) -> int:
+        """Rows of a sample."""
+        return math.prod(self.how.grid[:-1])
+
+    @property
+    def gelu(self) -> str:
+        """See `pieces`."""
+        if self.dtype == torch.float32:
+            return "exact"
+        return "plain" if interpreted() else "unit"
+
+    def sizes(self, launch: Launch) -> dict[str, Any]:
+        """What every row kernel is told."""
+        if launch not in self.known:
+            T, M = self.how.grid[-1], self.how.kept[-1].stop
+            TB = min(launch.points, max(16, triton.next_power_of_2(T)))
+            MP = max(8, triton.next_power_of_2(M - 1))
+            self.known[launch] = {
+                "T": T, "C": self.hidden, "M": M, "MP": MP, "R": triton.next_power_of_2(2 * MP + 2), "TB": TB, "NT": -(-T // TB),
+                "HOW": self.gelu, "PRECISION": self.precision, "STAGES": launch.stages, "num_warps": launch.warps,
+            }  # fmt: skip
+        return self.known[launch]
+
+    def matrices(self, launch: Launch, back: bool = False) -> tuple[Tensor, Tensor]:
+        """OUT `(T, 2 MP)` and IN `(R, T)`, zero in the padding, the mean in IN alone; `back`: IN^T and OUT^T in their places."""
+        s = self.sizes(launch)
+        T, M, MP, length = s["T"], s["M"], s["MP"], s["NT"] * s["TB"]
+        if (length, back) not in self.padded:
+            with torch.inference_mode(False), torch.no_grad():
+                waves = [a.reshape(2, M, T) for a in (self.how.synthesise[-1].T, self.how.analyse[-1])]
+                out, into = waves[::-1] if back else waves
+                O, I = out.new_zeros(2, MP, length), out.new_zeros(s["R"], length)
+                O[:, : M - 1, :T] = out[:, 1:]
+                I[: 2 * MP].unflatten(0, (2, MP))[:, : M - 1, :T] = into[:, 1:]
+                I[2 * MP, :T] = into[0, 0]
+                self.padded[length, back] = O.reshape(2 * MP, length).T.contiguous(), I
+        return self.padded[length, back]
+
+    def programs(self, launch: Launch, rows: int) -> int:
+        """As many as run at the same time."""
+        return min(rows, launch.programs * _multiprocessors(self.device))
+
+    def samples(self, batch: int) -> int:
+        """How many the mixing takes at a time."""
+        return min(self.tuning.batch, max(16, triton.next_power_of_2(batch)))
+
+    def empty_rows(self, batch: int) -> tuple[Tensor, Tensor]:
+        """An activation and the spectrum of its rows, unwritten."""
+        lead, T, M = self.how.grid[:-1], self.how.grid[-1], self.how.kept[-1].stop
+        x = torch.empty(batch, *lead, T, self.hidden, dtype=self.dtype, device=self.device)
+        return x, torch.empty(batch, *lead, 2, M, self.hidden, dtype=self.dtype, device=self.device)
+
+    def empty(self, *shape: int) -> Tensor:
+        """Float32 numbers, unwritten."""
+        return torch.empty(*shape, dtype=torch.float32, device=self.device)
+
+
+@lru_cache
+def _multiprocessors(device: torch.device) -> int:
+    return torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 1
+
+
+@lru_cache(maxsize=16)
+def plan(
+    how: Transforms, hidden: int, projection: int, inputs: int, tf32: bool, tuning: Tuning | None = None
+) -> Plan:
+    """The plan of a grid and a network, kept; `tf32`: whether products of float32 numbers may be rounded to it."""
+    kind, axes = how.analyse[-1].dtype, len(how.grid)
+    precision = "tf32" if tf32 else "ieee"
+    if interpreted() and kind != torch.float32:
+        precision = "widened"
+    with torch.inference_mode(False), torch.no_grad():
+        place = how.place.reshape(-1, how.grid[-1], axes + 1)
+        last, lead = place[0, :, axes - 1].contiguous(), place[:, 0, : axes - 1].contiguous()
+        tuning = tuning or (FULL if kind == torch.float32 else HALF)
+        return Plan(how, hidden, projection, inputs, precision, tuning, last, lead, torch.ones_like(last[:1]))

@@ -1,0 +1,160 @@
+"""Restoration as one kernel: who gets it, and its launch.
+
+A law that brings functions for a kernel (`LawKernel`) is restored by one launch, one program per sample (see `kernel`), where nobody asks
+for the path. The host neither waits nor decides anything, so the same call serves between two network passes, at the end of a sampling
+run, and inside a captured graph. What a kernel cannot do, for whatever reason, is done by the passes of `restoration`, after one warning.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import cache
+from math import prod
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..errors import SapcWarning
+from ..grid import kept_like
+from .gauss_newton import Globalised
+from .problem import Banded, Problem
+from .restoration import choose
+
+MOST = 16  # kernels kept, the latest ones
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """How a program works: warps, and points of space in a block."""
+
+    warps: int = 8
+    points: int = 8
+
+
+_tuning = Tuning()
+_kernels: dict[tuple[object, ...], Kernel] = {}
+
+
+@contextmanager
+def tuned(**changes: int) -> Iterator[None]:
+    """Inside, kernels are launched with other numbers; for measurements."""
+    global _tuning
+    before, _tuning = _tuning, replace(_tuning, **changes)
+    try:
+        yield
+    finally:
+        _tuning = before
+
+
+@cache
+def has_triton() -> bool:
+    """Whether kernels can be compiled here."""
+    return importlib.util.find_spec("triton") is not None
+
+
+def kernel_of(problem: Problem, solver: Globalised) -> Kernel | None:
+    """The kernel for a problem: if the solver asks for it or, unless it says how passes are made, on a GPU; None where there is none."""
+    if not isinstance(problem, Banded) or problem.balance.kernel is None or problem.traced:
+        return None
+    wanted = problem.free.is_cuda and solver.compiled is None if solver.fused is None else solver.fused
+    if not wanted or not has_triton():
+        return None
+    law, free = problem.balance, problem.free
+    key = (law.label or law, problem.key, problem.jitter, free.shape, free.device, solver.tol, solver.kappa)
+    if key not in _kernels:
+        if _capturing(free):  # its constants would have to be copied to the device
+            return None
+        _kernels[key] = Kernel(problem, solver)
+        while len(_kernels) > MOST:
+            del _kernels[next(iter(_kernels))]
+    return _kernels[key]
+
+
+def _capturing(x: Tensor) -> bool:
+    return x.is_cuda and torch.cuda.is_current_stream_capturing()
+
+
+class Kernel:
+    """Restoration for one law on one grid, with what it reads from the device's memory at hand."""
+
+    def __init__(self, problem: Banded, solver: Globalised) -> None:
+        law, free = problem.balance, problem.free
+        assert law.kernel is not None
+        self.load, self.rate, self.fitted = law.kernel.load, law.rate is not None, law.coefficient is not None
+        with torch.inference_mode(False), torch.no_grad():
+            self.data = kept_like(law.kernel, "data", free).contiguous()
+            self.free = (free != 0).to(torch.int8).contiguous()
+            self.c = torch.cat((free.new_zeros(1), law.steps(free.shape[-1], free) / 2))
+            self.settings = free.new_tensor((solver.tol, solver.kappa, problem.jitter))
+        self.points, self.frames = prod(free.shape[:-1]), free.shape[-1]
+        self.failed = False
+        self.ready: set[object] = set()  # what has been compiled
+
+    def restore(self, u: Tensor, limit: int, retry: bool) -> tuple[Tensor, Tensor, Tensor, Tensor] | None:
+        """See `restoration.restore`: the fields, |R|_inf, tolerance and passes; None if this cannot be had."""
+        first = self._launch(u, limit, strict=True)
+        if first is None or not retry:
+            return first
+        end, size, tol, passes = first
+        off = size > tol
+        second = self._launch(u, limit, strict=False, only=off)
+        if second is None:
+            return None
+        better = off & (second[1] < size)
+        end, size = choose(better, second[0], end), torch.where(better, second[1], size)
+        return end, size, tol, passes + torch.where(off, second[3], 0)
+
+    def _launch(
+        self, u: Tensor, limit: int, strict: bool, only: Tensor | None = None
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor] | None:
+        """One attempt of all samples, or of some; the others come back as they are."""
+        variant = (_tuning, only is None)
+        if self.failed or (_capturing(u) and variant not in self.ready):
+            return None
+        u, n = u.contiguous(), u.shape[0]
+        # Separate tensors: the result is kept, the rest of the memory is not.
+        out, size, tol = torch.empty_like(u), u.new_empty(n), u.new_empty(n)
+        passes = torch.empty(n, dtype=torch.long, device=u.device)
+        try:
+            self._run(u, (out, size, tol, passes), limit, strict, only)
+        except torch.cuda.OutOfMemoryError:
+            raise
+        except Exception as error:
+            self.failed = True
+            warnings.warn(
+                f"the projection as one kernel failed and runs in passes, more slowly ({type(error).__name__}: "
+                f"{str(error).strip().splitlines()[0] if str(error).strip() else 'no message'}); "
+                "Globalised(fused=False) avoids the attempt",
+                SapcWarning,
+                stacklevel=2,
+            )
+            return None
+        self.ready.add(variant)
+        return out, size, tol, passes
+
+    def _run(
+        self, u: Tensor, results: tuple[Tensor, ...], limit: int, strict: bool, only: Tensor | None
+    ) -> None:
+        """Launch on the device of `u`."""
+        from .kernel import SLOTS, restore  # needs Triton
+
+        n, frames = u.shape[0], 1 << (self.frames - 1).bit_length()
+        other = u.new_empty(3 if self.fitted else 1, *u.shape)
+        small = u.new_empty(n, SLOTS, frames)
+        out, size, tol, passes = results
+        functions: tuple[Any, ...] = (*self.load(), None, None)[:3]
+        constants = {
+            "X": self.points, "T": self.frames, "XB": _tuning.points, "TB": frames, "SLOTS": SLOTS,
+            "SWEEPS": (self.frames - 2).bit_length(), "RATE": self.rate, "FITTED": self.fitted, "SOME": only is not None,
+        } | dict(zip(("LOCAL", "FIT", "SLOPE"), functions, strict=True))  # fmt: skip
+        with torch.cuda.device_of(u):
+            restore[(n,)](
+                u, out, other[0], other[-1 - self.fitted], other[-1], small, size, tol, passes,
+                self.settings if only is None else only.to(torch.int8), self.free, self.c, self.data, self.settings,
+                limit, int(strict), **constants, num_warps=_tuning.warps, num_stages=1, enable_fp_fusion=True,
+            )  # fmt: skip

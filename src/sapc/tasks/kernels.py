@@ -1,0 +1,120 @@
+"""The laws of the curved tasks as functions of a block of points, for `sapc.LawKernel`; letters as in the tasks' own files.
+
+D is the difference of the neighbours, twice the one-sided one at the ends. With neighbours beyond an end replaced by the end itself,
+i- = max(i - 1, 0) and i+ = min(i + 1, n - 1), and m = 2 at the ends and 1 elsewhere,
+
+    (D u)_i = k m_i (u_{i+} - u_{i-}),        (D^T y)_i = +- z_{i-} -+ z_{i+},   z = k m y,
+
+with the lower signs for the term that was replaced.
+"""
+
+from __future__ import annotations
+
+from typing import no_type_check
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+@no_type_check
+def reaction_diffusion(u, i, t, data, X: tl.constexpr, T: tl.constexpr):
+    """Mass `w u` and its supply, `rho w u (1 - u)` and the fluxes through both ends; data: nu / dx, rho, w."""
+    v, w = tl.load(u + i * T + t), tl.load(data + 2 + i)
+    edge = ((i == 0).to(tl.int32) + (i == X - 1).to(tl.int32)).to(tl.float64)
+    inside = ((i == 1).to(tl.int32) + (i == X - 2).to(tl.int32)).to(tl.float64)
+    flux, growth = (edge - inside) * tl.load(data), tl.load(data + 1) * w
+    return w * v, (flux + growth * (1.0 - v)) * v, w + 0.0 * v, flux + growth * (1.0 - 2.0 * v)
+
+
+@triton.jit
+@no_type_check
+def twice(i, n: tl.constexpr):
+    """m_i."""
+    return 1.0 + ((i == 0) | (i == n - 1)).to(tl.float64)
+
+
+@triton.jit
+@no_type_check
+def across(u, i, t, k, X: tl.constexpr, T: tl.constexpr):
+    """u at i and `D u` along the first axis at i-, i and i+."""
+    before, after = tl.maximum(i - 1, 0), tl.minimum(i + 1, X - 1)
+    v = tl.load(u + i * T + t)
+    one_before, one_after = tl.load(u + before * T + t), tl.load(u + after * T + t)
+    two_before, two_after = (
+        tl.load(u + tl.maximum(i - 2, 0) * T + t),
+        tl.load(u + tl.minimum(i + 2, X - 1) * T + t),
+    )
+    first = k * twice(before, X) * (tl.where(i == 0, one_after, v) - two_before)
+    last = k * twice(after, X) * (two_after - tl.where(i == X - 1, one_before, v))
+    return v, first, k * twice(i, X) * (one_after - one_before), last
+
+
+@triton.jit
+@no_type_check
+def along(u, i, t, k, T: tl.constexpr):
+    """`D u` along the last axis."""
+    after, before = tl.load(u + i * T + tl.minimum(t + 1, T - 1)), tl.load(u + i * T + tl.maximum(t - 1, 0))
+    return k * twice(t, T) * (after - before)
+
+
+@triton.jit
+@no_type_check
+def stokes(u, i, t, data, X: tl.constexpr, T: tl.constexpr):
+    """Energy `w u^2` and power `2 (b u u_x - w u_x^2)`, b = -1, 0 .., 0, 1; data: k of x, k of t, w.
+
+    The power's gradient is `2 (D^T (b u - 2 w u_x) + b u_x)`.
+    """
+    k, w = tl.load(data), tl.load(data + 2 + i)
+    v, first, u_x, last = across(u, i, t, k, X, T)
+    before, after = tl.maximum(i - 1, 0), tl.minimum(i + 1, X - 1)
+    b = (i == X - 1).to(tl.float64) - (i == 0).to(tl.float64)
+    below, above = -2.0 * tl.load(data + 2 + before) * first, -2.0 * tl.load(data + 2 + after) * last
+    # b u at i- and i+, which is zero except at the ends
+    below -= tl.where(before == 0, tl.load(u + before * T + t), 0.0)
+    above += tl.where(after == X - 1, tl.load(u + after * T + t), 0.0)
+    below, above = k * twice(before, X) * below, k * twice(after, X) * above
+    turned = tl.where(i == 0, -below, below) - tl.where(i == X - 1, -above, above)
+    return w * v * v, 2.0 * (b * v - w * u_x) * u_x, 2.0 * w * v, 2.0 * (turned + b * u_x)
+
+
+@triton.jit
+@no_type_check
+def viscosity(u, i, t, data, X: tl.constexpr, T: tl.constexpr):
+    """The terms of <u_t, u_xx> and <u_xx, u_xx>, whose quotient it is; u_xx is kept."""
+    k = tl.load(data)
+    _, first, _, last = across(u, i, t, k, X, T)
+    u_xx = k * twice(i, X) * (last - first)
+    return along(u, i, t, tl.load(data + 1), T) * u_xx, u_xx * u_xx, u_xx
+
+
+@triton.jit
+@no_type_check
+def left_over(u, u_xx, i, t, k, l, nu, X: tl.constexpr, T: tl.constexpr):
+    """`z = k m (u_t - 2 nu u_xx)` at row i."""
+    return k * twice(i, X) * (along(u, i, t, l, T) - 2.0 * nu * tl.load(u_xx + i * T + t))
+
+
+@triton.jit
+@no_type_check
+def viscosity_slope(u, u_xx, i, t, data, above, below, X: tl.constexpr, T: tl.constexpr):
+    """`(D^T D^T (u_t - 2 nu u_xx) + D_t^T u_xx) / <u_xx, u_xx>`."""
+    k, l, nu = tl.load(data), tl.load(data + 1), above / below
+    before, after = tl.maximum(i - 1, 0), tl.minimum(i + 1, X - 1)
+    z = left_over(u, u_xx, i, t, k, l, nu, X, T)
+    z_before, z_after = (
+        left_over(u, u_xx, before, t, k, l, nu, X, T),
+        left_over(u, u_xx, after, t, k, l, nu, X, T),
+    )
+    first = left_over(u, u_xx, tl.maximum(i - 2, 0), t, k, l, nu, X, T)
+    last = left_over(u, u_xx, tl.minimum(i + 2, X - 1), t, k, l, nu, X, T)
+    # D^T at i- and i+, then once more
+    first = tl.where(before == 0, -first, first) - tl.where(i == 0, z_after, z)
+    last = tl.where(i == X - 1, z_before, z) - tl.where(after == X - 1, -last, last)
+    first, last = k * twice(before, X) * first, k * twice(after, X) * last
+    turned = tl.where(i == 0, -first, first) - tl.where(i == X - 1, -last, last)
+    earlier, later = tl.maximum(t - 1, 0), tl.minimum(t + 1, T - 1)
+    y_earlier = l * twice(earlier, T) * tl.load(u_xx + i * T + earlier)
+    y_later = l * twice(later, T) * tl.load(u_xx + i * T + later)
+    turned += tl.where(t == 0, -y_earlier, y_earlier) - tl.where(t == T - 1, -y_later, y_later)
+    return turned / below

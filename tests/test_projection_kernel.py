@@ -1,0 +1,348 @@
+"""Restoration as one kernel, interpreted: the same points as step by step, sample by sample, and laws that bring their own functions."""
+
+import os
+import warnings
+
+import numpy as np
+import pytest
+import torch
+
+import sapc
+from sapc.projection import launch
+from sapc.projection.restoration import Eager, sup
+
+pytest.importorskip("triton")
+pytestmark = pytest.mark.skipif(
+    os.environ.get("TRITON_INTERPRET") != "1", reason="needs Triton's interpreter"
+)
+
+F64 = torch.float64
+CURVED = ("reaction_diffusion", "stokes_ic", "stokes_bc")
+
+
+@pytest.fixture(autouse=True)
+def _no_way_back():
+    """A kernel that fails would be replaced by the passes it is compared with; numbers that are not finite are meant.
+
+    Interpreted, large blocks are fastest.
+    """
+    with warnings.catch_warnings(), np.errstate(all="ignore"), launch.tuned(points=16):
+        warnings.simplefilter("error", sapc.SapcWarning)
+        yield
+
+
+def noise(shape, seed=0):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=F64)
+
+
+def waves(shape, n):
+    x, t = torch.meshgrid(*(torch.linspace(0, 1, k, dtype=F64) for k in shape), indexing="ij")
+    phase = torch.linspace(0, 1, n, dtype=F64)[:, None, None]
+    return torch.cos(3 * x + 2 * t + 6 * phase)
+
+
+def pair(H, **changes):
+    """The same manifolds step by step and by the kernel."""
+    options = {"nearest": 0, "compiled": False} | changes
+    return (H.with_solver(sapc.Globalised(**options, fused=how)) for how in (False, True))
+
+
+def same(H, u, tolerance=1e-10, **changes):
+    """Both ways give the same fields, passes and reports; what the kernel gives."""
+    eager, fused = pair(H, **changes)
+    (want, there), (got, report) = eager.solve(u), fused.solve(u)
+    assert torch.equal(report.iterations, there.iterations)
+    assert torch.equal(report.converged, there.converged)
+    assert torch.allclose(got, want, rtol=0, atol=tolerance, equal_nan=True)
+    return got, report
+
+
+@pytest.mark.parametrize("grid", [(9, 7), (3, 3), (16, 8), (10, 17)])
+@pytest.mark.parametrize("name", CURVED)
+def test_the_kernel_equals_step_by_step(name, grid):
+    """One sample near a solution of order one, one from white noise."""
+    task = sapc.get_task(name, grid=grid)
+    f = waves(grid, 2)
+    u = torch.stack((f[0] + 0.05 * noise(grid), noise(grid, 1)))
+    same(task.manifold(f), u, passes=6, retry=False, ahead=True)
+
+
+@pytest.mark.parametrize("name", CURVED)
+def test_one_condition_for_all_and_the_callers_dtype(name):
+    task = sapc.get_task(name, grid=(9, 7))
+    f = waves((9, 7), 1)
+    u = (f + 0.1 * noise((2, 9, 7))).float()
+    got, report = same(task.manifold(f), u, tolerance=1e-6)
+    assert got.dtype == torch.float32
+    assert report.residual.max() < 1e-11
+
+
+@pytest.mark.parametrize("points", [4, 32])
+def test_any_size_of_block(points):
+    task, f = sapc.get_task("stokes_bc", grid=(11, 6)), waves((11, 6), 1)
+    with launch.tuned(points=points):
+        same(task.manifold(f), noise(f.shape))
+
+
+def test_final_time_and_pins_as_they_come():
+    """Another spacing of frames; sensors besides the initial frame; two pinned frames, between which rows can depend on each other."""
+    axes = sapc.Grid((sapc.Axis("x", 9), sapc.Axis("t", 6, 0.0, 0.4)))
+    task, f = sapc.get_task("stokes_ic", grid=axes), waves((9, 6), 2)
+    u = f + 0.1 * noise(f.shape)
+    some = torch.zeros(9, 6, dtype=torch.bool)
+    some[::3, 1::2] = True
+    for pin in (sapc.Pin(some), sapc.Pin.frame(0) & sapc.Pin.frame(1)):
+        H = (pin & task.balance).on(f)
+        got, _ = same(H, u, passes=4, retry=False)
+        assert torch.equal(got[:, H.pinned], f[:, H.pinned])
+
+
+@pytest.mark.parametrize("name", CURVED)
+def test_who_misses_tries_again_accepting_any_decrease(name):
+    """Two passes are not enough for noise, with any test; the near sample is there at once."""
+    task, f = sapc.get_task(name, grid=(9, 7)), waves((9, 7), 2)
+    there = next(pair(task.manifold(f))).project(f)
+    u = torch.stack((there[0], 3 * noise((9, 7), 4)))
+    _, once = same(task.manifold(f), u, passes=2, retry=False)
+    _, twice = same(task.manifold(f), u, passes=2)
+    assert once.converged.tolist() == [True, False]
+    assert once.iterations.tolist() == [0, 2]
+    assert twice.iterations.tolist() == [0, 4]
+
+
+def test_a_step_that_gets_too_short_ends_the_search():
+    """With a test that nothing passes, alpha goes down to its end."""
+    task, f = sapc.get_task("stokes_bc", grid=(9, 7)), waves((9, 7), 1)
+    _, report = same(task.manifold(f), 3 * noise(f.shape, 7), kappa=1e-9, retry=False)
+    assert 4 <= int(report.iterations) <= 13
+    assert not bool(report.converged)
+
+
+def test_steps_are_shortened_and_lengthened_alike():
+    """A law of high degree, on which the test refuses some steps and accepts others."""
+    law, _ = own_laws()
+    u = 4 * noise((2, 4, 3, 5), 3)
+    _, report = same((sapc.Pin.frame(0) & law).on(u[:1]), u, kappa=0.2, retry=False)
+    assert (report.iterations > 5).any()
+
+
+@pytest.mark.parametrize("name", CURVED)
+def test_samples_do_not_know_of_each_other(name):
+    """To the bit: alone or in company, next to one that is not finite; and who is on the manifold stays there."""
+    task, f = sapc.get_task(name, grid=(9, 7)), waves((9, 7), 4)
+    u = f + 0.2 * noise(f.shape)
+    _, H = pair(task.manifold(f))
+    p = H.project(u, check=False)
+    assert torch.equal(H[1:2].project(u[1:2]), p[1:2])
+    mixed = torch.stack((p[0], u[1], u[2], u[3]))
+    mixed[2, 4, 3] = torch.nan
+    mixed[3, 4, 3] = torch.inf
+    got, report = H.solve(mixed)
+    assert torch.equal(got[:2], p[:2])
+    assert report.iterations[0] == 0
+    assert report.converged.tolist() == [True, True, False, False]
+    want = torch.where(H.pinned, H.fields, mixed)
+    assert torch.equal(got[2:].nan_to_num(7.0), want[2:].nan_to_num(7.0))
+
+
+@pytest.mark.parametrize("name", CURVED)
+def test_both_lead_to_the_point_of_the_dense_oracle(name):
+    task, f = sapc.get_task(name, grid=(9, 7)), waves((9, 7), 2)
+    _, H = pair(task.manifold(f))
+    u = f + 0.05 * noise(f.shape)
+    assert (H.project(u) - H.dense().project(u)).abs().max() < 1e-9
+
+
+@pytest.mark.parametrize("name", CURVED)
+def test_the_nearest_point_starts_from_the_kernels(name):
+    task, f = sapc.get_task(name, grid=(9, 7)), waves((9, 7), 2)
+    same(task.manifold(f), f + 0.05 * noise(f.shape), nearest=120, tolerance=1e-8)
+
+
+def test_tolerance_and_residual_are_those_of_the_passes():
+    task, f = sapc.get_task("stokes_ic", grid=(9, 7)), waves((9, 7), 2)
+    H = next(pair(task.manifold(f)))
+    u = torch.where(
+        H.pinned, f, 1e6 * noise(f.shape)
+    )  # so large that rounding is more than the solver's tolerance
+    start = Eager(H._problem(), H.solver).begin(u)[0]
+    kernel = launch.kernel_of(H._problem(), sapc.Globalised(fused=True))
+    _, size, tol, passes = kernel.restore(u, 0, retry=False)
+    assert torch.allclose(tol, start.tol, rtol=1e-12)
+    assert (tol > 1e-12).all()
+    assert torch.allclose(size, sup(start.r), rtol=1e-10)
+    assert passes.tolist() == [0, 0]
+
+
+# -- laws of one's own --
+
+import triton  # noqa: E402
+import triton.language as tl  # noqa: E402
+
+
+@triton.jit
+def cubic(u, i, t, data, X: tl.constexpr, T: tl.constexpr):
+    """`e = sum w (u + u^3)`; no rate."""
+    v, w = tl.load(u + i * T + t), tl.load(data + i)
+    return w * (v + v * v * v), v, w * (1.0 + 3.0 * v * v), v
+
+
+@triton.jit
+def decay(u, i, t, data, X: tl.constexpr, T: tl.constexpr):
+    """`e = sum u^2`, `s = sum u`."""
+    v = tl.load(u + i * T + t)
+    return v * v, v, 2.0 * v, 1.0 + 0.0 * v
+
+
+@triton.jit
+def mean_square(u, i, t, data, X: tl.constexpr, T: tl.constexpr):
+    """The terms of `sum u^2 / sum 1`."""
+    v = tl.load(u + i * T + t)
+    return v * v, 1.0 + 0.0 * v, v
+
+
+@triton.jit
+def mean_square_slope(u, k, i, t, data, above, below, X: tl.constexpr, T: tl.constexpr):
+    return 2.0 * tl.load(k + i * T + t) / below
+
+
+def own_laws():
+    w = torch.linspace(1, 2, 12, dtype=F64)
+    one = sapc.Balance(
+        lambda u: (w.reshape(4, 3, 1) * (u + u**3)).sum((1, 2)), kernel=sapc.LawKernel(lambda: (cubic,), w)
+    )
+    three = sapc.Balance(
+        lambda u: (u**2).sum((1, 2)), lambda u: u.sum((1, 2)), lambda u: (u**2).mean((1, 2, 3)),
+        kernel=sapc.LawKernel(lambda: (decay, mean_square, mean_square_slope), w),
+        times=torch.tensor([0.0, 0.1, 0.4, 0.5, 1.0], dtype=F64),
+    )  # fmt: skip
+    return one, three
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_a_law_of_ones_own_on_two_space_axes(which):
+    law = own_laws()[which]
+    u = 1 + 0.3 * noise((3, 4, 3, 5))
+    got, report = same((sapc.Pin.frame(0) & law).on(u[:1]), u)
+    assert bool(report.converged.all())
+    assert law.residual(got).abs().max() < 1e-11
+
+
+# -- the functions of the laws, one block at a time --
+
+
+@triton.jit
+def tabulate(
+    u,
+    data,
+    e,
+    s,
+    E,
+    S,
+    X: tl.constexpr,
+    T: tl.constexpr,
+    XB: tl.constexpr,
+    TB: tl.constexpr,
+    LOCAL: tl.constexpr,
+):
+    i, t = tl.arange(0, XB)[:, None], tl.arange(0, TB)[None, :]
+    inside = (i < X) & (t < T)
+    a, b, c, d = LOCAL(u, tl.minimum(i, X - 1), tl.minimum(t, T - 1), data, X, T)
+    tl.store(e + i * T + t, a, mask=inside)
+    tl.store(s + i * T + t, b, mask=inside)
+    tl.store(E + i * T + t, c, mask=inside)
+    tl.store(S + i * T + t, d, mask=inside)
+
+
+@triton.jit
+def tabulate_fit(
+    u,
+    data,
+    a,
+    b,
+    k,
+    g,
+    X: tl.constexpr,
+    T: tl.constexpr,
+    XB: tl.constexpr,
+    TB: tl.constexpr,
+    FIT: tl.constexpr,
+    SLOPE: tl.constexpr,
+):
+    i, t = tl.arange(0, XB)[:, None], tl.arange(0, TB)[None, :]
+    inside = (i < X) & (t < T)
+    i, t = tl.minimum(i, X - 1), tl.minimum(t, T - 1)
+    above, below, keep = FIT(u, i, t, data, X, T)
+    tl.store(k + i * T + t, keep, mask=inside)
+    above, below = tl.sum(tl.where(inside, above, 0.0)), tl.sum(tl.where(inside, below, 0.0))
+    tl.store(a, above)
+    tl.store(b, below)
+    tl.store(g + i * T + t, SLOPE(u, k, i, t, data, above, below, X, T), mask=inside)
+
+
+@pytest.mark.parametrize("grid", [(9, 7), (3, 3), (4, 5), (12, 4)])
+@pytest.mark.parametrize("name", CURVED[:2])
+def test_the_functions_of_a_law_bring_its_gradients(name, grid):
+    law = sapc.get_task(name, grid=grid).constraint.parts[1]
+    u, data = noise((1, *grid)).requires_grad_(), law.kernel.data
+    sizes = {"X": grid[0], "T": grid[1], "XB": 16, "TB": 8}
+    functions = law.kernel.load()
+    terms = [torch.empty(grid, dtype=F64) for _ in range(4)]
+    tabulate[(1,)](u.detach(), data, *terms, **sizes, LOCAL=functions[0])
+    close = {"rtol": 1e-11, "atol": 1e-12}
+    for f, value, slope in ((law.stored, *terms[::2]), (law.rate, *terms[1::2])):
+        want = f(u)
+        assert torch.allclose(value.sum(0), want[0].detach(), **close)
+        assert torch.allclose(slope, torch.autograd.grad(want.sum(), u)[0][0], **close)
+    if law.coefficient is not None:
+        a, b = torch.empty(1, dtype=F64), torch.empty(1, dtype=F64)
+        keep, slope = torch.empty(grid, dtype=F64), torch.empty(grid, dtype=F64)
+        tabulate_fit[(1,)](u.detach(), data, a, b, keep, slope, **sizes, FIT=functions[1], SLOPE=functions[2])
+        want = law.coefficient(u)
+        assert torch.allclose(a / b, want.detach(), **close)
+        assert torch.allclose(slope, torch.autograd.grad(want.sum(), u)[0][0], **close)
+
+
+# -- who gets it --
+
+
+def test_who_gets_a_kernel():
+    task, f = sapc.get_task("stokes_ic", grid=(9, 7)), waves((9, 7), 1)
+    problem = task.manifold(f)._problem()
+    assert launch.kernel_of(problem, sapc.Globalised()) is None  # on a CPU only if asked
+    assert launch.kernel_of(problem, sapc.Globalised(fused=False)) is None
+    kernel = launch.kernel_of(problem, sapc.Globalised(fused=True))
+    assert kernel is not None
+    assert (
+        launch.kernel_of(
+            sapc.get_task("stokes_ic", grid=(9, 7)).manifold(f)._problem(), sapc.Globalised(fused=True)
+        )
+        is kernel
+    )
+    assert launch.kernel_of(task.manifold(f).dense()._problem(), sapc.Globalised(fused=True)) is None
+    own = (sapc.Pin.frame(0) & sapc.Balance(lambda u: (u**2).sum(1))).on(f)
+    assert launch.kernel_of(own._problem(), sapc.Globalised(fused=True)) is None
+
+
+def test_a_derivative_is_taken_along_the_passes():
+    task, f = sapc.get_task("stokes_ic", grid=(9, 7)), waves((9, 7), 2)
+    gradients = []
+    for H in pair(task.manifold(f)):
+        u = (f + 0.05 * noise(f.shape)).requires_grad_()
+        gradients.append(torch.autograd.grad((H.project(u) ** 2).sum(), u)[0])
+    assert torch.equal(*gradients)
+
+
+def test_what_fails_runs_in_passes_after_one_warning():
+    def load():
+        raise RuntimeError("no such function")
+
+    f = waves((9, 7), 2)
+    law = sapc.Balance(lambda u: (u**2).sum(1), kernel=sapc.LawKernel(load, torch.zeros(1, dtype=F64)))
+    eager, fused = pair((sapc.Pin.frame(0) & law).on(f))
+    u = f + 0.05 * noise(f.shape)
+    with pytest.warns(sapc.SapcWarning, match="no such function") as caught:
+        got = fused.project(u)
+    assert len(caught) == 1
+    assert torch.equal(got, eager.project(u))
+    fused.project(u)  # no second warning
