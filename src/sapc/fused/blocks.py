@@ -46,8 +46,7 @@ def block_forward(
     """`ENTERS`: x is a sum that gelu has still to be taken of; `LEAVES`: gelu(h) is kept instead of h."""
     kind = x_p.dtype.element_ty
     c = tl.arange(0, C)
-    w = load_matrix(w_p, c, c, 1, C, kind)  # (in, out)
-    b = tl.load(b_p + c)
+    w, b = load_matrix(w_p, c, c, C, 1, kind), tl.load(b_p + c)  # (out, in)
     out, into = load_transforms(out_p, in_p, 0, TB, MP, R, NT * TB)
     for row in tl.range(tl.program_id(0), rows, tl.num_programs(0), num_stages=STAGES):
         y, mean = load_spectrum(y_p, row, T, C, M, MP)
@@ -60,7 +59,7 @@ def block_forward(
             x = load_row(x_p, row, t, T, C)
             if ENTERS:
                 x = gelu(x.to(tl.float32), HOW).to(kind)
-            h = product(x, w, PRECISION)
+            h = product(x, tl.trans(w), PRECISION)
             h = add_product(out, y, h, PRECISION) + base[None, :]
             a = gelu(h, HOW)
             if LEAVES:
@@ -80,7 +79,7 @@ def block_backward(
 ):  # fmt: skip
     """`g`, `gz`: h' and Z' of the next block; `out`, `into`: IN^T and OUT^T.
 
-    `FIRST`: what enters the block is the lifting's sum, without gelu, and has no spectrum before it.
+    `FIRST`: what enters the block is the lifting's sum, without gelu. Of Y' its mean is wanted, for the bias.
     """
     kind = h_p.dtype.element_ty
     c = tl.arange(0, C)
@@ -103,8 +102,6 @@ def block_backward(
                 a, gx = x.to(kind), gx * slope
             gw = add_product(tl.trans(g), a, gw, PRECISION)
             store_row(gh_p, gx, row, t, T, C)
-            if not FIRST:
-                gy = add_product(into, gx.to(kind), gy, PRECISION)
-        if not FIRST:
-            store_spectrum(gy_p, gy, row, C, M, MP, R)
+            gy = add_product(into, gx.to(kind), gy, PRECISION)
+        store_spectrum(gy_p, gy, row, C, M, MP, R)
     tl.store(gw_p + (tl.program_id(0) * C + c[:, None]) * C + c[None, :], gw)

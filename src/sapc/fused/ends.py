@@ -3,7 +3,13 @@
 Lifting, for each row: `p = u w_u + t w_t + base`, the base one vector per row (flow time, the other coordinates, bias); `x = gelu(p) A + a`;
 and the row's transform `Z = IN x`. Projection, after the last block's sum h: `q = h B + b`, `v = gelu(q) . o + o_0`.
 
-Backward both hidden layers are made again from what went in, which is sixteen times narrower or more.
+Backward both hidden layers are made again from what went in, which is sixteen times narrower or more:
+
+    d = gelu'(q) o v',       h' = d B^T,      B' = h^T d,       b' = sum of d,      o' = sum of gelu(q) v'
+    d = gelu'(p) (x' A^T),                    A' = gelu(p)^T x',   base' = sum of d,   w_u' = sum of d u,   w_t' = sum of d t
+
+They lie transposed, hidden channels first. So a sum over points stays within a few threads, and what the products with h and x' need is
+where the matrix units take it from.
 """
 
 from __future__ import annotations
@@ -30,17 +36,9 @@ from .pieces import (
 
 @triton.jit
 @no_type_check
-def hidden_of(u_p, us_p, place_p, base, row, t, j, T: tl.constexpr, H: tl.constexpr, INPUTS: tl.constexpr):
-    """The lifting's hidden sums `(t, j)`; `us`: weights of the INPUTS fields, then of the last coordinate, each H long."""
-    inside = t < T
-    p = (
-        base[None, :]
-        + tl.load(place_p + t, mask=inside, other=0.0)[:, None] * tl.load(us_p + INPUTS * H + j)[None, :]
-    )
-    for k in tl.static_range(INPUTS):
-        u = tl.load(u_p + far(row, INPUTS * T) + k * T + t, mask=inside, other=0.0)
-        p += u[:, None] * tl.load(us_p + k * H + j)[None, :]
-    return p
+def point_values(p, row, t, T: tl.constexpr):
+    """A field at some points of a row, zero beyond its end."""
+    return tl.load(p + far(row, T) + t, mask=t < T, other=0.0)
 
 
 @triton.jit(do_not_specialize=["rows", "lines"])
@@ -51,7 +49,7 @@ def lift_forward(
     TB: tl.constexpr, NT: tl.constexpr, HB: tl.constexpr, INPUTS: tl.constexpr, HOW: tl.constexpr, PRECISION: tl.constexpr,
     STAGES: tl.constexpr,
 ):  # fmt: skip
-    """Fields to channels, and their spectrum."""
+    """Fields to channels, and their spectrum; `us`: weights of the INPUTS fields, then of the last coordinate, each H long."""
     kind = x_p.dtype.element_ty
     c = tl.arange(0, C)
     a0 = tl.load(a0_p + c)
@@ -62,13 +60,17 @@ def lift_forward(
             t = i * TB + tl.arange(0, TB)
             if NT > 1:
                 out, into = load_transforms(out_p, in_p, i, TB, MP, R, NT * TB)
-            x = tl.zeros([TB, C], tl.float32)
+            place, u = point_values(place_p, 0, t, T), point_values(u_p, row * INPUTS, t, T)
+            x = tl.zeros([TB, C], tl.float32) + a0[None, :]
             for first in tl.static_range(0, H, HB):
                 j = first + tl.arange(0, HB)
                 base = tl.load(tau_p + (row // lines) * H + j) + tl.load(line_p + (row % lines) * H + j)
-                p = hidden_of(u_p, us_p, place_p, base, row, t, j, T, H, INPUTS)
-                x = add_product(gelu(p, HOW).to(kind), load_matrix(a_p, j, c, 1, H, kind), x, PRECISION)
-            x += a0[None, :]
+                p = base[None, :] + place[:, None] * tl.load(us_p + INPUTS * H + j)[None, :]
+                p += u[:, None] * tl.load(us_p + j)[None, :]
+                if INPUTS > 1:
+                    p += point_values(u_p, row * INPUTS + 1, t, T)[:, None] * tl.load(us_p + H + j)[None, :]
+                a = load_matrix(a_p, c, j, H, 1, kind)  # (channels, hidden)
+                x = add_product(gelu(p, HOW).to(kind), tl.trans(a), x, PRECISION)
             store_row(x_p, x, row, t, T, C)
             z = add_product(into, x.to(kind), z, PRECISION)
         store_spectrum(z_p, z, row, C, M, MP, R)
@@ -77,50 +79,49 @@ def lift_forward(
 @triton.jit(do_not_specialize=["rows", "lines"])
 @no_type_check
 def lift_backward(
-    u_p, us_p, place_p, tau_p, line_p, a_p, gx_p, ga_p, ga0_p, gus_p, gbase_p, gu_p, rows, lines,
+    u_p, us_p, place_p, tau_p, line_p, a_p, gx_p, ga_p, gus_p, gbase_p, gu_p, rows, lines,
     T: tl.constexpr, C: tl.constexpr, H: tl.constexpr, TB: tl.constexpr, NT: tl.constexpr, HB: tl.constexpr,
     INPUTS: tl.constexpr, WANTED: tl.constexpr, HOW: tl.constexpr, PRECISION: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """A program has HB of the hidden channels and some of the rows; `WANTED`: the first field's gradient is asked for, a share per HB."""
     kind = gx_p.dtype.element_ty
-    c, block = tl.arange(0, C), tl.program_id(1)
-    j = block * HB + tl.arange(0, HB)
-    a = load_matrix(a_p, c, j, H, 1, kind)  # (channels, hidden)
+    c, part = tl.arange(0, C), tl.program_id(1)
+    j = part * HB + tl.arange(0, HB)
+    a = load_matrix(a_p, j, c, 1, H, kind)  # (hidden, channels)
+    first, second, along = tl.load(us_p + j), tl.load(us_p + (INPUTS - 1) * H + j), tl.load(us_p + INPUTS * H + j)
     ga = tl.zeros([HB, C], tl.float32)
-    ga0 = tl.zeros([C], tl.float32)
-    g_place = tl.zeros([HB], tl.float32)
-    g_first = tl.zeros([HB], tl.float32)
-    g_second = tl.zeros([HB], tl.float32)
+    g_along, g_first, g_second = tl.zeros([HB], tl.float32), tl.zeros([HB], tl.float32), tl.zeros([HB], tl.float32)
     for row in tl.range(tl.program_id(0), rows, tl.num_programs(0), num_stages=STAGES):
         base = tl.load(tau_p + (row // lines) * H + j) + tl.load(line_p + (row % lines) * H + j)
         g_base = tl.zeros([HB], tl.float32)
         for i in tl.static_range(NT):
             t = i * TB + tl.arange(0, TB)
-            inside = t < T
             gx = load_row(gx_p, row, t, T, C)
-            x, slope = gelu_and_slope(hidden_of(u_p, us_p, place_p, base, row, t, j, T, H, INPUTS), HOW)
-            ga = add_product(tl.trans(x.to(kind)), gx, ga, PRECISION)
-            ga0 += tl.sum(gx.to(tl.float32), 0)
-            d = product(gx, a, PRECISION) * slope  # zero beyond the row's end, as gx is
-            g_base += tl.sum(d, 0)
-            g_place += tl.sum(d * tl.load(place_p + t, mask=inside, other=0.0)[:, None], 0)
-            at = far(row, INPUTS * T) + t
-            g_first += tl.sum(d * tl.load(u_p + at, mask=inside, other=0.0)[:, None], 0)
+            place, u = point_values(place_p, 0, t, T), point_values(u_p, row * INPUTS, t, T)
+            p = base[:, None] + place[None, :] * along[:, None] + u[None, :] * first[:, None]
             if INPUTS > 1:
-                g_second += tl.sum(d * tl.load(u_p + at + T, mask=inside, other=0.0)[:, None], 0)
+                shown = point_values(u_p, row * INPUTS + 1, t, T)
+                p += shown[None, :] * second[:, None]
+            d = product(a, tl.trans(gx), PRECISION)
+            x, slope = gelu_and_slope(p + 0.0 * d, HOW)  # where the matrix units have d, so that nothing is made twice
+            ga = add_product(x.to(kind), gx, ga, PRECISION)
+            d *= slope  # zero beyond the row's end, as gx is
+            g_base += tl.sum(d, 1)
+            g_along += tl.sum(d * place[None, :], 1)
+            g_first += tl.sum(d * u[None, :], 1)
+            if INPUTS > 1:
+                g_second += tl.sum(d * shown[None, :], 1)
             if WANTED:
-                gu = tl.sum(d * tl.load(us_p + j)[None, :], 1)
-                tl.store(gu_p + far(block * rows + row, T) + t, gu, mask=inside)
+                gu = tl.sum(d * first[:, None], 0)
+                tl.store(gu_p + far(part * rows + row, T) + t, gu, mask=t < T)
         tl.store(gbase_p + far(row, H) + j, g_base)
     program = tl.program_id(0)
     tl.store(ga_p + (program * H + j)[:, None] * C + c[None, :], ga)
-    if block == 0:
-        tl.store(ga0_p + program * C + c, ga0)
     at = gus_p + program * (INPUTS + 1) * H + j
     tl.store(at, g_first)
     if INPUTS > 1:
         tl.store(at + H, g_second)
-    tl.store(at + INPUTS * H, g_place)
+    tl.store(at + INPUTS * H, g_along)
 
 
 @triton.jit(do_not_specialize=["rows"])
@@ -134,9 +135,7 @@ def project_forward(
     """The last block and the projection; `KEEP`: h leaves too, for the way back."""
     kind = x_p.dtype.element_ty
     c = tl.arange(0, C)
-    w = load_matrix(w_p, c, c, 1, C, kind)
-    b = tl.load(b_p + c)
-    o0 = tl.load(o0_p)
+    w, b, o0 = load_matrix(w_p, c, c, C, 1, kind), tl.load(b_p + c), tl.load(o0_p)
     out, into = load_transforms(out_p, in_p, 0, TB, MP, R, NT * TB)
     for row in tl.range(tl.program_id(0), rows, tl.num_programs(0), num_stages=STAGES):
         y, mean = load_spectrum(y_p, row, T, C, M, MP)
@@ -148,17 +147,29 @@ def project_forward(
             x = load_row(x_p, row, t, T, C)
             if ENTERS:
                 x = gelu(x.to(tl.float32), HOW).to(kind)
-            h = product(x, w, PRECISION)
+            h = product(x, tl.trans(w), PRECISION)
             h = add_product(out, y, h, PRECISION) + base[None, :]
             if KEEP:
                 store_row(h_p, h, row, t, T, C)
             v = tl.zeros([TB], tl.float32) + o0
             for first in tl.static_range(0, H, HB):
                 j = first + tl.arange(0, HB)
-                q = product(h.to(kind), load_matrix(B_p, c, j, 1, C, kind), PRECISION)
+                q = product(h.to(kind), tl.trans(load_matrix(B_p, j, c, C, 1, kind)), PRECISION)
                 q = gelu(q + tl.load(b0_p + j)[None, :], HOW)
                 v += tl.sum(q * tl.load(o_p + j)[None, :], 1)
             tl.store(v_p + far(row, T) + t, v, mask=t < T)
+
+
+@triton.jit
+@no_type_check
+def hidden_back(h, gv, gh, gB, gb0, go, B, b0, o, HOW: tl.constexpr, PRECISION: tl.constexpr):
+    """What some of the hidden channels add to h', and to the gradients of their own weights."""
+    q, slope = gelu_and_slope(product(B, tl.trans(h), PRECISION) + b0[:, None], HOW)
+    go += tl.sum(q * gv[None, :], 1)
+    d = slope * (gv[None, :] * o[:, None])  # zero beyond the row's end, as v' is
+    gb0 += tl.sum(d, 1)
+    d = d.to(h.dtype)
+    return add_product(tl.trans(d), B, gh, PRECISION), add_product(d, h, gB, PRECISION), gb0, go
 
 
 @triton.jit(do_not_specialize=["rows"])
@@ -166,16 +177,16 @@ def project_forward(
 def project_backward(
     gv_p, h_p, gh_p, gy_p, B_p, b0_p, o_p, gB_p, gb0_p, go_p, out_p, in_p, rows,
     T: tl.constexpr, C: tl.constexpr, H: tl.constexpr, M: tl.constexpr, MP: tl.constexpr, R: tl.constexpr,
-    TB: tl.constexpr, NT: tl.constexpr, HOW: tl.constexpr, PRECISION: tl.constexpr, STAGES: tl.constexpr,
+    TB: tl.constexpr, NT: tl.constexpr, HB: tl.constexpr, HOW: tl.constexpr, PRECISION: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
-    """From v' to h' and Y' of the last block; all hidden channels at once, because h' sums over them."""
+    """From v' to h' and Y' of the last block; HB is H, or half of it: then one half after the other, both by the same program."""
     kind = h_p.dtype.element_ty
-    c, j = tl.arange(0, C), tl.arange(0, H)
-    b0, o = tl.load(b0_p + j), tl.load(o_p + j)
-    B = load_matrix(B_p, j, c, C, 1, kind)  # (hidden, channels)
-    gB = tl.zeros([H, C], tl.float32)
-    gb0 = tl.zeros([H], tl.float32)
-    go = tl.zeros([H], tl.float32)
+    c, j, k = tl.arange(0, C), tl.arange(0, HB), H - HB + tl.arange(0, HB)
+    B, b0, o = load_matrix(B_p, j, c, C, 1, kind), tl.load(b0_p + j), tl.load(o_p + j)  # (hidden, channels)
+    B2, b2, o2 = load_matrix(B_p, k, c, C, 1, kind), tl.load(b0_p + k), tl.load(o_p + k)
+    gB, gB2 = tl.zeros([HB, C], tl.float32), tl.zeros([HB, C], tl.float32)
+    gb0, gb2 = tl.zeros([HB], tl.float32), tl.zeros([HB], tl.float32)
+    go, go2 = tl.zeros([HB], tl.float32), tl.zeros([HB], tl.float32)
     out, into = load_transforms(out_p, in_p, 0, TB, MP, R, NT * TB)
     for row in tl.range(tl.program_id(0), rows, tl.num_programs(0), num_stages=STAGES):
         gy = tl.zeros([R, C], tl.float32)
@@ -183,20 +194,19 @@ def project_backward(
             t = i * TB + tl.arange(0, TB)
             if NT > 1:
                 out, into = load_transforms(out_p, in_p, i, TB, MP, R, NT * TB)
-            gv = tl.load(gv_p + far(row, T) + t, mask=t < T, other=0.0)
-            h = load_row(h_p, row, t, T, C)
-            q = product(h, tl.trans(B), PRECISION) + b0[None, :]
-            q, slope = gelu_and_slope(q, HOW)
-            go += tl.sum(q * gv[:, None], 0)
-            d = slope * (gv[:, None] * o[None, :])
-            gb0 += tl.sum(d, 0)
-            d = d.to(kind)
-            gB = add_product(tl.trans(d), h, gB, PRECISION)
-            gh = product(d, B, PRECISION)  # zero beyond the row's end, as v' is
+            gv, h = point_values(gv_p, row, t, T), load_row(h_p, row, t, T, C)
+            gh = tl.zeros([TB, C], tl.float32)
+            gh, gB, gb0, go = hidden_back(h, gv, gh, gB, gb0, go, B, b0, o, HOW, PRECISION)
+            if HB < H:
+                gh, gB2, gb2, go2 = hidden_back(h, gv, gh, gB2, gb2, go2, B2, b2, o2, HOW, PRECISION)
             store_row(gh_p, gh, row, t, T, C)
             gy = add_product(into, gh.to(kind), gy, PRECISION)
         store_spectrum(gy_p, gy, row, C, M, MP, R)
-    program = tl.program_id(0)
-    tl.store(gB_p + (program * H + j)[:, None] * C + c[None, :], gB)
-    tl.store(gb0_p + program * H + j, gb0)
-    tl.store(go_p + program * H + j, go)
+    first = tl.program_id(0) * H
+    tl.store(gB_p + (first + j)[:, None] * C + c[None, :], gB)
+    tl.store(gb0_p + first + j, gb0)
+    tl.store(go_p + first + j, go)
+    if HB < H:
+        tl.store(gB_p + (first + k)[:, None] * C + c[None, :], gB2)
+        tl.store(gb0_p + first + k, gb2)
+        tl.store(go_p + first + k, go2)

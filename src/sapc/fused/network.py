@@ -40,6 +40,10 @@ class Ends(NamedTuple):
     o: Tensor
     o0: Tensor
 
+    def rounded(self, dtype: torch.dtype) -> Ends:
+        """Factors of products as they are multiplied: programs read them again and again."""
+        return self._replace(A=self.A.to(dtype), B=self.B.to(dtype))
+
 
 class BlockParameters(NamedTuple):
     """Weights of the modes (2, *modes, C, C), bias (C), weights of the channels (C, C)."""
@@ -64,6 +68,7 @@ def run(
     p: Plan, u: Tensor, tau: Tensor, line: Tensor, e: Ends, layers: Sequence[BlockParameters], keep: bool
 ) -> tuple[Tensor, Saved | None]:
     """The velocity `(batch, *grid)` of fields `(batch, *lines, inputs, T)`; with `keep`, also what the way back needs."""
+    e = e.rounded(p.dtype)
     x, z = _lift(p, u, tau, line, e)
     saved, enters = Saved(u, tau, line, x, [], []), False
     for i, layer in enumerate(layers):
@@ -86,7 +91,7 @@ def _lift(p: Plan, u: Tensor, tau: Tensor, line: Tensor, e: Ends) -> tuple[Tenso
     x, z = p.empty_rows(len(u))
     ends.lift_forward[(p.programs(launch, rows),)](
         u, e.us, p.place, tau, line, e.A, e.a, x, z, *p.matrices(launch), rows, p.lines,
-        H=p.projection, HB=min(p.tuning.hidden, p.projection), INPUTS=p.inputs, **p.sizes(launch),
+        INPUTS=p.inputs, **p.chunk(launch), **p.sizes(launch),
     )  # fmt: skip
     return x, z
 
@@ -109,7 +114,7 @@ def _project(
     h, v = torch.empty_like(x) if keep else x, p.empty(len(x), *p.how.grid)
     ends.project_forward[(p.programs(launch, rows),)](
         x, y, h, v, layer.channels, layer.bias, *p.matrices(launch), e.B, e.b, e.o, e.o0, rows,
-        H=p.projection, HB=min(p.tuning.hidden, p.projection), ENTERS=enters, KEEP=keep, **p.sizes(launch),
+        ENTERS=enters, KEEP=keep, **p.chunk(launch), **p.sizes(launch),
     )  # fmt: skip
     return v, h
 
@@ -131,17 +136,17 @@ def back(
 ) -> tuple[Tensor | None, Tensor, Tensor, Ends, list[BlockParameters]]:
     """Gradients of the first field (if `wanted`), of tau, of line and of all parameters."""
     gv, unscale = _scaled(p, gv.contiguous())
+    e = e.rounded(p.dtype)
     g, gy, gB, gb, go = _project_back(p, gv, saved.sums[-1], e)
     found: list[BlockParameters] = []
     for i in reversed(range(len(layers))):
         gm, g_modes = _mix_back(p, p.how.to_modes(gy), saved.modes[i], layers[i].modes, unscale)
         before = saved.sums[i - 1] if i else saved.x
-        # The gradient of the mean's mode is the sum over the points of a row, but for a factor.
-        g_bias = gy[..., 0, 0, :].flatten(0, -2).sum(0, dtype=torch.float32) * p.how.grid[-1] ** 0.5
+        g_bias = _over_points(p, gy)
         g, gy, g_channels = _block_back(p, g, p.how.from_modes(gm), before, layers[i], first=i == 0)
         found.insert(0, BlockParameters(g_modes, g_bias, g_channels))
-    gu, g_tau, g_line, g_us, gA, ga = _lift_back(p, g, saved, e, wanted)
-    rest = [g_tau, g_line, g_us, gA, ga, gB, gb, go, gv.sum().reshape(1), *([gu] if gu is not None else [])]
+    gu, g_tau, g_line, g_us, gA = _lift_back(p, g, saved, e, wanted)
+    rest = [g_tau, g_line, g_us, gA, _over_points(p, gy), gB, gb, go, gv.sum().reshape(1), *([gu] if gu is not None else [])]
     if unscale is not p.one:
         torch._foreach_mul_(rest + [x for layer in found for x in layer[1:]], unscale[0])
     return gu, g_tau, g_line, Ends(*rest[2:9]), found
@@ -155,14 +160,19 @@ def _scaled(p: Plan, gv: Tensor) -> tuple[Tensor, Tensor]:
     return gv * torch.exp2(power), torch.exp2(-power)
 
 
+def _over_points(p: Plan, gy: Tensor) -> Tensor:
+    """A sum over all points, per channel: the means of the rows are in their spectra."""
+    return gy[..., 0, 0, :].flatten(0, -2).sum(0, dtype=torch.float32) * p.how.grid[-1] ** 0.5
+
+
 def _project_back(p: Plan, gv: Tensor, h: Tensor, e: Ends) -> tuple[Tensor, ...]:
     launch, rows, H, C = p.tuning.project_back, len(gv) * p.lines, p.projection, p.hidden
-    n = p.programs(launch, rows)
+    n, HB = p.programs(launch, rows), max(p.chunk(launch)["HB"], H // 2)
     gh, gy = p.empty_rows(len(gv))
     shares = p.empty(n, H, C), p.empty(n, H), p.empty(n, H)
     ends.project_backward[(n,)](
-        gv, h, gh, gy, e.B, e.b, e.o, *shares, *p.matrices(launch, back=True), rows, H=H, **p.sizes(launch)
-    )
+        gv, h, gh, gy, e.B, e.b, e.o, *shares, *p.matrices(launch, back=True), rows, H=H, HB=HB, **p.sizes(launch)
+    )  # fmt: skip
     gB, gb, go = (s.sum(0) for s in shares)
     return gh, gy, gB, gb, go[None]
 
@@ -189,20 +199,22 @@ def _block_back(
     return gh, gy, share.sum(0)
 
 
-def _lift_back(p: Plan, gx: Tensor, saved: Saved, e: Ends, wanted: bool) -> tuple[Tensor | None, ...]:
+def _lift_back(
+    p: Plan, gx: Tensor, saved: Saved, e: Ends, wanted: bool
+) -> tuple[Tensor | None, Tensor, Tensor, Tensor, Tensor]:
     launch, rows, H, C = p.tuning.lift_back, len(gx) * p.lines, p.projection, p.hidden
-    HB = min(p.tuning.hidden, H)
+    HB = p.chunk(launch)["HB"]
     n = max(1, p.programs(launch, rows) * HB // H)
-    ga, ga0, gus = p.empty(n, H, C), p.empty(n, C), p.empty(n, p.inputs + 1, H)
+    ga, gus = p.empty(n, H, C), p.empty(n, p.inputs + 1, H)
     g_base = p.empty(len(gx), p.lines, H)
     gu = p.empty(H // HB, len(gx), *p.how.grid) if wanted else g_base
     sizes = {k: v for k, v in p.sizes(launch).items() if k not in ("M", "MP", "R")}
     ends.lift_backward[(n, H // HB)](
-        saved.u, e.us, p.place, saved.tau, saved.line, e.A, gx, ga, ga0, gus, g_base, gu, rows, p.lines,
+        saved.u, e.us, p.place, saved.tau, saved.line, e.A, gx, ga, gus, g_base, gu, rows, p.lines,
         H=H, HB=HB, INPUTS=p.inputs, WANTED=wanted, **sizes,
     )  # fmt: skip
     to_u = gu.sum(0) if wanted else None
-    return to_u, g_base.sum(1), g_base.sum(0), gus.sum(0), ga.sum(0).T, ga0.sum(0)
+    return to_u, g_base.sum(1), g_base.sum(0), gus.sum(0), ga.sum(0).T
 
 
 class Fused(torch.autograd.Function):

@@ -145,6 +145,7 @@ def load_transforms(
     out_p, in_p, i, TB: tl.constexpr, MP: tl.constexpr, R: tl.constexpr, LENGTH: tl.constexpr
 ):
     """The part of both transforms that belongs to the i-th piece of a row: `(TB, 2 MP)` out of the spectrum, `(R, TB)` into it."""
-    t, kind = i * TB + tl.arange(0, TB), out_p.dtype.element_ty
+    t = i * TB + tl.arange(0, TB)
+    kind = out_p.dtype.element_ty
     out = load_matrix(out_p, t, tl.arange(0, 2 * MP), 2 * MP, 1, kind)
     return out, load_matrix(in_p, tl.arange(0, R), t, LENGTH, 1, kind)

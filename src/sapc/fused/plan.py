@@ -17,25 +17,25 @@ from ..triton_here import interpreted
 
 @dataclass(frozen=True)
 class Launch:
-    """How a kernel is launched: points of a row at a time, warps, loads in flight, programs per multiprocessor."""
+    """How a kernel is launched: points of a row at a time, warps, loads in flight, programs per multiprocessor, hidden channels at a time."""
 
-    points: int = 64
-    warps: int = 4
+    points: int = 128
+    warps: int = 8
     stages: int = 1
-    programs: int = 4
+    programs: int = 2
+    hidden: int = 64
 
 
 @dataclass(frozen=True)
 class Tuning:
-    """Launches of all kernels; `hidden` is how many hidden channels are on the chip at a time."""
+    """Launches of all kernels."""
 
     block: Launch = Launch()
-    block_back: Launch = Launch()
-    lift: Launch = Launch()
-    lift_back: Launch = Launch()
-    project: Launch = Launch()
-    project_back: Launch = Launch(warps=8, programs=1)
-    hidden: int = 64
+    block_back: Launch = Launch(programs=1)
+    lift: Launch = Launch(programs=1)
+    lift_back: Launch = Launch(points=64, programs=1, hidden=128)
+    project: Launch = Launch(programs=1)
+    project_back: Launch = Launch(programs=1, hidden=128)
     batch: int = 64  # samples at a time in the mixing
     mix_warps: int = 4
 
@@ -92,6 +92,10 @@ class Plan:
                 "HOW": self.gelu, "PRECISION": self.precision, "STAGES": launch.stages, "num_warps": launch.warps,
             }  # fmt: skip
         return self.known[launch]
+
+    def chunk(self, launch: Launch) -> dict[str, int]:
+        """What a kernel with a hidden layer is told of it."""
+        return {"H": self.projection, "HB": min(launch.hidden, self.projection)}
 
     def matrices(self, launch: Launch, back: bool = False) -> tuple[Tensor, Tensor]:
         """OUT `(T, 2 MP)` and IN `(R, T)`, zero in the padding, the mean in IN alone; `back`: IN^T and OUT^T in their places."""

@@ -9,11 +9,9 @@ Programs are kept, found again by their law. What cannot be traced or compiled r
 
 from __future__ import annotations
 
-import importlib.util
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cache
 from typing import Any
 
 import torch
@@ -21,6 +19,7 @@ from torch import Tensor
 
 from ..errors import SapcWarning
 from ..grid import compilable
+from ..triton_here import capturing, has_triton
 from .gauss_newton import Globalised
 from .problem import Banded, Problem
 from .restoration import Eager, Passes, State
@@ -31,16 +30,11 @@ _programs: dict[tuple[object, ...], Compiled] = {}
 MOST = 16  # programs kept, the latest ones; each holds on to its law, so they cannot go with it
 
 
-@cache
-def _has_triton() -> bool:
-    return importlib.util.find_spec("triton") is not None
-
-
 def passes_of(problem: Problem, solver: Globalised) -> Passes:
     """The passes for a problem: compiled if the solver asks for it or, unless it says, where it pays."""
     if not isinstance(problem, Banded) or solver.compiled is False:
         return Eager(problem, solver)
-    if solver.compiled is None and not (problem.free.is_cuda and _has_triton()):
+    if solver.compiled is None and not (problem.free.is_cuda and has_triton()):
         return Eager(problem, solver)
     law, free = problem.balance, problem.free
     key = (law.label or law, problem.key, problem.jitter, free.shape, free.device, solver.tol, solver.kappa)
@@ -84,7 +78,7 @@ class Compiled:
 
     def prepare(self, u: Tensor) -> None:
         """Compile `pullback` here: on a GPU gradients are computed by another thread, where a trace is not at home."""
-        if "pullback" not in {*self.programs, *self.failed} and not _capturing(u):
+        if "pullback" not in {*self.programs, *self.failed} and not capturing(u):
             # Copies: a program is made for the inputs it sees, and one that is given twice would be part of it.
             self.pullback(u.clone(), torch.ones_like(u.flatten(1)[:, 0]), u.clone())
 
@@ -104,7 +98,7 @@ class Compiled:
 
     def _call(self, name: str, function: Program, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...] | None:
         """The program's outputs, the last of them counts, or None where there is no program."""
-        if name in self.failed or (name not in self.programs and _capturing(inputs[-1])):
+        if name in self.failed or (name not in self.programs and capturing(inputs[-1])):
             return None
         if inputs[-1].shape[0] == 1:  # a size of one would be compiled apart; two share the program of many
             out = self._call(name, function, tuple(x if x.ndim == 0 else torch.cat((x, x)) for x in inputs))
@@ -125,10 +119,6 @@ class Compiled:
                 stacklevel=2,
             )
             return None
-
-
-def _capturing(u: Tensor) -> bool:
-    return u.is_cuda and torch.cuda.is_current_stream_capturing()
 
 
 def _compile(function: Program, inputs: tuple[Tensor, ...]) -> Program:

@@ -13,7 +13,9 @@ What is kept of a sample is two fields, u and w, which change places when a step
 
 A law is given by functions of a block, see `LawKernel`. Every sum has a fixed order, so a sample's result depends on nothing but itself.
 Threads exchange through memory what they have computed, hence the barriers: one after a write, before others read or write it again.
-Constants are made float64 by `wide`; a bare one could be rounded to float32.
+All threads must also take the same branch. They all have every sum, added up crosswise, so multiplications and additions must not be
+fused: `a a + b b` would be rounded in another way by who holds a than by who holds b. Constants are made float64 by `wide`; a bare one
+could be rounded to float32.
 """
 
 from __future__ import annotations
@@ -133,11 +135,31 @@ def bend_of(r, rt, alpha):
 @triton.jit
 @no_type_check
 def suggested(alpha, bend):
-    """The share that the measured bend (one: as much as is allowed) suggests."""
+    """The share that the measured bend (one: as much as is allowed) suggests; none where it is not a number."""
     return alpha / tl.where(bend > wide(1e-3), bend, tl.where(bend == bend, wide(1e-3), wide(float("inf"))))
 
 
-@triton.jit(do_not_specialize=["limit", "strict"])
+@triton.jit
+@no_type_check
+def shortened(alpha, bend):
+    """The share to try after a refusal."""
+    share = suggested(alpha, bend)
+    share = tl.where(share > alpha / 8.0, share, alpha / 8.0)
+    return tl.where(share < alpha / 2.0, share, alpha / 2.0)
+
+
+@triton.jit
+@no_type_check
+def lengthened(alpha, bend, growth):
+    """The share of the next step, which is `growth` times as long; bend grows with it."""
+    growth = tl.where(growth > wide(1e-3), growth, tl.where(growth == growth, wide(1e-3), wide(1.0)))
+    share = suggested(alpha, bend) / growth
+    share = tl.where(share > alpha, share, alpha)
+    return tl.where(share > 1.0, wide(1.0), share)
+
+
+# One program for all addresses and limits, so that a captured launch never needs another than the one before it.
+@triton.jit(do_not_specialize=["limit", "strict"], do_not_specialize_on_alignment=range(14))
 @no_type_check
 def restore(
     start, out, other, kept, g, small, size_out, tol_out, passes_out, only, free, c, data, settings, limit, strict,
@@ -190,22 +212,14 @@ def restore(
                     tl.debug_barrier()
                 reached, drag = newton(small, c, theta, rows, q, gg, jitter, T, TB, SWEEPS, RATE, FITTED)
                 tl.debug_barrier()
-                growth = reached / length
-                growth = tl.where(
-                    growth > wide(1e-3), growth, tl.where(growth == growth, wide(1e-3), wide(1.0))
-                )
-                longer = suggested(alpha, bend / kappa) / growth
-                longer = tl.where(longer > alpha, longer, alpha)
-                alpha = tl.where((n == 0) | (longer > 1.0), wide(1.0), longer)
+                alpha = tl.where(n == 0, alpha, lengthened(alpha, bend / kappa, reached / length))
                 length = reached
                 going = finite(reached).to(tl.int32)
         else:
-            shorter = suggested(alpha, bend / kappa)
-            shorter = tl.where(shorter > alpha / 8.0, shorter, alpha / 8.0)
-            alpha = tl.where(shorter < alpha / 2.0, shorter, alpha / 2.0)
-        going = tl.where(
-            alpha > wide(2.0**-12), going, 0
-        )  # as in `restoration`: a shorter step is no progress
+            alpha = shortened(alpha, bend / kappa)
+            # A shorter step is no progress. (Without `going` on the right side the loop would carry it for its condition alone, on
+            # which Triton 3.6 fails.)
+            going = tl.where(alpha > wide(2.0**-12), going, 0)
         n += 1
     if here != 0:
         copy(other, out, X, T, XB, TB)

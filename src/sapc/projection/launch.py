@@ -7,12 +7,10 @@ run, and inside a captured graph. What a kernel cannot do, for whatever reason, 
 
 from __future__ import annotations
 
-import importlib.util
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cache
 from math import prod
 from typing import Any
 
@@ -21,6 +19,7 @@ from torch import Tensor
 
 from ..errors import SapcWarning
 from ..grid import kept_like
+from ..triton_here import capturing, has_triton
 from .gauss_newton import Globalised
 from .problem import Banded, Problem
 from .restoration import choose
@@ -30,14 +29,28 @@ MOST = 16  # kernels kept, the latest ones
 
 @dataclass(frozen=True)
 class Tuning:
-    """How a program works: warps, and points of space in a block."""
+    """How a program works: its warps, and how many entries of a block each of their threads has.
 
-    warps: int = 8
-    points: int = 8
+    On Hopper a thread of four warps needs up to 255 registers for the laws of the tasks and next to nothing is spilled, so two programs
+    share a processor: a batch of 256 runs at once, and while one program exchanges numbers over frames the other goes through its field.
+    """
+
+    warps: int = 4
+    entries: int = 4
+
+    def block(self, points: int, frames: int) -> int:
+        """Points of space in a block with so many frames; no more than there are."""
+        return min(_power(points), max(1, 32 * self.warps * self.entries // frames))
+
+
+def _power(n: int) -> int:
+    """The power of two that is n or next above."""
+    return 1 << (n - 1).bit_length()
 
 
 _tuning = Tuning()
 _kernels: dict[tuple[object, ...], Kernel] = {}
+_captured: set[Kernel] = set()  # a captured graph reads their memory for as long as it lives, so they never go
 
 
 @contextmanager
@@ -51,12 +64,6 @@ def tuned(**changes: int) -> Iterator[None]:
         _tuning = before
 
 
-@cache
-def has_triton() -> bool:
-    """Whether kernels can be compiled here."""
-    return importlib.util.find_spec("triton") is not None
-
-
 def kernel_of(problem: Problem, solver: Globalised) -> Kernel | None:
     """The kernel for a problem: if the solver asks for it or, unless it says how passes are made, on a GPU; None where there is none."""
     if not isinstance(problem, Banded) or problem.balance.kernel is None or problem.traced:
@@ -67,16 +74,12 @@ def kernel_of(problem: Problem, solver: Globalised) -> Kernel | None:
     law, free = problem.balance, problem.free
     key = (law.label or law, problem.key, problem.jitter, free.shape, free.device, solver.tol, solver.kappa)
     if key not in _kernels:
-        if _capturing(free):  # its constants would have to be copied to the device
+        if capturing(free):  # its constants would have to be copied to the device
             return None
         _kernels[key] = Kernel(problem, solver)
         while len(_kernels) > MOST:
             del _kernels[next(iter(_kernels))]
     return _kernels[key]
-
-
-def _capturing(x: Tensor) -> bool:
-    return x.is_cuda and torch.cuda.is_current_stream_capturing()
 
 
 class Kernel:
@@ -114,7 +117,7 @@ class Kernel:
     ) -> tuple[Tensor, Tensor, Tensor, Tensor] | None:
         """One attempt of all samples, or of some; the others come back as they are."""
         variant = (_tuning, only is None)
-        if self.failed or (_capturing(u) and variant not in self.ready):
+        if self.failed or (capturing(u) and variant not in self.ready):
             return None
         u, n = u.contiguous(), u.shape[0]
         # Separate tensors: the result is kept, the rest of the memory is not.
@@ -135,6 +138,8 @@ class Kernel:
             )
             return None
         self.ready.add(variant)
+        if capturing(u):
+            _captured.add(self)
         return out, size, tol, passes
 
     def _run(
@@ -143,18 +148,19 @@ class Kernel:
         """Launch on the device of `u`."""
         from .kernel import SLOTS, restore  # needs Triton
 
-        n, frames = u.shape[0], 1 << (self.frames - 1).bit_length()
+        n, frames = u.shape[0], _power(self.frames)
         other = u.new_empty(3 if self.fitted else 1, *u.shape)
         small = u.new_empty(n, SLOTS, frames)
         out, size, tol, passes = results
         functions: tuple[Any, ...] = (*self.load(), None, None)[:3]
         constants = {
-            "X": self.points, "T": self.frames, "XB": _tuning.points, "TB": frames, "SLOTS": SLOTS,
+            "X": self.points, "T": self.frames, "XB": _tuning.block(self.points, frames), "TB": frames, "SLOTS": SLOTS,
             "SWEEPS": (self.frames - 2).bit_length(), "RATE": self.rate, "FITTED": self.fitted, "SOME": only is not None,
         } | dict(zip(("LOCAL", "FIT", "SLOPE"), functions, strict=True))  # fmt: skip
+        how = {"num_warps": _tuning.warps, "num_stages": 1, "enable_fp_fusion": False}  # unfused: see `kernel`
         with torch.cuda.device_of(u):
             restore[(n,)](
                 u, out, other[0], other[-1 - self.fitted], other[-1], small, size, tol, passes,
                 self.settings if only is None else only.to(torch.int8), self.free, self.c, self.data, self.settings,
-                limit, int(strict), **constants, num_warps=_tuning.warps, num_stages=1, enable_fp_fusion=True,
+                limit, int(strict), **constants, **how,
             )  # fmt: skip

@@ -88,6 +88,7 @@ class Eager:
         r = self.problem.residual(lin.rows)
         d, length = newton_step(lin)
         tol = (16 * lin.rounding(u)).clamp(min=self.solver.tol)
+        tol = torch.where(tol.isfinite(), tol, torch.nan)  # a field that is not finite is on no manifold
         alpha, passes = torch.ones_like(length), torch.zeros_like(length, dtype=torch.long)
         return _ended(State(u, r, d, alpha, length, tol, passes, length.isfinite()))
 

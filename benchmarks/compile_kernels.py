@@ -1,0 +1,99 @@
+"""What kernels need on a GPU that is not here: compiled as they would be launched, never run.
+
+    PYTHONPATH=src python3 benchmarks/compile_kernels.py [--capability 90] [--warps 4 8 16] [--entries 2 4 8]
+
+For every kernel of a projection on the published grids: registers of a thread, bytes on its stack (what did not fit), shared memory of
+a program, and how many programs fit on a processor. Other kernels likewise: `with absent(90):` around whatever launches them, on the CPU.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+import triton
+from triton.backends.compiler import GPUTarget
+
+import sapc
+from sapc.projection.launch import tuned
+
+TOOL = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
+REGISTERS = 65536  # of a processor
+
+
+class Absent:
+    """A driver without a device: what is launched gets compiled, measured and forgotten."""
+
+    def __init__(self, capability: int) -> None:
+        self.target, self.utils = GPUTarget("cuda", capability, 32), self
+
+    def get_current_target(self) -> GPUTarget:
+        return self.target
+
+    def get_current_device(self) -> int:
+        return 0
+
+    def get_current_stream(self, device: int) -> int:
+        return 0
+
+    def get_device_properties(self, device: int) -> dict[str, int]:
+        return {"max_shared_mem": 2**20}
+
+    def launcher_cls(self, source: Any, metadata: Any) -> Callable[..., None]:
+        self.warps = metadata.num_warps
+        return lambda *_: None
+
+    def load_binary(
+        self, name: str, binary: bytes, shared: int, device: int
+    ) -> tuple[object, int, int, int, int]:
+        with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+            file.write(binary)
+            file.flush()
+            said = subprocess.run([TOOL, "-res-usage", file.name], capture_output=True, text=True, check=True)
+        registers, stack = (int(re.search(rf"{what}:(\d+)", said.stdout)[1]) for what in ("REG", "STACK"))  # type: ignore[index]
+        fit = REGISTERS // (32 * self.warps * -(-registers // 8) * 8)
+        print(
+            f"  {name:16s} registers {registers:3d}  stack {stack:4d} B  shared {shared:6d} B  programs {fit}",
+            flush=True,
+        )
+        return object(), 0, registers, stack, 1024
+
+
+@contextmanager
+def absent(capability: int) -> Iterator[None]:
+    """Inside, launches with tensors of the CPU compile for a GPU of this capability and do nothing; their results are not defined."""
+    triton.runtime.driver.set_active(Absent(capability))
+    try:
+        yield
+    finally:
+        triton.runtime.driver._active = None
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--capability", type=int, default=90)
+    parser.add_argument("--warps", type=int, nargs="*", default=[4])
+    parser.add_argument("--entries", type=int, nargs="*", default=[4])
+    options = parser.parse_args()
+    solver = sapc.Globalised(nearest=0, compiled=False, fused=True)
+    for name in ("reaction_diffusion", "stokes_ic"):
+        fields = torch.zeros(1, *sapc.get_task(name).grid.shape, dtype=torch.float64)
+        H = sapc.get_task(name).manifold(fields, solver=solver)
+        for warps in options.warps:
+            for entries in options.entries:
+                print(f"{name}, warps {warps}, entries {entries}", flush=True)
+                with absent(options.capability), tuned(warps=warps, entries=entries):
+                    H.project(fields, check=False)
+
+
+if __name__ == "__main__":
+    main()
