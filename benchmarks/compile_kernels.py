@@ -12,6 +12,7 @@ import argparse
 import re
 import subprocess
 import tempfile
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -84,6 +85,7 @@ def main() -> None:
     parser.add_argument("--warps", type=int, nargs="*", default=[4])
     parser.add_argument("--entries", type=int, nargs="*", default=[4])
     options = parser.parse_args()
+    warnings.simplefilter("error", sapc.SapcWarning)  # of a kernel that does not compile
     solver = sapc.Globalised(nearest=0, compiled=False, fused=True)
     for name in ("reaction_diffusion", "stokes_ic"):
         fields = torch.zeros(1, *sapc.get_task(name).grid.shape, dtype=torch.float64)

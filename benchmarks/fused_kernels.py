@@ -88,6 +88,7 @@ class Case:
             "mix": (lambda p: network._mix(p, self.m, self.layer.modes), 2 * m + w),
             "from modes": (lambda p: p.how.from_modes(self.m), z + m),
             "project, back": (lambda p: network._project_back(p, self.gv, self.x, h(p)), v + 2 * x + z),
+            "project, weights": (lambda p: network._project_weights(p, self.gv, self.x, h(p)), v + x),
             "mix, back": (
                 lambda p: network._mix_back(p, self.m, self.m, self.layer.modes, p.one),
                 3 * m + 2 * w,
@@ -101,28 +102,22 @@ class Case:
 
 
 FIELDS = {
-    "lift": "lift", "block": "block", "block, training": "block", "project": "project", "project, training": "project",
-    "project, back": "project_back", "block, back": "block_back", "lift, back": "lift_back",
+    "lift": "lift", "block": "block", "block, training": "block_kept", "project": "project", "project, back": "project_back",
+    "project, weights": "project_weights", "block, back": "block_back", "lift, back": "lift_back",
 }  # fmt: skip
 
 
 def launches(kernel: str, dims: int) -> Iterator[Launch]:
     """What is tried for a kernel."""
-    shapes = ((128, 8), (64, 4), (128, 4)) if dims == 2 else ((64, 4), (64, 8))
-    for (points, warps), stages in product(shapes, (1, 2, 3)):
-        hidden = {"lift": (64, 128), "project": (64, 128), "lift, back": (64, 128), "project, back": (64, 128)}
-        if kernel in ("block", "block, training", "block, back"):
-            some = (64,)
-        elif stages > 1:
-            continue
-        else:
-            some = hidden[kernel.removesuffix(", training")]
-            some = tuple(n * 2 for n in some) if kernel == "project, back" and dims == 2 else some
-        for wide, programs in product(some, (1, 2, 3, 4)):
-            yield Launch(points, warps, stages, programs, wide)
-    if kernel == "project, back":
-        for points, programs in product((32, 64), (1, 2)):
-            yield Launch(points, 8, 1, programs, 128 if dims == 2 else 64)
+    rows = "block" in kernel
+    points = (64, 128) if dims == 2 else (64,)
+    stages = (1, 2, 3) if rows else (1,)
+    hidden = (64,) if rows else (64, 128) if dims == 2 else (32, 64, 128)
+    registers = (None, 168, 128) if dims == 2 else (None, 128)
+    for some in product(points, (4,), stages, (2, 3, 4) if dims == 2 else (3, 4, 6), hidden, registers):
+        launch = Launch(*some)
+        if launch.registers is None or launch.programs * launch.warps * 32 * launch.registers <= 65536:
+            yield launch
 
 
 def milliseconds(call: Callable[[], object], device: torch.device, repeats: int = 20, before: int = 3) -> float:

@@ -247,7 +247,7 @@ def test_matmul_precision_is_put_back():
         ({"modes": 0}, "modes"),
         ({"modes": (4, 4, 4)}, "one positive number of modes per axis"),
         ({"time_channels": 5}, "even"),
-        ({"precision": "float16"}, "float32, tf32, bf16"),
+        ({"precision": "float16"}, "float32, tf32, fp16, bf16"),
         ({"transform": "dct"}, "choose 'dft'"),
         ({"transform": "fft", "precision": "bf16"}, "float32 or tf32"),
     ],

@@ -48,7 +48,7 @@ class Run:
     clip        largest gradient norm
     validate    steps between validations; the rate is multiplied by `factor` after `patience` of them without progress,
                 down to `lr_floor`
-    precision   of the network's products: float32, tf32 or bf16
+    precision   of the network's products: float32, tf32, fp16 or bf16
     projector   curved manifolds: feasible (a near point on H), nearest (the nearest one), paper (its plain iteration)
     """
 
@@ -68,7 +68,7 @@ class Run:
     patience: int = 10
     clip: float = 100.0
     validate: int = 200
-    precision: str = "tf32"
+    precision: str = "fp16"
     projector: str = "feasible"
     length: float = 1e-3
     preset: str = "paper"

@@ -10,7 +10,8 @@ mixed by a complex matrix, stored as a pair of real ones.
 
 **Three paths** with the same weights compute the same function. `transform="fused"`: Triton kernels in which an activation is read and
 written once per block (`sapc.fused`). `"dft"`: products with thin DFT matrices (`sapc.dft`), on any device, compiled if asked for.
-`"fft"`: full FFTs, the oracle in the tests and the yardstick in the benchmark. `"auto"` takes the kernels where they can be used and pay: on
+`"fft"`: full FFTs, the oracle in the tests and the yardstick in the benchmark. `"auto"` follows the environment variable SAPC_KERNELS (on,
+off); without it, it takes the kernels where they can be used and pay: on
 a GPU with Triton, in every precision but float32. Where they turn out not to fit on the chip, it goes back to the products, after one warning.
 
 **Lifting.** Of its input channels only the state varies with both sample and point. The time embedding is a vector per sample, the
@@ -27,6 +28,7 @@ coordinates a map per point, so the first layer is a sum of three small products
 from __future__ import annotations
 
 import math
+import os
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -47,6 +49,8 @@ if TYPE_CHECKING:  # importing it needs Triton
 
 Precision = Literal["float32", "tf32", "fp16", "bf16"]
 Path = Literal["auto", "fused", "dft", "fft"]
+KERNELS = "SAPC_KERNELS"  # the environment's choice: on, off, or unset
+LEAVE_OPEN = f"leave the choice open, with transform='auto' and without {KERNELS}"
 LARGEST_TIME = 2000.0  # flow time is stretched by it before the embedding, and it is the longest wave length
 
 
@@ -216,16 +220,19 @@ class FNO(nn.Module):
 
     def path(self, u: Tensor, condition: Tensor | None = None) -> str:
         """The path that fields like these take; a path that was asked for and cannot be taken is refused."""
-        if self.transform in ("dft", "fft") or (self.transform == "auto" and not self._pays(u)):
-            return "dft" if self.transform == "auto" else self.transform
+        wish = self.transform if self.transform != "auto" else _wish()
+        if wish in ("dft", "fft") or (wish == "auto" and not self._pays(u)):
+            return "dft" if wish == "auto" else wish
         against = why_not(u.device, self._kept, self.lift_out.out_features, self.lift_in.out_features)
         if not against and condition is not None and condition.requires_grad:
             against = "the kernels give the condition no gradient"
-        if against and self.transform == "fused":
-            raise SapcError(
-                f"the fused path cannot be taken: {against}; leave the choice open with transform='auto'"
-            )
+        if against and wish == "fused":
+            raise SapcError(f"the kernels cannot be used: {against}; {LEAVE_OPEN}")
         return "dft" if against else "fused"
+
+    def has_kernels(self, device: torch.device) -> bool:
+        """Whether fields on a device take the fused path."""
+        return self.path(torch.empty(1, *(1 for _ in self.modes), device=device)) == "fused"
 
     def _pays(self, u: Tensor) -> bool:
         """Exact products of float32 numbers are no work for the matrix units."""
@@ -260,8 +267,8 @@ class FNO(nn.Module):
         try:
             return velocity(p, rows.contiguous(), tau, line, *ends, *layers)
         except OutOfResources as error:
-            if self.transform == "fused":
-                raise SapcError(f"the fused path cannot be taken: {error}; leave the choice open") from error
+            if "fused" in (self.transform, _wish()):
+                raise SapcError(f"the kernels cannot be used: {error}; {LEAVE_OPEN}") from error
             warnings.warn(
                 f"the kernels of this network do not fit on this GPU ({error}); it runs by products, more slowly",
                 SapcWarning,
@@ -340,6 +347,15 @@ def _check(
         raise SapcError(
             f"transform {transform!r} with precision {precision}: choose 'auto', 'fused', 'dft', or 'fft' in float32 or tf32"
         )
+
+
+def _wish() -> str:
+    """The path that the environment asks for."""
+    said = os.environ.get(KERNELS, "").lower()
+    paths = {"": "auto", "auto": "auto", "on": "fused", "off": "dft"}
+    if said not in paths:
+        raise SapcError(f"{KERNELS} is {said!r}; choose on, off or auto")
+    return paths[said]
 
 
 @contextmanager

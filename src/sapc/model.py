@@ -32,6 +32,7 @@ from .flow import Velocity, within
 from .fno import FNO, matmul_precision
 from .methods import Method, get_method
 from .projection import Manifold
+from .replay import Replayed
 from .tasks import Dataset, Task
 from .tasks.memory import allocating, require
 from .training import seed_of
@@ -100,6 +101,7 @@ class Model:
         self.span = None if span is None else (float(span[0]), float(span[1]))
         self.task, self.method = run.make_task(), run.make_method()
         self.network = network.to(device).eval().requires_grad_(False)
+        self._evaluated = Replayed(self.network)
         self._may_compile, self._is_compiled = compiled, False
         if compiled:
             self._compile()
@@ -160,11 +162,15 @@ class Model:
         ):
             H = self._manifold_for(chosen, condition, n, task)
             out = torch.empty(n, *task.grid.shape, dtype=torch.float64)
-            for rows, v1 in self._draws(task, n, size, seed, filled=not chosen.joint):
+            draws = self._draws(task, n, size, seed, filled=not chosen.joint)
+            upcoming = next(draws, None)
+            while upcoming is not None:
+                rows, v1 = upcoming
                 own, new = H if len(H) == 1 else H[rows], min(size, n - int(rows[0]))
                 v = self._velocity(chosen, network, own, watch)
                 more = (partial(fresh, rows, new),) if chosen.redraws else ()
                 fields = chosen.sample(v, v1, own, steps, *more)
+                upcoming = next(draws, None)  # drawn while a GPU is at work
                 if watch is not None:
                     watch.finish(fields, own, keep=new)
                 out[int(rows[0]) :][:new] = fields[:new].cpu()
@@ -238,7 +244,8 @@ class Model:
 
     def compile_for(self, evaluations: int) -> None:
         """Compile the network if so many evaluations make that worth while and the caller of `load` left it open."""
-        if self._may_compile is None and self.device.type == "cuda" and evaluations >= COMPILE_FROM:
+        many = self.device.type == "cuda" and evaluations >= COMPILE_FROM
+        if self._may_compile is None and many and not self.network.has_kernels(self.device):
             self._compile()
 
     def _compile(self) -> None:
@@ -252,7 +259,7 @@ class Model:
 
         def v(vt: Tensor, t: Tensor, *shown: Tensor) -> Tensor:
             nonlocal done
-            out: Tensor = self.network(vt.float(), t, *(x.float() for x in shown))
+            out = self._evaluated(vt.float(), t, *(x.float() for x in shown))
             done += not torch.is_grad_enabled()  # what is repeated for a gradient does not count
             if progress is not None:
                 progress(min(n, n * done // calls), n)

@@ -66,7 +66,8 @@ class Training:
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(run.seed)  # the CPU's only: weights are drawn there
             self.network = run.make_network().to(team.device)
-        if team.device.type == "cuda" if compiled is None else compiled:
+        pays = team.device.type == "cuda" and not self.network.has_kernels(team.device)
+        if pays if compiled is None else compiled:
             self.network.compile_core()
         self.model = team.wrap(self.network)
         self.optimiser = torch.optim.Adam(self.network.parameters(), lr=run.lr, fused=True)

@@ -1,9 +1,10 @@
 """What a training step, a sample and a projection cost, every figure beside the one it is to be compared with, measured in one run.
 
     backbone    a step of the network at the preset's size: full FFTs run eagerly, the way this is usually written, products with DFT
-                matrices in every precision, compiled where there is a GPU, and neuraloperator's FNO where that is installed
+                matrices in every precision, compiled where there is a GPU, the kernels of `sapc.fused`, and neuraloperator's FNO where
+                that is installed
     training    a whole step of FFM and of SAPC, drawing and projecting included, for every task
-    sampling    milliseconds per field of both, for every task
+    sampling    milliseconds per field of both, for every task, and for SAPC of a single field in a batch of its own
     projection  milliseconds per field of the projection that sampling uses, beside the same solver on a dense Jacobian, for every task
     features    what FPD and FRD cost: features by an encoder of each size, and the distance
     methods     training and sampling for every method, with its evaluations and its memory, beside the same method in the peers' style:
@@ -19,7 +20,7 @@ the row.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -29,7 +30,7 @@ from ..config import preset
 from ..distributed import find_device
 from ..methods import method_names
 from ..tasks import get_task, task_names
-from .backbone import backbone
+from .backbone import PATHS, backbone
 from .features import features
 from .memory import young_garbage
 from .methods import method_costs
@@ -53,11 +54,13 @@ def bench(
     keep: Callable[[dict[str, Any]], None] = lambda _: None,
     methods: list[str] | None = None,
     peers: bool = True,
+    paths: Sequence[str] = PATHS,
 ) -> dict[str, Any]:
     """All figures, as JSON can hold them. After each `keep` gets what there is.
 
     steps      sampling steps that are timed; scaled to a hundred, in the part `methods` to each one's own number
     methods    which ones that part times, all eleven unless given; FFM, which the others are compared with, comes first in any case
+    paths      of the backbone, beside the plain one
     peers      whether the peers' style is timed as well: dense projections, neuraloperator's network, every method in both styles
     """
     place = find_device(device)
@@ -80,7 +83,7 @@ def bench(
                 keep(result)
 
     shapes = {len(get_task(name).grid.shape): preset(size, name, "ffm") for name in reversed(names)}
-    add("backbone", (row for run in shapes.values() for row in backbone(run, timer, progress, peers)))
+    add("backbone", (row for run in shapes.values() for row in backbone(run, timer, progress, peers, paths)))
     for name in names if NEED_DATA & set(parts) else []:
         progress(f"{name}: data")
         run = preset(size, name, "sapc")

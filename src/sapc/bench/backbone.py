@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, get_args
@@ -18,19 +18,38 @@ from torch import Tensor, nn
 
 from ..config import Run
 from ..fno import LARGEST_TIME, Precision, matmul_precision
+from ..triton_here import has_triton
 from .timer import Timer
+
+PATHS = ("fft", "dft", "fused")
+
+
+def kinds(device: torch.device, paths: Sequence[str] = PATHS) -> list[tuple[str, str, bool]]:
+    """Path, precision and whether it is compiled: the plain one, then every other one that there is here."""
+    found = [("fft", "float32", False)]
+    if device.type != "cuda":
+        return found + [("dft", "float32", False)] * ("dft" in paths)
+    if "fft" in paths:
+        found.append(("fft", "tf32", False))
+    if "dft" in paths:
+        found += [("dft", p, True) for p in get_args(Precision) if p != "fp16"]  # which is tf32 there
+    if "fused" in paths and has_triton():
+        found += [("fused", p, False) for p in get_args(Precision) if p != "float32"]
+    return found
 
 
 def backbone(
-    run: Run, timer: Timer, progress: Callable[[str], None], peers: bool = True
+    run: Run,
+    timer: Timer,
+    progress: Callable[[str], None],
+    peers: bool = True,
+    paths: Sequence[str] = PATHS,
 ) -> Iterator[dict[str, Any]]:
     """Forward pass, and step with backward pass; the first row is the plain path that all are compared with."""
-    cuda = timer.device.type == "cuda"
-    kinds: list[tuple[str, str, bool]] = [("fft", "float32", False)]
-    kinds += [("dft", p, cuda) for p in (get_args(Precision) if cuda else ("float32",))]
     first = 0.0
-    for transform, precision, compiled in kinds:
-        label = f"{transform}, {precision}, {'compiled' if compiled else 'eager'}"
+    for transform, precision, compiled in kinds(timer.device, paths):
+        how = "kernels" if transform == "fused" else "compiled" if compiled else "eager"
+        label = f"{transform}, {precision}, {how}"
         progress(f"backbone {'x'.join(map(str, run.grid))}: {label}")
         network = replace(run, precision=precision).make_network().to(timer.device)
         network.transform = transform

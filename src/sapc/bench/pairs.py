@@ -30,17 +30,18 @@ def training(run: Run, data: Data, timer: Timer) -> dict[str, Any]:
 
 
 def sampling(run: Run, data: Data, timer: Timer, steps: int) -> dict[str, Any]:
-    """Milliseconds per field with FFM and with SAPC, in one batch of the training's size."""
+    """Milliseconds per field with FFM and with SAPC, in one batch of the training's size; with SAPC also of a field alone."""
     task = run.make_task()
     truth = data[0][: run.batch].to(timer.device, torch.float64)
     H = task.manifold(truth, solver=run.solver(task))
     v = like_trained(OURS.network(run, timer.device), task, truth)
     v1 = source.sample(task.grid, len(truth), dtype=torch.float64, device=timer.device)
     row: dict[str, Any] = {"task": run.task, "batch": len(truth), "precision": run.precision}
-    short = replace(timer, repeats=3, warm_up=1)
+    short = replace(timer, repeats=3, warm_up=1 if steps > 10 else 2)  # a recording begins after a few evaluations
     with torch.inference_mode(), matmul_precision(run.precision):
         for name in PAIRS:
             method = get_method(name)
             seconds = short(partial(method.sample, v, v1, H, steps))
             row[f"{name}_ms"] = 1e3 * seconds / len(truth) * 100 / steps
+        row["alone_ms"] = 1e3 * short(partial(method.sample, v, v1[:1], H[:1], steps)) * 100 / steps
     return {**row, "ratio": row["sapc_ms"] / row["ffm_ms"]}

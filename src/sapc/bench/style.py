@@ -1,6 +1,6 @@
 """Two ways to write the same mathematics: ours, and the one that published implementations have in common.
 
-    ours      products with thin DFT matrices in the run's precision, compiled on a GPU; projections by declared structure
+    ours      in the run's precision, by kernels on a GPU, elsewhere by products with thin DFT matrices; projections by declared structure
     peers'    full FFTs in float32, operation by operation; projections by a dense Jacobian from automatic differentiation
 
 Weights and results are the same up to rounding. The dense path is kinder than what it stands for: pins have left its unknowns, where a
@@ -33,8 +33,10 @@ class Style:
 
     def network(self, run: Run, device: torch.device) -> FNO:
         """A fresh network."""
-        network = self.of(run).make_network(compiled=device.type == "cuda" and not self.peers).to(device)
+        network = self.of(run).make_network().to(device)
         network.transform = "fft" if self.peers else network.transform
+        if device.type == "cuda" and not self.peers and not network.has_kernels(device):
+            network.compile_core()
         return network
 
     def manifold(self, H: Manifold) -> Manifold:

@@ -45,9 +45,14 @@ def _backbone(rows: list[Row]) -> Table:
 def _pairs(title: str, rows: list[Row]) -> Table:
     table = _table(title, "task", "batch", "precision")
     _add_numbers(table, "FFM ms", "SAPC ms", "SAPC / FFM")
+    alone = "alone_ms" in rows[0]
+    if alone:
+        _add_numbers(table, "SAPC, one field")
     for row in rows:
-        numbers = (_ms(row["ffm_ms"]), _ms(row["sapc_ms"]), _factor(row["ratio"]))
-        table.add_row(row["task"], str(row["batch"]), row["precision"], *numbers)
+        numbers = [_ms(row["ffm_ms"]), _ms(row["sapc_ms"]), _factor(row["ratio"])]
+        table.add_row(
+            row["task"], str(row["batch"]), row["precision"], *numbers, *([_ms(row["alone_ms"])] if alone else [])
+        )
     return table
 
 

@@ -10,9 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from ..config import Run
+from ..fno import FNO
+from ..replay import Replayed
 from ..tasks import Task
 
 Data = tuple[Tensor, Tensor]  # for training and for validation
@@ -35,16 +37,15 @@ def smooth_error(task: Task, truth: Tensor) -> Tensor:
     return ERROR * truth.std() * waves.prod(0)
 
 
-def like_trained(network: nn.Module, task: Task, truth: Tensor, pull: float = 1.0) -> Callable[..., Tensor]:
+def like_trained(network: FNO, task: Task, truth: Tensor, pull: float = 1.0) -> Callable[..., Tensor]:
     """A network's work, a trained network's answer, for as many of the solutions as there are states.
 
     It can be differentiated, the network's work included. With `pull` below one its flow ends short of u, by more the farther it began.
     """
-    network = network.eval().requires_grad_(False)
-    error = smooth_error(task, truth)
+    evaluate, error = Replayed(network.eval().requires_grad_(False)), smooth_error(task, truth)
 
     def velocity(vt: Tensor, t: Tensor, *shown: Tensor) -> Tensor:
-        idle: Tensor = network(vt.float(), t, *(x.float() for x in shown)) * 1e-6
+        idle = evaluate(vt.float(), t, *(x.float() for x in shown)) * 1e-6
         t = t.reshape(-1, *(1,) * len(task.grid.shape))
         return pull * (vt - truth[: len(vt)]) / t - error + idle
 

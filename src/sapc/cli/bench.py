@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from .. import config, distributed
+from ..bench import PATHS
 from ..bench import bench as measure
 from ..bench.tables import tables
 from ..checkpoint import write_json
@@ -55,6 +56,12 @@ def bench(
             help="Beside them the peers' way: neuraloperator's network, dense Jacobians, every method with eager FFTs."
         ),
     ] = True,
+    paths: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--path", help="A path of the backbone beside the plain one: fft, dft, fused; may be repeated. \\[all]"
+        ),
+    ] = None,
     device: Device = "auto",
     path: Annotated[Path | None, typer.Option("--out", help="A JSON file to write the figures to.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace the file if it exists.")] = False,
@@ -70,7 +77,7 @@ def bench(
     size = preset or ("paper" if cuda else "small")
     for name in names:
         config.preset(size, name, "sapc")
-    _check_choice(parts or USUAL, methods or ())
+    _check_choice(parts or USUAL, methods or (), paths or ())
     whole(steps, "number of sampling steps", 1)
     if path is not None:
         check_target(path, force)
@@ -81,7 +88,9 @@ def bench(
                 write_json(path, result)
 
     with _stages() as progress:
-        result = measure(names, size, device, steps, tuple(parts or USUAL), progress, keep, methods, peers)
+        result = measure(
+            names, size, device, steps, tuple(parts or USUAL), progress, keep, methods, peers, paths or PATHS
+        )
     if as_json:
         print(json.dumps(result))
         return
@@ -94,7 +103,10 @@ def bench(
         print(f"wrote {path}")
 
 
-def _check_choice(parts: Sequence[str], methods: Sequence[str]) -> None:
+def _check_choice(parts: Sequence[str], methods: Sequence[str], paths: Sequence[str]) -> None:
+    for path in paths:
+        if path not in PATHS:
+            raise SapcError(f"unknown path {path!r} of the backbone; choose from {', '.join(PATHS)}")
     for part in parts:
         if part not in PARTS:
             raise SapcError(f"unknown part {part!r}; choose from {', '.join(PARTS)}")

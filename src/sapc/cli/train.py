@@ -41,7 +41,7 @@ def train(
     steps: Annotated[Whole, typer.Option(help="Optimiser steps.")] = None,
     batch: Annotated[Whole, typer.Option(help="Samples per step, over all devices together.")] = None,
     lr: Annotated[float | None, typer.Option(help="First learning rate.")] = None,
-    precision: Annotated[str | None, typer.Option(help="float32, tf32 or bf16.")] = None,
+    precision: Annotated[str | None, typer.Option(help="float32, tf32, fp16 or bf16.")] = None,
     projector: Annotated[
         str | None, typer.Option(help="On curved manifolds: feasible, nearest or paper.")
     ] = None,
@@ -57,7 +57,7 @@ def train(
     device: Device = "auto",
     devices: Annotated[int, typer.Option(help="Processes on this machine, one per GPU.")] = 1,
     compiled: Annotated[
-        bool | None, typer.Option("--compile/--no-compile", help="Compile the network. \\[on a GPU]")
+        bool | None, typer.Option("--compile/--no-compile", help="Compile the network. \\[on a GPU, unless it has kernels]")
     ] = None,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Write TensorBoard files too.")] = False,
     as_json: AsJson = False,

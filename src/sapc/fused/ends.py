@@ -5,11 +5,11 @@ and the row's transform `Z = IN x`. Projection, after the last block's sum h: `q
 
 Backward both hidden layers are made again from what went in, which is sixteen times narrower or more:
 
-    d = gelu'(q) o v',       h' = d B^T,      B' = h^T d,       b' = sum of d,      o' = sum of gelu(q) v'
-    d = gelu'(p) (x' A^T),                    A' = gelu(p)^T x',   base' = sum of d,   w_u' = sum of d u,   w_t' = sum of d t
+    h' = v' gelu'(q) o B^T,                        B' = (v' h)^T gelu'(q) o,   b' = o sum of v' gelu'(q),   o' = sum of v' gelu(q)
+    d = gelu'(p) (x' A^T),                         A' = gelu(p)^T x',   base' = sum of d,   w_u' = sum of d u,   w_t' = sum of d t
 
-They lie transposed, hidden channels first. So a sum over points stays within a few threads, and what the products with h and x' need is
-where the matrix units take it from.
+For the gradients of weights they lie transposed, hidden channels first: so a sum over points stays within a few threads, and what the
+products with h and x' need is where the matrix units take it from.
 """
 
 from __future__ import annotations
@@ -160,33 +160,16 @@ def project_forward(
             tl.store(v_p + far(row, T) + t, v, mask=t < T)
 
 
-@triton.jit
-@no_type_check
-def hidden_back(h, gv, gh, gB, gb0, go, B, b0, o, HOW: tl.constexpr, PRECISION: tl.constexpr):
-    """What some of the hidden channels add to h', and to the gradients of their own weights."""
-    q, slope = gelu_and_slope(product(B, tl.trans(h), PRECISION) + b0[:, None], HOW)
-    go += tl.sum(q * gv[None, :], 1)
-    d = slope * (gv[None, :] * o[:, None])  # zero beyond the row's end, as v' is
-    gb0 += tl.sum(d, 1)
-    d = d.to(h.dtype)
-    return add_product(tl.trans(d), B, gh, PRECISION), add_product(d, h, gB, PRECISION), gb0, go
-
-
 @triton.jit(do_not_specialize=["rows"])
 @no_type_check
 def project_backward(
-    gv_p, h_p, gh_p, gy_p, B_p, b0_p, o_p, gB_p, gb0_p, go_p, out_p, in_p, rows,
+    gv_p, h_p, gh_p, gy_p, B_p, Bo_p, b0_p, out_p, in_p, rows,
     T: tl.constexpr, C: tl.constexpr, H: tl.constexpr, M: tl.constexpr, MP: tl.constexpr, R: tl.constexpr,
     TB: tl.constexpr, NT: tl.constexpr, HB: tl.constexpr, HOW: tl.constexpr, PRECISION: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
-    """From v' to h' and Y' of the last block; HB is H, or half of it: then one half after the other, both by the same program."""
+    """From v' to h' and Y' of the last block; `Bo`: B with its columns multiplied by o, both (hidden, channels)."""
     kind = h_p.dtype.element_ty
-    c, j, k = tl.arange(0, C), tl.arange(0, HB), H - HB + tl.arange(0, HB)
-    B, b0, o = load_matrix(B_p, j, c, C, 1, kind), tl.load(b0_p + j), tl.load(o_p + j)  # (hidden, channels)
-    B2, b2, o2 = load_matrix(B_p, k, c, C, 1, kind), tl.load(b0_p + k), tl.load(o_p + k)
-    gB, gB2 = tl.zeros([HB, C], tl.float32), tl.zeros([HB, C], tl.float32)
-    gb0, gb2 = tl.zeros([HB], tl.float32), tl.zeros([HB], tl.float32)
-    go, go2 = tl.zeros([HB], tl.float32), tl.zeros([HB], tl.float32)
+    c = tl.arange(0, C)
     out, into = load_transforms(out_p, in_p, 0, TB, MP, R, NT * TB)
     for row in tl.range(tl.program_id(0), rows, tl.num_programs(0), num_stages=STAGES):
         gy = tl.zeros([R, C], tl.float32)
@@ -194,19 +177,41 @@ def project_backward(
             t = i * TB + tl.arange(0, TB)
             if NT > 1:
                 out, into = load_transforms(out_p, in_p, i, TB, MP, R, NT * TB)
-            gv, h = point_values(gv_p, row, t, T), load_row(h_p, row, t, T, C)
+            h = load_row(h_p, row, t, T, C)
             gh = tl.zeros([TB, C], tl.float32)
-            gh, gB, gb0, go = hidden_back(h, gv, gh, gB, gb0, go, B, b0, o, HOW, PRECISION)
-            if HB < H:
-                gh, gB2, gb2, go2 = hidden_back(h, gv, gh, gB2, gb2, go2, B2, b2, o2, HOW, PRECISION)
+            for first in tl.static_range(0, H, HB):
+                j = first + tl.arange(0, HB)
+                q = product(h, tl.trans(load_matrix(B_p, j, c, C, 1, kind)), PRECISION)
+                _, slope = gelu_and_slope(q + tl.load(b0_p + j)[None, :], HOW)
+                gh = add_product(slope.to(kind), load_matrix(Bo_p, j, c, C, 1, kind), gh, PRECISION)
+            gh *= point_values(gv_p, row, t, T)[:, None]  # zero beyond the row's end
             store_row(gh_p, gh, row, t, T, C)
             gy = add_product(into, gh.to(kind), gy, PRECISION)
         store_spectrum(gy_p, gy, row, C, M, MP, R)
-    first = tl.program_id(0) * H
-    tl.store(gB_p + (first + j)[:, None] * C + c[None, :], gB)
-    tl.store(gb0_p + first + j, gb0)
-    tl.store(go_p + first + j, go)
-    if HB < H:
-        tl.store(gB_p + (first + k)[:, None] * C + c[None, :], gB2)
-        tl.store(gb0_p + first + k, gb2)
-        tl.store(go_p + first + k, go2)
+
+
+@triton.jit(do_not_specialize=["rows"])
+@no_type_check
+def project_weights(
+    gv_p, h_p, B_p, b0_p, gB_p, gb0_p, go_p, rows,
+    T: tl.constexpr, C: tl.constexpr, H: tl.constexpr, TB: tl.constexpr, NT: tl.constexpr, HB: tl.constexpr,
+    HOW: tl.constexpr, PRECISION: tl.constexpr, STAGES: tl.constexpr,
+):  # fmt: skip
+    """B' / o, b' / o and o', all (hidden, ..); a program has HB of the hidden channels and some of the rows."""
+    kind = h_p.dtype.element_ty
+    c, j = tl.arange(0, C), tl.program_id(1) * HB + tl.arange(0, HB)
+    B, b0 = load_matrix(B_p, j, c, C, 1, kind), tl.load(b0_p + j)
+    gB = tl.zeros([HB, C], tl.float32)
+    gb0, go = tl.zeros([HB], tl.float32), tl.zeros([HB], tl.float32)
+    for row in tl.range(tl.program_id(0), rows, tl.num_programs(0), num_stages=STAGES):
+        for i in tl.static_range(NT):
+            t = i * TB + tl.arange(0, TB)
+            gv, h = point_values(gv_p, row, t, T), load_row(h_p, row, t, T, C)
+            q, slope = gelu_and_slope(product(B, tl.trans(h), PRECISION) + b0[:, None], HOW)
+            go += tl.sum(q * gv[None, :], 1)
+            gb0 += tl.sum(slope * gv[None, :], 1)
+            gB = add_product(slope.to(kind), (gv[:, None] * h).to(kind), gB, PRECISION)
+    at = tl.program_id(0) * H + j
+    tl.store(gB_p + at[:, None] * C + c[None, :], gB)
+    tl.store(gb0_p + at, gb0)
+    tl.store(go_p + at, go)

@@ -24,7 +24,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from . import blocks, ends, mixing
-from .plan import Plan
+from .plan import Launch, Plan
 
 TOP = 64.0  # below 65,504 by what a coherent sum over a large grid can gain
 
@@ -99,7 +99,7 @@ def _lift(p: Plan, u: Tensor, tau: Tensor, line: Tensor, e: Ends) -> tuple[Tenso
 def _block(
     p: Plan, x: Tensor, y: Tensor, layer: BlockParameters, enters: bool, keep: bool
 ) -> tuple[Tensor, Tensor]:
-    launch, rows = p.tuning.block, len(x) * p.lines
+    launch, rows = p.tuning.block_kept if keep else p.tuning.block, len(x) * p.lines
     h, z = p.empty_rows(len(x))
     blocks.block_forward[(p.programs(launch, rows),)](
         x, y, h, z, layer.channels, layer.bias, *p.matrices(launch), rows, ENTERS=enters, LEAVES=not keep, **p.sizes(launch)
@@ -137,7 +137,8 @@ def back(
     """Gradients of the first field (if `wanted`), of tau, of line and of all parameters."""
     gv, unscale = _scaled(p, gv.contiguous())
     e = e.rounded(p.dtype)
-    g, gy, gB, gb, go = _project_back(p, gv, saved.sums[-1], e)
+    gB, gb, go = _project_weights(p, gv, saved.sums[-1], e)
+    g, gy = _project_back(p, gv, saved.sums[-1], e)
     found: list[BlockParameters] = []
     for i in reversed(range(len(layers))):
         gm, g_modes = _mix_back(p, p.how.to_modes(gy), saved.modes[i], layers[i].modes, unscale)
@@ -165,16 +166,34 @@ def _over_points(p: Plan, gy: Tensor) -> Tensor:
     return gy[..., 0, 0, :].flatten(0, -2).sum(0, dtype=torch.float32) * p.how.grid[-1] ** 0.5
 
 
-def _project_back(p: Plan, gv: Tensor, h: Tensor, e: Ends) -> tuple[Tensor, ...]:
-    launch, rows, H, C = p.tuning.project_back, len(gv) * p.lines, p.projection, p.hidden
-    n, HB = p.programs(launch, rows), max(p.chunk(launch)["HB"], H // 2)
+def _project_back(p: Plan, gv: Tensor, h: Tensor, e: Ends) -> tuple[Tensor, Tensor]:
+    launch, rows = p.tuning.project_back, len(gv) * p.lines
     gh, gy = p.empty_rows(len(gv))
-    shares = p.empty(n, H, C), p.empty(n, H), p.empty(n, H)
-    ends.project_backward[(n,)](
-        gv, h, gh, gy, e.B, e.b, e.o, *shares, *p.matrices(launch, back=True), rows, H=H, HB=HB, **p.sizes(launch)
+    Bo = (e.B.float() * e.o[0, :, None]).to(p.dtype)
+    ends.project_backward[(p.programs(launch, rows),)](
+        gv, h, gh, gy, e.B, Bo, e.b, *p.matrices(launch, back=True), rows, **p.chunk(launch), **p.sizes(launch)
     )  # fmt: skip
-    gB, gb, go = (s.sum(0) for s in shares)
-    return gh, gy, gB, gb, go[None]
+    return gh, gy
+
+
+def _project_weights(p: Plan, gv: Tensor, h: Tensor, e: Ends) -> tuple[Tensor, Tensor, Tensor]:
+    launch, rows, H, C = p.tuning.project_weights, len(gv) * p.lines, p.projection, p.hidden
+    n, parts = _shared(p, launch, rows)
+    gB, gb, go = p.empty(n, H, C), p.empty(n, H), p.empty(n, H)
+    ends.project_weights[(n, parts)](
+        gv, h, e.B, e.b, gB, gb, go, rows, **p.chunk(launch), **_no_spectrum(p.sizes(launch))
+    )
+    return gB.sum(0) * e.o[0, :, None], gb.sum(0) * e.o[0], go.sum(0)[None]
+
+
+def _shared(p: Plan, launch: Launch, rows: int) -> tuple[int, int]:
+    """Programs that go through the rows, each as often as there are parts of the hidden channels."""
+    parts = p.projection // p.chunk(launch)["HB"]
+    return max(1, p.programs(launch, rows * parts) // parts), parts
+
+
+def _no_spectrum(sizes: dict[str, Any]) -> dict[str, Any]:
+    return {k: v for k, v in sizes.items() if k not in ("M", "MP", "R")}
 
 
 def _mix_back(p: Plan, g: Tensor, m: Tensor, weight: Tensor, unscale: Tensor) -> tuple[Tensor, Tensor]:
@@ -203,15 +222,13 @@ def _lift_back(
     p: Plan, gx: Tensor, saved: Saved, e: Ends, wanted: bool
 ) -> tuple[Tensor | None, Tensor, Tensor, Tensor, Tensor]:
     launch, rows, H, C = p.tuning.lift_back, len(gx) * p.lines, p.projection, p.hidden
-    HB = p.chunk(launch)["HB"]
-    n = max(1, p.programs(launch, rows) * HB // H)
+    n, parts = _shared(p, launch, rows)
     ga, gus = p.empty(n, H, C), p.empty(n, p.inputs + 1, H)
     g_base = p.empty(len(gx), p.lines, H)
-    gu = p.empty(H // HB, len(gx), *p.how.grid) if wanted else g_base
-    sizes = {k: v for k, v in p.sizes(launch).items() if k not in ("M", "MP", "R")}
-    ends.lift_backward[(n, H // HB)](
+    gu = p.empty(parts, len(gx), *p.how.grid) if wanted else g_base
+    ends.lift_backward[(n, parts)](
         saved.u, e.us, p.place, saved.tau, saved.line, e.A, gx, ga, gus, g_base, gu, rows, p.lines,
-        H=H, HB=HB, INPUTS=p.inputs, WANTED=wanted, **sizes,
+        INPUTS=p.inputs, WANTED=wanted, **p.chunk(launch), **_no_spectrum(p.sizes(launch)),
     )  # fmt: skip
     to_u = gu.sum(0) if wanted else None
     return to_u, g_base.sum(1), g_base.sum(0), gus.sum(0), ga.sum(0).T

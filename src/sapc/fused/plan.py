@@ -17,30 +17,60 @@ from ..triton_here import interpreted
 
 @dataclass(frozen=True)
 class Launch:
-    """How a kernel is launched: points of a row at a time, warps, loads in flight, programs per multiprocessor, hidden channels at a time."""
+    """How a kernel is launched.
+
+    points      of a row at a time          hidden      channels of a hidden layer at a time
+    warps       per program                 programs    per multiprocessor
+    stages      rows in flight              registers   per thread at most, if not as many as the compiler likes
+    """
 
     points: int = 128
-    warps: int = 8
+    warps: int = 4
     stages: int = 1
     programs: int = 2
     hidden: int = 64
+    registers: int | None = None
 
 
 @dataclass(frozen=True)
 class Tuning:
-    """Launches of all kernels."""
+    """Launches of all kernels, found on an H200 by `benchmarks/fused_kernels.py --sweep`."""
 
-    block: Launch = Launch()
-    block_back: Launch = Launch(programs=1)
-    lift: Launch = Launch(programs=1)
-    lift_back: Launch = Launch(points=64, programs=1, hidden=128)
-    project: Launch = Launch(programs=1)
-    project_back: Launch = Launch(programs=1, hidden=128)
+    lift: Launch
+    block: Launch
+    block_kept: Launch  # where h is kept for the way back
+    project: Launch
+    project_back: Launch
+    project_weights: Launch
+    block_back: Launch
+    lift_back: Launch
     batch: int = 64  # samples at a time in the mixing
     mix_warps: int = 4
 
 
-HALF, FULL = Tuning(), Tuning()
+# By the size of a number: in float32 twice as much has to fit on the chip. By channels: 64 or more, fewer.
+HALF_WIDE = Tuning(
+    lift=Launch(),
+    block=Launch(programs=3),
+    block_kept=Launch(stages=3),
+    project=Launch(),
+    project_back=Launch(points=64, programs=3),
+    project_weights=Launch(points=64, programs=3),
+    block_back=Launch(),
+    lift_back=Launch(points=64),
+)
+HALF_NARROW = Tuning(
+    lift=Launch(64, programs=4),
+    block=Launch(64, stages=3, programs=4),
+    block_kept=Launch(64, stages=3, programs=4),
+    project=Launch(64, programs=4),
+    project_back=Launch(64, programs=3),
+    project_weights=Launch(64, programs=3),
+    block_back=Launch(64, stages=3),
+    lift_back=Launch(64, programs=3),
+)
+_TWO = Launch(64)
+FULL = Tuning(_TWO, _TWO, _TWO, _TWO, Launch(32), _TWO, _TWO, _TWO, batch=32)
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,7 +120,7 @@ class Plan:
             self.known[launch] = {
                 "T": T, "C": self.hidden, "M": M, "MP": MP, "R": triton.next_power_of_2(2 * MP + 2), "TB": TB, "NT": -(-T // TB),
                 "HOW": self.gelu, "PRECISION": self.precision, "STAGES": launch.stages, "num_warps": launch.warps,
-            }  # fmt: skip
+            } | ({} if launch.registers is None else {"maxnreg": launch.registers})  # fmt: skip
         return self.known[launch]
 
     def chunk(self, launch: Launch) -> dict[str, int]:
@@ -148,5 +178,6 @@ def plan(
     with torch.inference_mode(False), torch.no_grad():
         place = how.place.reshape(-1, how.grid[-1], axes + 1)
         last, lead = place[0, :, axes - 1].contiguous(), place[:, 0, : axes - 1].contiguous()
-        tuning = tuning or (FULL if kind == torch.float32 else HALF)
+        half = HALF_WIDE if hidden >= 64 else HALF_NARROW
+        tuning = tuning or (FULL if kind == torch.float32 else half)
         return Plan(how, hidden, projection, inputs, precision, tuning, last, lead, torch.ones_like(last[:1]))

@@ -1,0 +1,24 @@
+"""The kernels compile: the interpreter, in which they are tested, accepts more than the compiler, which needs no GPU."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("triton")
+
+
+def test_the_kernels_compile_for_a_gpu(tmp_path):
+    """In a program of its own, because this one may have started to interpret."""
+    script = Path(__file__).parents[1] / "benchmarks" / "compile_kernels.py"
+    environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
+    done = subprocess.run(
+        [sys.executable, script, "--entries", "1"],
+        env=environment | {"TRITON_CACHE_DIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert done.stdout.count("registers") == 4  # two laws, each for all samples and for some
