@@ -18,6 +18,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from itertools import product
 from pathlib import Path
 
@@ -54,9 +55,7 @@ class Case:
         self.e = Ends(
             draw(2, H), draw(C, H, scale=H**-0.5), draw(C), draw(H, C, scale=C**-0.5), draw(H), draw(1, H), draw(1)
         )  # fmt: skip
-        self.layer = BlockParameters(
-            draw(2, *modes, C, C, scale=0.088), draw(C), draw(C, C, scale=C**-0.5)
-        )
+        self.layer = BlockParameters(draw(2, *modes, C, C, scale=0.088), draw(C), draw(C, C, scale=C**-0.5))
         self.x, self.z, self.m = (a.copy_(draw(*a.shape)) for a in (*p.empty_rows(self.batch), self._modes()))
 
     def _modes(self) -> Tensor:
@@ -120,7 +119,9 @@ def launches(kernel: str, dims: int) -> Iterator[Launch]:
             yield launch
 
 
-def milliseconds(call: Callable[[], object], device: torch.device, repeats: int = 20, before: int = 3) -> float:
+def milliseconds(
+    call: Callable[[], object], device: torch.device, repeats: int = 20, before: int = 3
+) -> float:
     """The median; on a GPU by its own clock."""
     if device.type != "cuda":
         start = time.perf_counter()
@@ -159,7 +160,7 @@ def table(which: Case, rate: float, label: str) -> list[dict[str, object]]:
     print(f"\n{label:18s} {'ms':>8s} {'at least':>9s} {'ratio':>6s}")
     for name, (call, size) in which.stages().items():
         try:
-            ms = milliseconds(lambda call=call: call(which.p), which.p.device)
+            ms = milliseconds(partial(call, which.p), which.p.device)
         except Exception as error:
             print(f"{name:18s} {type(error).__name__}: {str(error)[:90]}")
             continue
@@ -200,7 +201,14 @@ def compile_some(arguments: argparse.Namespace, part: int, device: torch.device)
 
 def sweep(arguments: argparse.Namespace, device: torch.device) -> list[dict[str, object]]:
     began = time.perf_counter()
-    command = [sys.executable, __file__, "--precision", arguments.precision, "--dims", *map(str, arguments.dims)]
+    command = [
+        sys.executable,
+        __file__,
+        "--precision",
+        arguments.precision,
+        "--dims",
+        *map(str, arguments.dims),
+    ]
     jobs = [subprocess.Popen([*command, "--compile", str(i)]) for i in range(COMPILERS)]
     for job in jobs:
         job.wait()
@@ -212,7 +220,7 @@ def sweep(arguments: argparse.Namespace, device: torch.device) -> list[dict[str,
         for kernel, launch in tries(which, dims):
             p = with_launch(which.p, FIELDS[kernel], launch)
             try:
-                ms = milliseconds(lambda p=p, kernel=kernel: stages[kernel][0](p), device, 9, 2)
+                ms = milliseconds(partial(stages[kernel][0], p), device, 9, 2)
             except Exception:
                 continue
             found.setdefault(kernel, []).append((ms, launch))
@@ -225,7 +233,9 @@ def sweep(arguments: argparse.Namespace, device: torch.device) -> list[dict[str,
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--precision", default="fp16", choices=("fp16", "bf16", "tf32"))
     parser.add_argument("--dims", type=int, nargs="*", default=[2, 3])

@@ -14,7 +14,9 @@ from sapc.triton_here import has_triton, interpreted
 
 pytestmark = [
     pytest.mark.skipif(not has_triton(), reason="needs Triton"),
-    pytest.mark.skipif(not interpreted(), reason="kernels are compiled here; test_cuda_fused.py holds them to the same"),
+    pytest.mark.skipif(
+        not interpreted(), reason="kernels are compiled here; test_cuda_fused.py holds them to the same"
+    ),
 ]
 
 # Relative errors of the value and of gradients: those of float32, and 2^-11 and 2^-8 through three products and a sum that partly cancels.
@@ -32,7 +34,9 @@ def small_pieces(net):
     from sapc.fused.plan import FULL, Launch
 
     tiny = Launch(points=16, programs=3, hidden=16)
-    net.tuning = replace(FULL, **{name: tiny for name, value in vars(FULL).items() if isinstance(value, Launch)}, batch=16)
+    net.tuning = replace(
+        FULL, **{name: tiny for name, value in vars(FULL).items() if isinstance(value, Launch)}, batch=16
+    )
     return net
 
 
@@ -62,7 +66,9 @@ def case(batch, grid, conditions=0, size=1.0):
     g = torch.Generator().manual_seed(1)
     draw = lambda *shape: torch.randn(*shape, generator=g)
     u, t = draw(batch, *grid), torch.rand(batch, generator=g)
-    weight = size * (1 + 0.5 * draw(batch, *grid))  # not of mean zero: gradients of biases are sums, and would cancel
+    weight = size * (
+        1 + 0.5 * draw(batch, *grid)
+    )  # not of mean zero: gradients of biases are sums, and would cancel
     return u, t, weight, *[draw(batch, *grid)] * conditions
 
 

@@ -51,7 +51,9 @@ class Transforms:
         """`(batch, 2, *modes, channels)` to `(batch, *grid, channels)`."""
         z = self.from_modes(z)
         *lead, two, n, channels = z.shape
-        return _product(self.synthesise[-1], z.reshape(-1, two * n, channels)).reshape(*lead, self.grid[-1], channels)
+        return _product(self.synthesise[-1], z.reshape(-1, two * n, channels)).reshape(
+            *lead, self.grid[-1], channels
+        )
 
     def from_modes(self, z: Tensor) -> Tensor:
         """The inverse of `to_modes`, on fields that have no other modes."""

@@ -11,8 +11,8 @@ mixed by a complex matrix, stored as a pair of real ones.
 **Three paths** with the same weights compute the same function. `transform="fused"`: Triton kernels in which an activation is read and
 written once per block (`sapc.fused`). `"dft"`: products with thin DFT matrices (`sapc.dft`), on any device, compiled if asked for.
 `"fft"`: full FFTs, the oracle in the tests and the yardstick in the benchmark. `"auto"` follows the environment variable SAPC_KERNELS (on,
-off); without it, it takes the kernels where they can be used and pay: on
-a GPU with Triton, in every precision but float32. Where they turn out not to fit on the chip, it goes back to the products, after one warning.
+off); without it, it takes the kernels where they can be used and pay: on a GPU with Triton, in every precision but float32. Where they turn
+out not to fit on the chip, it goes back to the products, after one warning.
 
 **Lifting.** Of its input channels only the state varies with both sample and point. The time embedding is a vector per sample, the
 coordinates a map per point, so the first layer is a sum of three small products and the wide input is never built.
@@ -32,7 +32,7 @@ import os
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
 import torch
 from jaxtyping import Float
@@ -241,9 +241,7 @@ class FNO(nn.Module):
     @property
     def _kept(self) -> torch.dtype:
         """Of activations, with the kernels."""
-        return {"bf16": torch.bfloat16, "fp16": torch.float16}.get(
-            self.precision, self.lift_in.weight.dtype
-        )
+        return {"bf16": torch.bfloat16, "fp16": torch.float16}.get(self.precision, self.lift_in.weight.dtype)
 
     def _fused(self, u: Tensor, t: Tensor, condition: Tensor | None) -> Tensor | None:
         """By the kernels; what depends on the sample or the line alone is added up here. None if they do not fit on the chip."""
@@ -261,9 +259,13 @@ class FNO(nn.Module):
         us = torch.cat((state, place[:, -1:]), 1).T.contiguous()
         line = (p.lead[:, :, None] * place[:, :-1].T).sum(1)
         rows = u[..., None, :] if condition is None else torch.stack((u, condition), -2)
-        ends = (us, self.lift_out.weight, self.lift_out.bias, self.project_in.weight, self.project_in.bias)
-        ends = (*ends, self.project_out.weight, self.project_out.bias)
-        layers = [x for block in self.blocks for x in block.parameters_on(how)]
+        ends = [
+            us,
+            *self.lift_out.parameters(),
+            *self.project_in.parameters(),
+            *self.project_out.parameters(),
+        ]
+        layers = [x for block in self.blocks for x in cast(Block, block).parameters_on(how)]
         try:
             return velocity(p, rows.contiguous(), tau, line, *ends, *layers)
         except OutOfResources as error:

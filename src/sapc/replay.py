@@ -58,7 +58,9 @@ class Replayed:
             del self.recordings[next(iter(self.recordings))]
         try:
             self.recordings[key] = Recording(self.network, inputs)
-        except torch.cuda.OutOfMemoryError:  # it has memory of its own; without a recording there may be enough
+        except (
+            torch.cuda.OutOfMemoryError
+        ):  # it has memory of its own; without a recording there may be enough
             self.failed = True
         except RuntimeError as error:
             self.failed = True
@@ -82,7 +84,9 @@ class Recording:
             self.output = network(*self.inputs)
 
     def __call__(self, *inputs: Tensor) -> Tensor:
+        """The same for other numbers."""
         for own, x in zip(self.inputs, inputs, strict=True):
             own.copy_(x)
         self.graph.replay()
-        return self.output.clone()
+        out: Tensor = self.output.clone()
+        return out

@@ -37,7 +37,9 @@ def sampling(run: Run, data: Data, timer: Timer, steps: int) -> dict[str, Any]:
     v = like_trained(OURS.network(run, timer.device), task, truth)
     v1 = source.sample(task.grid, len(truth), dtype=torch.float64, device=timer.device)
     row: dict[str, Any] = {"task": run.task, "batch": len(truth), "precision": run.precision}
-    short = replace(timer, repeats=3, warm_up=1 if steps > 10 else 2)  # a recording begins after a few evaluations
+    short = replace(
+        timer, repeats=3, warm_up=1 if steps > 10 else 2
+    )  # a recording begins after a few evaluations
     with torch.inference_mode(), matmul_precision(run.precision):
         for name in PAIRS:
             method = get_method(name)

@@ -51,7 +51,11 @@ def _pairs(title: str, rows: list[Row]) -> Table:
     for row in rows:
         numbers = [_ms(row["ffm_ms"]), _ms(row["sapc_ms"]), _factor(row["ratio"])]
         table.add_row(
-            row["task"], str(row["batch"]), row["precision"], *numbers, *([_ms(row["alone_ms"])] if alone else [])
+            row["task"],
+            str(row["batch"]),
+            row["precision"],
+            *numbers,
+            *([_ms(row["alone_ms"])] if alone else []),
         )
     return table
 

@@ -12,8 +12,8 @@ from typing import Annotated, Any
 import typer
 
 from .. import config, distributed
-from ..bench import PATHS
 from ..bench import bench as measure
+from ..bench.backbone import PATHS
 from ..bench.tables import tables
 from ..checkpoint import write_json
 from ..errors import SapcError, whole
@@ -59,7 +59,8 @@ def bench(
     paths: Annotated[
         list[str] | None,
         typer.Option(
-            "--path", help="A path of the backbone beside the plain one: fft, dft, fused; may be repeated. \\[all]"
+            "--path",
+            help="A path of the backbone beside the plain one: fft, dft, fused; may be repeated. \\[all]",
         ),
     ] = None,
     device: Device = "auto",

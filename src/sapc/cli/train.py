@@ -57,7 +57,10 @@ def train(
     device: Device = "auto",
     devices: Annotated[int, typer.Option(help="Processes on this machine, one per GPU.")] = 1,
     compiled: Annotated[
-        bool | None, typer.Option("--compile/--no-compile", help="Compile the network. \\[on a GPU, unless it has kernels]")
+        bool | None,
+        typer.Option(
+            "--compile/--no-compile", help="Compile the network. \\[on a GPU, unless it has kernels]"
+        ),
     ] = None,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Write TensorBoard files too.")] = False,
     as_json: AsJson = False,

@@ -26,10 +26,11 @@ from .pieces import (
     add_product,
     gelu,
     gelu_and_slope,
+    load_into,
     load_matrix,
+    load_out,
     load_row,
     load_spectrum,
-    load_transforms,
     product,
     store_row,
     store_spectrum,
@@ -47,7 +48,7 @@ def block_forward(
     kind = x_p.dtype.element_ty
     c = tl.arange(0, C)
     w, b = load_matrix(w_p, c, c, C, 1, kind), tl.load(b_p + c)  # (out, in)
-    out, into = load_transforms(out_p, in_p, 0, TB, MP, R, NT * TB)
+    out, into = load_out(out_p, 0, TB, MP), load_into(in_p, 0, TB, R, NT * TB)
     for row in tl.range(tl.program_id(0), rows, tl.num_programs(0), num_stages=STAGES):
         y, mean = load_spectrum(y_p, row, T, C, M, MP)
         base = b + mean
@@ -55,7 +56,7 @@ def block_forward(
         for i in tl.static_range(NT):
             t = i * TB + tl.arange(0, TB)
             if NT > 1:
-                out, into = load_transforms(out_p, in_p, i, TB, MP, R, NT * TB)
+                out, into = load_out(out_p, i, TB, MP), load_into(in_p, i, TB, R, NT * TB)
             x = load_row(x_p, row, t, T, C)
             if ENTERS:
                 x = gelu(x.to(tl.float32), HOW).to(kind)
@@ -85,14 +86,14 @@ def block_backward(
     c = tl.arange(0, C)
     w = load_matrix(w_p, c, c, C, 1, kind)  # (out, in)
     gw = tl.zeros([C, C], tl.float32)
-    out, into = load_transforms(out_p, in_p, 0, TB, MP, R, NT * TB)
+    out, into = load_out(out_p, 0, TB, MP), load_into(in_p, 0, TB, R, NT * TB)
     for row in tl.range(tl.program_id(0), rows, tl.num_programs(0), num_stages=STAGES):
         gz, mean = load_spectrum(gz_p, row, T, C, M, MP)
         gy = tl.zeros([R, C], tl.float32)
         for i in tl.static_range(NT):
             t = i * TB + tl.arange(0, TB)
             if NT > 1:
-                out, into = load_transforms(out_p, in_p, i, TB, MP, R, NT * TB)
+                out, into = load_out(out_p, i, TB, MP), load_into(in_p, i, TB, R, NT * TB)
             g = load_row(g_p, row, t, T, C)
             a = load_row(h_p, row, t, T, C)
             gx = product(g, w, PRECISION)

@@ -1,7 +1,7 @@
 """Kernels of the two ends: lifting into the channels and projection out of them. Their wide hidden layers never reach memory.
 
-Lifting, for each row: `p = u w_u + t w_t + base`, the base one vector per row (flow time, the other coordinates, bias); `x = gelu(p) A + a`;
-and the row's transform `Z = IN x`. Projection, after the last block's sum h: `q = h B + b`, `v = gelu(q) . o + o_0`.
+Lifting, for each row: `p = u w_u + t w_t + base`, the base one vector per row (flow time, the other coordinates, bias);
+`x = gelu(p) A + a`; and the row's transform `Z = IN x`. Projection, after the last block's sum h: `q = h B + b`, `v = gelu(q) . o + o_0`.
 
 Backward both hidden layers are made again from what went in, which is sixteen times narrower or more:
 
@@ -24,10 +24,11 @@ from .pieces import (
     far,
     gelu,
     gelu_and_slope,
+    load_into,
     load_matrix,
+    load_out,
     load_row,
     load_spectrum,
-    load_transforms,
     product,
     store_row,
     store_spectrum,
@@ -44,7 +45,7 @@ def point_values(p, row, t, T: tl.constexpr):
 @triton.jit(do_not_specialize=["rows", "lines"])
 @no_type_check
 def lift_forward(
-    u_p, us_p, place_p, tau_p, line_p, a_p, a0_p, x_p, z_p, out_p, in_p, rows, lines,
+    u_p, us_p, place_p, tau_p, line_p, a_p, a0_p, x_p, z_p, in_p, rows, lines,
     T: tl.constexpr, C: tl.constexpr, H: tl.constexpr, M: tl.constexpr, MP: tl.constexpr, R: tl.constexpr,
     TB: tl.constexpr, NT: tl.constexpr, HB: tl.constexpr, INPUTS: tl.constexpr, HOW: tl.constexpr, PRECISION: tl.constexpr,
     STAGES: tl.constexpr,
@@ -53,13 +54,13 @@ def lift_forward(
     kind = x_p.dtype.element_ty
     c = tl.arange(0, C)
     a0 = tl.load(a0_p + c)
-    out, into = load_transforms(out_p, in_p, 0, TB, MP, R, NT * TB)
+    into = load_into(in_p, 0, TB, R, NT * TB)
     for row in tl.range(tl.program_id(0), rows, tl.num_programs(0), num_stages=STAGES):
         z = tl.zeros([R, C], tl.float32)
         for i in tl.static_range(NT):
             t = i * TB + tl.arange(0, TB)
             if NT > 1:
-                out, into = load_transforms(out_p, in_p, i, TB, MP, R, NT * TB)
+                into = load_into(in_p, i, TB, R, NT * TB)
             place, u = point_values(place_p, 0, t, T), point_values(u_p, row * INPUTS, t, T)
             x = tl.zeros([TB, C], tl.float32) + a0[None, :]
             for first in tl.static_range(0, H, HB):
@@ -88,9 +89,17 @@ def lift_backward(
     c, part = tl.arange(0, C), tl.program_id(1)
     j = part * HB + tl.arange(0, HB)
     a = load_matrix(a_p, j, c, 1, H, kind)  # (hidden, channels)
-    first, second, along = tl.load(us_p + j), tl.load(us_p + (INPUTS - 1) * H + j), tl.load(us_p + INPUTS * H + j)
+    first, second, along = (
+        tl.load(us_p + j),
+        tl.load(us_p + (INPUTS - 1) * H + j),
+        tl.load(us_p + INPUTS * H + j),
+    )
     ga = tl.zeros([HB, C], tl.float32)
-    g_along, g_first, g_second = tl.zeros([HB], tl.float32), tl.zeros([HB], tl.float32), tl.zeros([HB], tl.float32)
+    g_along, g_first, g_second = (
+        tl.zeros([HB], tl.float32),
+        tl.zeros([HB], tl.float32),
+        tl.zeros([HB], tl.float32),
+    )
     for row in tl.range(tl.program_id(0), rows, tl.num_programs(0), num_stages=STAGES):
         base = tl.load(tau_p + (row // lines) * H + j) + tl.load(line_p + (row % lines) * H + j)
         g_base = tl.zeros([HB], tl.float32)
@@ -103,7 +112,9 @@ def lift_backward(
                 shown = point_values(u_p, row * INPUTS + 1, t, T)
                 p += shown[None, :] * second[:, None]
             d = product(a, tl.trans(gx), PRECISION)
-            x, slope = gelu_and_slope(p + 0.0 * d, HOW)  # where the matrix units have d, so that nothing is made twice
+            x, slope = gelu_and_slope(
+                p + 0.0 * d, HOW
+            )  # where the matrix units have d, so that nothing is made twice
             ga = add_product(x.to(kind), gx, ga, PRECISION)
             d *= slope  # zero beyond the row's end, as gx is
             g_base += tl.sum(d, 1)
@@ -127,8 +138,8 @@ def lift_backward(
 @triton.jit(do_not_specialize=["rows"])
 @no_type_check
 def project_forward(
-    x_p, y_p, h_p, v_p, w_p, b_p, out_p, in_p, B_p, b0_p, o_p, o0_p, rows,
-    T: tl.constexpr, C: tl.constexpr, H: tl.constexpr, M: tl.constexpr, MP: tl.constexpr, R: tl.constexpr,
+    x_p, y_p, h_p, v_p, w_p, b_p, out_p, B_p, b0_p, o_p, o0_p, rows,
+    T: tl.constexpr, C: tl.constexpr, H: tl.constexpr, M: tl.constexpr, MP: tl.constexpr,
     TB: tl.constexpr, NT: tl.constexpr, HB: tl.constexpr, ENTERS: tl.constexpr, KEEP: tl.constexpr, HOW: tl.constexpr,
     PRECISION: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
@@ -136,14 +147,14 @@ def project_forward(
     kind = x_p.dtype.element_ty
     c = tl.arange(0, C)
     w, b, o0 = load_matrix(w_p, c, c, C, 1, kind), tl.load(b_p + c), tl.load(o0_p)
-    out, into = load_transforms(out_p, in_p, 0, TB, MP, R, NT * TB)
+    out = load_out(out_p, 0, TB, MP)
     for row in tl.range(tl.program_id(0), rows, tl.num_programs(0), num_stages=STAGES):
         y, mean = load_spectrum(y_p, row, T, C, M, MP)
         base = b + mean
         for i in tl.static_range(NT):
             t = i * TB + tl.arange(0, TB)
             if NT > 1:
-                out, into = load_transforms(out_p, in_p, i, TB, MP, R, NT * TB)
+                out = load_out(out_p, i, TB, MP)
             x = load_row(x_p, row, t, T, C)
             if ENTERS:
                 x = gelu(x.to(tl.float32), HOW).to(kind)
@@ -163,20 +174,20 @@ def project_forward(
 @triton.jit(do_not_specialize=["rows"])
 @no_type_check
 def project_backward(
-    gv_p, h_p, gh_p, gy_p, B_p, Bo_p, b0_p, out_p, in_p, rows,
+    gv_p, h_p, gh_p, gy_p, B_p, Bo_p, b0_p, in_p, rows,
     T: tl.constexpr, C: tl.constexpr, H: tl.constexpr, M: tl.constexpr, MP: tl.constexpr, R: tl.constexpr,
     TB: tl.constexpr, NT: tl.constexpr, HB: tl.constexpr, HOW: tl.constexpr, PRECISION: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """From v' to h' and Y' of the last block; `Bo`: B with its columns multiplied by o, both (hidden, channels)."""
     kind = h_p.dtype.element_ty
     c = tl.arange(0, C)
-    out, into = load_transforms(out_p, in_p, 0, TB, MP, R, NT * TB)
+    into = load_into(in_p, 0, TB, R, NT * TB)
     for row in tl.range(tl.program_id(0), rows, tl.num_programs(0), num_stages=STAGES):
         gy = tl.zeros([R, C], tl.float32)
         for i in tl.static_range(NT):
             t = i * TB + tl.arange(0, TB)
             if NT > 1:
-                out, into = load_transforms(out_p, in_p, i, TB, MP, R, NT * TB)
+                into = load_into(in_p, i, TB, R, NT * TB)
             h = load_row(h_p, row, t, T, C)
             gh = tl.zeros([TB, C], tl.float32)
             for first in tl.static_range(0, H, HB):

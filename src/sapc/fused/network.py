@@ -16,6 +16,7 @@ waiting for it, and divided by it at the end, which changes no digit.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -90,7 +91,7 @@ def _lift(p: Plan, u: Tensor, tau: Tensor, line: Tensor, e: Ends) -> tuple[Tenso
     launch, rows = p.tuning.lift, len(u) * p.lines
     x, z = p.empty_rows(len(u))
     ends.lift_forward[(p.programs(launch, rows),)](
-        u, e.us, p.place, tau, line, e.A, e.a, x, z, *p.matrices(launch), rows, p.lines,
+        u, e.us, p.place, tau, line, e.A, e.a, x, z, p.matrices(launch)[1], rows, p.lines,
         INPUTS=p.inputs, **p.chunk(launch), **p.sizes(launch),
     )  # fmt: skip
     return x, z
@@ -113,8 +114,8 @@ def _project(
     launch, rows = p.tuning.project, len(x) * p.lines
     h, v = torch.empty_like(x) if keep else x, p.empty(len(x), *p.how.grid)
     ends.project_forward[(p.programs(launch, rows),)](
-        x, y, h, v, layer.channels, layer.bias, *p.matrices(launch), e.B, e.b, e.o, e.o0, rows,
-        ENTERS=enters, KEEP=keep, **p.chunk(launch), **p.sizes(launch),
+        x, y, h, v, layer.channels, layer.bias, p.matrices(launch)[0], e.B, e.b, e.o, e.o0, rows,
+        ENTERS=enters, KEEP=keep, **p.chunk(launch), **_without(p.sizes(launch), "R"),
     )  # fmt: skip
     return v, h
 
@@ -147,7 +148,18 @@ def back(
         g, gy, g_channels = _block_back(p, g, p.how.from_modes(gm), before, layers[i], first=i == 0)
         found.insert(0, BlockParameters(g_modes, g_bias, g_channels))
     gu, g_tau, g_line, g_us, gA = _lift_back(p, g, saved, e, wanted)
-    rest = [g_tau, g_line, g_us, gA, _over_points(p, gy), gB, gb, go, gv.sum().reshape(1), *([gu] if gu is not None else [])]
+    rest = [
+        g_tau,
+        g_line,
+        g_us,
+        gA,
+        _over_points(p, gy),
+        gB,
+        gb,
+        go,
+        gv.sum().reshape(1),
+        *([gu] if gu is not None else []),
+    ]
     if unscale is not p.one:
         torch._foreach_mul_(rest + [x for layer in found for x in layer[1:]], unscale[0])
     return gu, g_tau, g_line, Ends(*rest[2:9]), found
@@ -163,7 +175,8 @@ def _scaled(p: Plan, gv: Tensor) -> tuple[Tensor, Tensor]:
 
 def _over_points(p: Plan, gy: Tensor) -> Tensor:
     """A sum over all points, per channel: the means of the rows are in their spectra."""
-    return gy[..., 0, 0, :].flatten(0, -2).sum(0, dtype=torch.float32) * p.how.grid[-1] ** 0.5
+    means = gy[..., 0, 0, :].flatten(0, -2)
+    return means.sum(0, dtype=torch.float32) * math.sqrt(p.how.grid[-1])
 
 
 def _project_back(p: Plan, gv: Tensor, h: Tensor, e: Ends) -> tuple[Tensor, Tensor]:
@@ -171,7 +184,7 @@ def _project_back(p: Plan, gv: Tensor, h: Tensor, e: Ends) -> tuple[Tensor, Tens
     gh, gy = p.empty_rows(len(gv))
     Bo = (e.B.float() * e.o[0, :, None]).to(p.dtype)
     ends.project_backward[(p.programs(launch, rows),)](
-        gv, h, gh, gy, e.B, Bo, e.b, *p.matrices(launch, back=True), rows, **p.chunk(launch), **p.sizes(launch)
+        gv, h, gh, gy, e.B, Bo, e.b, p.matrices(launch, back=True)[1], rows, **p.chunk(launch), **p.sizes(launch)
     )  # fmt: skip
     return gh, gy
 
@@ -181,7 +194,7 @@ def _project_weights(p: Plan, gv: Tensor, h: Tensor, e: Ends) -> tuple[Tensor, T
     n, parts = _shared(p, launch, rows)
     gB, gb, go = p.empty(n, H, C), p.empty(n, H), p.empty(n, H)
     ends.project_weights[(n, parts)](
-        gv, h, e.B, e.b, gB, gb, go, rows, **p.chunk(launch), **_no_spectrum(p.sizes(launch))
+        gv, h, e.B, e.b, gB, gb, go, rows, **p.chunk(launch), **_without(p.sizes(launch), "M", "MP", "R")
     )
     return gB.sum(0) * e.o[0, :, None], gb.sum(0) * e.o[0], go.sum(0)[None]
 
@@ -192,8 +205,8 @@ def _shared(p: Plan, launch: Launch, rows: int) -> tuple[int, int]:
     return max(1, p.programs(launch, rows * parts) // parts), parts
 
 
-def _no_spectrum(sizes: dict[str, Any]) -> dict[str, Any]:
-    return {k: v for k, v in sizes.items() if k not in ("M", "MP", "R")}
+def _without(sizes: dict[str, Any], *names: str) -> dict[str, Any]:
+    return {k: v for k, v in sizes.items() if k not in names}
 
 
 def _mix_back(p: Plan, g: Tensor, m: Tensor, weight: Tensor, unscale: Tensor) -> tuple[Tensor, Tensor]:
@@ -228,7 +241,7 @@ def _lift_back(
     gu = p.empty(parts, len(gx), *p.how.grid) if wanted else g_base
     ends.lift_backward[(n, parts)](
         saved.u, e.us, p.place, saved.tau, saved.line, e.A, gx, ga, gus, g_base, gu, rows, p.lines,
-        INPUTS=p.inputs, WANTED=wanted, **p.chunk(launch), **_no_spectrum(p.sizes(launch)),
+        INPUTS=p.inputs, WANTED=wanted, **p.chunk(launch), **_without(p.sizes(launch), "M", "MP", "R"),
     )  # fmt: skip
     to_u = gu.sum(0) if wanted else None
     return to_u, g_base.sum(1), g_base.sum(0), gus.sum(0), ga.sum(0).T

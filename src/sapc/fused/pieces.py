@@ -1,14 +1,15 @@
 """What the kernels are made of: GELU with its slope, and the spectrum of a row.
 
 **GELU.** `x Phi(x)`, Phi the normal distribution. `HOW = "exact"`: by the error function. Where values are rounded to 16 bits anyway,
-Phi = (1 + tanh Q) / 2 with Q an odd polynomial of degree five, 5e-5 off at most, and the tanh of the special function unit (`"unit"`), whose
-error is another 2.5e-4: a third of the instructions of the error function, which would cost more than the memory traffic of a layer. The
-slope is that of the function computed. (`"plain"` is the same without the unit, for the interpreter.)
+Phi = (1 + tanh Q) / 2 with Q an odd polynomial of degree five, 5e-5 off at most, and the tanh of the special function unit (`"unit"`),
+whose error is another 2.5e-4: a third of the instructions of the error function, which would cost more than the memory traffic of a layer.
+The slope is that of the function computed. (`"plain"` is the same without the unit, for the interpreter.)
 
-**Spectrum of a row.** A row is one line along the last axis, `(T, C)`. Its kept modes lie in memory as `(2, M, C)`: real and imaginary part,
-modes k = 0 .. M-1, channels; transforms are unitary. On the way in, the mean, k = 0, is a vector that joins the bias, and the other 2 (M - 1) rows are padded to
-2 MP, MP a power of two, for the matrix units: with the 17 modes of the published network nothing is lost to padding. On the way out the
-mean is one more row of the product; the matrix that makes it is zero beyond the end of the row, so nothing else has to be.
+**Spectrum of a row.** A row is one line along the last axis, `(T, C)`. Its kept modes lie in memory as `(2, M, C)`: real and imaginary
+part, modes k = 0 .. M-1, channels; transforms are unitary. On the way in, the mean, k = 0, is a vector that joins the bias, and the other
+2 (M - 1) rows are padded to 2 MP, MP a power of two, for the matrix units: with the 17 modes of the published network nothing is lost to
+padding. On the way out the mean is one more row of the product; the matrix that makes it is zero beyond the end of the row, so nothing
+else has to be.
 """
 
 from __future__ import annotations
@@ -17,7 +18,6 @@ from typing import no_type_check
 
 import triton
 import triton.language as tl
-
 
 C0: tl.constexpr = tl.constexpr(7.97507478e-01)
 C1: tl.constexpr = tl.constexpr(3.70060209e-02)
@@ -69,7 +69,7 @@ def gelu_and_slope(x, HOW: tl.constexpr):
 @triton.jit
 @no_type_check
 def product(a, b, PRECISION: tl.constexpr):
-    """a b, summed in float32. `widened`: rounded to bfloat16, multiplied in float32, for the interpreter, which has no bfloat16 products."""
+    """a b, summed in float32. `widened`: factors are rounded as they are and multiplied in float32, for the interpreter."""
     if PRECISION == "widened":
         return tl.dot(a.to(tl.float32), b.to(tl.float32), input_precision="ieee")
     else:
@@ -141,11 +141,13 @@ def load_matrix(p, i, j, stride_i, stride_j, kind: tl.constexpr):
 
 @triton.jit
 @no_type_check
-def load_transforms(
-    out_p, in_p, i, TB: tl.constexpr, MP: tl.constexpr, R: tl.constexpr, LENGTH: tl.constexpr
-):
-    """The part of both transforms that belongs to the i-th piece of a row: `(TB, 2 MP)` out of the spectrum, `(R, TB)` into it."""
-    t = i * TB + tl.arange(0, TB)
-    kind = out_p.dtype.element_ty
-    out = load_matrix(out_p, t, tl.arange(0, 2 * MP), 2 * MP, 1, kind)
-    return out, load_matrix(in_p, tl.arange(0, R), t, LENGTH, 1, kind)
+def load_out(p, i, TB: tl.constexpr, MP: tl.constexpr):
+    """What leads out of a spectrum to the i-th piece of a row, `(TB, 2 MP)`."""
+    return tl.load(p + (i * TB + tl.arange(0, TB))[:, None] * (2 * MP) + tl.arange(0, 2 * MP)[None, :])
+
+
+@triton.jit
+@no_type_check
+def load_into(p, i, TB: tl.constexpr, R: tl.constexpr, LENGTH: tl.constexpr):
+    """What leads from there into the spectrum, `(R, TB)`."""
+    return tl.load(p + tl.arange(0, R)[:, None] * LENGTH + (i * TB + tl.arange(0, TB))[None, :])

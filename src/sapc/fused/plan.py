@@ -137,7 +137,7 @@ class Plan:
                 out, into = waves[::-1] if back else waves
                 O, I = out.new_zeros(2, MP, length), out.new_zeros(s["R"], length)
                 O[:, : M - 1, :T] = out[:, 1:]
-                I[: 2 * MP].unflatten(0, (2, MP))[:, : M - 1, :T] = into[:, 1:]
+                I[: 2 * MP].view(2, MP, -1)[:, : M - 1, :T] = into[:, 1:]
                 I[2 * MP, :T] = into[0, 0]
                 self.padded[length, back] = O.reshape(2 * MP, length).T.contiguous(), I
         return self.padded[length, back]
@@ -148,7 +148,7 @@ class Plan:
 
     def samples(self, batch: int) -> int:
         """How many the mixing takes at a time."""
-        return min(self.tuning.batch, max(16, triton.next_power_of_2(batch)))
+        return min(self.tuning.batch, max(16, int(triton.next_power_of_2(batch))))
 
     def empty_rows(self, batch: int) -> tuple[Tensor, Tensor]:
         """An activation and the spectrum of its rows, unwritten."""

@@ -201,7 +201,7 @@ def restore(
         if n == 0:
             tol = tolerance(w, least, quotient, free, c, data, X, T, XB, TB, LOCAL, RATE)
         bend, size_trial, size_here = bend_of(r, rt, alpha)
-        good = tl.where(strict != 0, bend <= kappa, bend <= kappa)
+        good = tl.where(strict != 0, bend <= kappa, size_trial <= (1.0 - wide(1e-4) * alpha) * size_here)
         if (n == 0) | (good & (largest < float("inf"))):
             here, r, size, theta = trial, rt, largest, quotient
             going = (largest > tol).to(tl.int32)
