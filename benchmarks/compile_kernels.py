@@ -1,4 +1,4 @@
-"""What kernels need on a GPU that is not here: compiled as they would be launched, never run.
+"""What kernels need on a GPU that is not here: compiled as they would be launched, never run. Triton 3.4 or later.
 
     PYTHONPATH=src python3 benchmarks/compile_kernels.py [--capability 90] [--warps 4 8 16] [--entries 2 4 8]
 
@@ -30,30 +30,22 @@ REGISTERS = 65536  # of a processor
 
 
 class Absent:
-    """A driver without a device: what is launched gets compiled, measured and forgotten."""
+    """A driver without a device, as far as Triton asks one: what is launched gets compiled, measured and forgotten."""
 
     def __init__(self, capability: int) -> None:
-        self.target, self.utils = GPUTarget("cuda", capability, 32), self
-
-    def get_current_target(self) -> GPUTarget:
-        return self.target
-
-    def get_current_device(self) -> int:
-        return 0
-
-    def get_current_stream(self, device: int) -> int:
-        return 0
-
-    def get_device_properties(self, device: int) -> dict[str, int]:
-        return {"max_shared_mem": 2**20}
+        target, self.utils = GPUTarget("cuda", capability, 32), self
+        self.get_current_target = lambda: target
+        self.get_current_device = lambda: 0
+        self.get_current_stream = lambda device: 0
+        self.get_device_properties = lambda device: {"max_shared_mem": 2**20}
 
     def launcher_cls(self, source: Any, metadata: Any) -> Callable[..., None]:
+        """What launches a kernel."""
         self.warps = metadata.num_warps
         return lambda *_: None
 
-    def load_binary(
-        self, name: str, binary: bytes, shared: int, device: int
-    ) -> tuple[object, int, int, int, int]:
+    def load_binary(self, name: str, binary: bytes, shared: int, device: int) -> tuple[object, ...]:
+        """Module, function, registers, spilled ones and the most threads."""
         with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
             file.write(binary)
             file.flush()

@@ -1,10 +1,10 @@
 """Restoration as one kernel against restoration in compiled passes: milliseconds for a projection between two network passes.
 
-    PYTHONPATH=src python3 benchmarks/projection_kernel.py [--warps 2 4 8 16] [--points 4 8 16]
+    PYTHONPATH=src python3 benchmarks/projection_kernel.py [--warps 2 4 8 16] [--entries 2 4 8]
     TRITON_INTERPRET=1 PYTHONPATH=src python3 benchmarks/projection_kernel.py --device cpu --tiny      smoke check
 
 Times `H.quick(ahead=True).project(u, check=False)` from the truth plus noise of size 0.05 and from a draw of the source, in float64 and
-batches of 256 on the published grids: median of 20 calls after 3. For every number of warps and of points in a block a table; the last
+batches of 256 on the published grids: median of 20 calls after 3. For every number of warps and of entries per thread a table; the last
 one holds the fastest of them against the passes, with the largest difference of the fields.
 """
 
@@ -82,25 +82,25 @@ def measure(options: argparse.Namespace) -> None:
         used = H.solve(u)[1].iterations
         print(f"{case}: passes {used.double().mean():.2f} on average, {used.max()} at most", flush=True)
     for warps in options.warps:
-        for points in options.points:
-            print(f"warps {warps}, points {points}", flush=True)
+        for entries in options.entries:
+            print(f"warps {warps}, entries {entries}", flush=True)
             for case, (H, u) in found.items():
-                with tuned(warps=warps, points=points):
+                with tuned(warps=warps, entries=entries):
                     call = projected(H, u, fused=True)
                     begin = time.perf_counter()
                     difference = float((call() - wanted[case]).abs().max())
                     first = time.perf_counter() - begin
                     ms = milliseconds(call, options.device, repeats, before)
                 apart[case] = max(apart.get(case, 0.0), difference)
-                fastest[case] = min(fastest.get(case, (ms, warps, points)), (ms, warps, points))
+                fastest[case] = min(fastest.get(case, (ms, warps, entries)), (ms, warps, entries))
                 print(
                     f"  {case[0]:20s} {case[1]:8s} {ms:8.3f} ms   first call {first:6.2f} s   apart {difference:.1e}",
                     flush=True,
                 )
-    print(f"\n{'task':20s} {'start':8s} {'passes':>9s} {'kernel':>9s}  {'warps':>5s} {'points':>6s}  apart")
-    for case, (ms, warps, points) in fastest.items():
+    print(f"\n{'task':20s} {'start':8s} {'passes':>9s} {'kernel':>9s}  {'warps':>5s} {'entries':>7s}  apart")
+    for case, (ms, warps, entries) in fastest.items():
         print(
-            f"{case[0]:20s} {case[1]:8s} {passes[case]:6.3f} ms {ms:6.3f} ms  {warps:5d} {points:6d}  {apart[case]:.1e}"
+            f"{case[0]:20s} {case[1]:8s} {passes[case]:6.3f} ms {ms:6.3f} ms  {warps:5d} {entries:7d}  {apart[case]:.1e}"
         )
 
 
@@ -113,7 +113,7 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=256)
     parser.add_argument("--repeats", type=int, default=20)
     parser.add_argument("--warps", type=int, nargs="*", default=[2, 4, 8, 16])
-    parser.add_argument("--points", type=int, nargs="*", default=[4, 8, 16])
+    parser.add_argument("--entries", type=int, nargs="*", default=[2, 4, 8])
     warnings.simplefilter("always", sapc.SapcWarning)
     measure(parser.parse_args())
 

@@ -288,7 +288,7 @@ def test_methods_in_both_styles(both_styles):
 def same_networks(run: sapc.config.Run) -> list[torch.nn.Module]:
     ours, theirs = (style.network(run, CPU).eval().requires_grad_(False) for style in (OURS, PEERS))
     theirs.load_state_dict(ours.state_dict())
-    assert (ours.transform, theirs.transform, theirs.precision) == ("dft", "fft", "float32")
+    assert (ours.transform, theirs.transform, theirs.precision) == ("auto", "fft", "float32")
     return [ours, theirs]
 
 

@@ -248,7 +248,7 @@ def test_matmul_precision_is_put_back():
         ({"modes": (4, 4, 4)}, "one positive number of modes per axis"),
         ({"time_channels": 5}, "even"),
         ({"precision": "float16"}, "float32, tf32, fp16, bf16"),
-        ({"transform": "dct"}, "choose 'dft'"),
+        ({"transform": "dct"}, "choose 'auto', 'fused', 'dft'"),
         ({"transform": "fft", "precision": "bf16"}, "float32 or tf32"),
     ],
 )

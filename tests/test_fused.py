@@ -19,8 +19,9 @@ pytestmark = [
     ),
 ]
 
-# Relative errors of the value and of gradients: those of float32, and 2^-11 and 2^-8 through three products and a sum that partly cancels.
-BOUNDS = {"float32": (1e-6, 3e-6), "tf32": (1e-6, 3e-6), "fp16": (2e-3, 4e-3), "bf16": (2e-2, 4e-2)}
+# Relative errors of the value and of gradients: those of float32; 2^-11 and 2^-8 through three products and a sum that partly cancels. The
+# interpreter knows no TF32: what is left of it is the approximate GELU.
+BOUNDS = {"float32": (1e-6, 3e-6), "tf32": (3e-4, 1e-3), "fp16": (2e-3, 4e-3), "bf16": (2e-2, 4e-2)}
 
 
 def network(dims=2, precision="float32", **more):

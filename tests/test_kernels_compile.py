@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("triton")
+pytest.importorskip("triton", minversion="3.4")
 
 
 def test_the_kernels_compile_for_a_gpu(tmp_path):

@@ -1,6 +1,6 @@
 """What the kernels are made of: GELU with its slope, and the spectrum of a row.
 
-**GELU.** `x Phi(x)`, Phi the normal distribution. `HOW = "exact"`: by the error function. Where values are rounded to 16 bits anyway,
+**GELU.** `x Phi(x)`, Phi the normal distribution. `HOW = "exact"`: by the error function. Where factors are rounded to 11 bits or fewer,
 Phi = (1 + tanh Q) / 2 with Q an odd polynomial of degree five, 5e-5 off at most, and the tanh of the special function unit (`"unit"`),
 whose error is another 2.5e-4: a third of the instructions of the error function, which would cost more than the memory traffic of a layer.
 The slope is that of the function computed. (`"plain"` is the same without the unit, for the interpreter.)

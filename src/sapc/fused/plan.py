@@ -50,23 +50,23 @@ class Tuning:
 
 # By the size of a number: in float32 twice as much has to fit on the chip. By channels: 64 or more, fewer.
 HALF_WIDE = Tuning(
-    lift=Launch(),
+    lift=Launch(programs=3, registers=168),
     block=Launch(programs=3),
     block_kept=Launch(stages=3),
     project=Launch(),
-    project_back=Launch(points=64, programs=3),
-    project_weights=Launch(points=64, programs=3),
-    block_back=Launch(),
-    lift_back=Launch(points=64),
+    project_back=Launch(programs=3, registers=168),
+    project_weights=Launch(64, programs=3, registers=168),
+    block_back=Launch(stages=2),
+    lift_back=Launch(64),
 )
 HALF_NARROW = Tuning(
-    lift=Launch(64, programs=4),
+    lift=Launch(64, programs=4, hidden=128, registers=128),
     block=Launch(64, stages=3, programs=4),
     block_kept=Launch(64, stages=3, programs=4),
-    project=Launch(64, programs=4),
-    project_back=Launch(64, programs=3),
+    project=Launch(64, programs=4, hidden=128),
+    project_back=Launch(64, programs=4, registers=128),
     project_weights=Launch(64, programs=3),
-    block_back=Launch(64, stages=3),
+    block_back=Launch(64, stages=3, programs=3),
     lift_back=Launch(64, programs=3),
 )
 _TWO = Launch(64)
@@ -107,7 +107,7 @@ class Plan:
     @property
     def gelu(self) -> str:
         """See `pieces`."""
-        if self.dtype == torch.float32:
+        if self.dtype == torch.float32 and self.precision == "ieee":
             return "exact"
         return "plain" if interpreted() else "unit"
 

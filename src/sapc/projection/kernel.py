@@ -26,7 +26,6 @@ import triton
 import triton.language as tl
 
 from .kernel_fields import (
-    SLOTS,
     EE,
     EG,
     ES,
@@ -49,17 +48,16 @@ from .kernel_fields import (
 
 @triton.jit
 @no_type_check
+def beside(vector, t, k, TB: tl.constexpr):
+    """The entries k before and k after each; zero outside."""
+    before = tl.load(vector + t - k, mask=t >= k, other=0.0)
+    return before, tl.load(vector + t + k, mask=t < TB - k, other=0.0)
+
+
+@triton.jit
+@no_type_check
 def reduce_cyclically(
-    small,
-    lower,
-    upper,
-    x,
-    y,
-    z,
-    T: tl.constexpr,
-    TB: tl.constexpr,
-    SWEEPS: tl.constexpr,
-    FITTED: tl.constexpr,
+    small, lower, upper, x, y, z, TB: tl.constexpr, SWEEPS: tl.constexpr, FITTED: tl.constexpr
 ):
     """`T^-1` applied to x, y and z (x alone unless fitted), all divided by the diagonal already; see `tridiagonal`."""
     t = tl.arange(0, TB)
@@ -73,12 +71,17 @@ def reduce_cyclically(
             tl.store(v + 3 * TB + t, y)
             tl.store(v + 4 * TB + t, z)
         tl.debug_barrier()
-        p = 1.0 / (1.0 - lower * at(v, 1, t - k, TB, 0, T) - upper * at(v, 0, t + k, TB, 0, T))
-        x = (x - lower * at(v, 2, t - k, TB, 0, T) - upper * at(v, 2, t + k, TB, 0, T)) * p
+        lower_before, lower_after = beside(v, t, k, TB)
+        upper_before, upper_after = beside(v + TB, t, k, TB)
+        x_before, x_after = beside(v + 2 * TB, t, k, TB)
+        p = 1.0 / (1.0 - lower * upper_before - upper * lower_after)
+        x = (x - lower * x_before - upper * x_after) * p
         if FITTED:
-            y = (y - lower * at(v, 3, t - k, TB, 0, T) - upper * at(v, 3, t + k, TB, 0, T)) * p
-            z = (z - lower * at(v, 4, t - k, TB, 0, T) - upper * at(v, 4, t + k, TB, 0, T)) * p
-        lower, upper = -lower * at(v, 0, t - k, TB, 0, T) * p, -upper * at(v, 1, t + k, TB, 0, T) * p
+            y_before, y_after = beside(v + 3 * TB, t, k, TB)
+            z_before, z_after = beside(v + 4 * TB, t, k, TB)
+            y = (y - lower * y_before - upper * y_after) * p
+            z = (z - lower * z_before - upper * z_after) * p
+        lower, upper = -lower * lower_before * p, -upper * upper_after * p
     return x, y, z
 
 
@@ -110,7 +113,7 @@ def newton(
     lower = tl.where(row & (t > 1), lower * diagonal, 0.0)
     upper = tl.where(row & (t < T - 1), upper * diagonal, 0.0)
     x, y, z = rows * diagonal, h * diagonal, q * diagonal
-    l, mh, mq = reduce_cyclically(small, lower, upper, x, y, z, T, TB, SWEEPS, FITTED)
+    l, mh, mq = reduce_cyclically(small, lower, upper, x, y, z, TB, SWEEPS, FITTED)
     if FITTED:
         k11, k12, k22 = tl.sum(h * mh, 0) - gg, tl.sum(h * mq, 0) - 1.0, tl.sum(q * mq, 0)
         b1, b2 = tl.sum(h * l, 0), tl.sum(q * l, 0)

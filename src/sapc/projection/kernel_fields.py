@@ -92,7 +92,7 @@ def move(
     cl = theta * (at(c, 0, t, TB, 1, T) * l + at(c, 0, t + 1, TB, 1, T) * after)
     for k in range((X + XB - 1) // XB):
         i, t, inside = points(k, X, T, XB, TB)
-        e, s, E, S = gradients(u, i, t, inside, free, data, X, T, LOCAL)
+        _, _, E, S = gradients(u, i, t, inside, free, data, X, T, LOCAL)
         d = E * (l - after)
         if RATE:
             d -= S * cl
@@ -162,7 +162,7 @@ def tolerance(
     stored, supplied = tl.zeros([XB, TB], tl.float64), tl.zeros([XB, TB], tl.float64)
     for k in range((X + XB - 1) // XB):
         i, t, inside = points(k, X, T, XB, TB)
-        e, s, E, S = gradients(u, i, t, inside, free, data, X, T, LOCAL)
+        _, _, E, S = gradients(u, i, t, inside, free, data, X, T, LOCAL)
         size = tl.abs(tl.load(u + i * T + t))
         stored += tl.abs(E) * size
         supplied += tl.abs(S) * size
@@ -185,7 +185,7 @@ def fit_slope(
     eg, sg, gg = zero, zero, zero
     for k in range((X + XB - 1) // XB):
         i, t, inside = points(k, X, T, XB, TB)
-        e, s, E, S = gradients(w, i, t, inside, free, data, X, T, LOCAL)
+        _, _, E, S = gradients(w, i, t, inside, free, data, X, T, LOCAL)
         slope = SLOPE(w, kept, i, t, data, above, below, X, T)
         slope = tl.where(inside & (tl.load(free + i * T + t) != 0), slope, 0.0)
         eg += E * slope

@@ -31,8 +31,9 @@ MOST = 16  # kernels kept, the latest ones
 class Tuning:
     """How a program works: its warps, and how many entries of a block each of their threads has.
 
-    On Hopper a thread of four warps needs up to 255 registers for the laws of the tasks and next to nothing is spilled, so two programs
-    share a processor: a batch of 256 runs at once, and while one program exchanges numbers over frames the other goes through its field.
+    Compiled for Hopper (Triton 3.6, `benchmarks/compile_kernels.py`), a thread with these numbers needs at most 255 registers for the
+    laws of the tasks and 16 bytes beyond, so at least two programs share a processor: a batch of 256 runs at once, and while one program
+    exchanges numbers over frames, another goes through its field.
     """
 
     warps: int = 4
@@ -50,7 +51,7 @@ def _power(n: int) -> int:
 
 _tuning = Tuning()
 _kernels: dict[tuple[object, ...], Kernel] = {}
-_captured: set[Kernel] = set()  # a captured graph reads their memory for as long as it lives, so they never go
+_captured: set[Kernel] = set()  # a captured graph reads their memory as long as it lives: they never go
 
 
 @contextmanager
@@ -146,7 +147,8 @@ class Kernel:
         self, u: Tensor, results: tuple[Tensor, ...], limit: int, strict: bool, only: Tensor | None
     ) -> None:
         """Launch on the device of `u`."""
-        from .kernel import SLOTS, restore  # needs Triton
+        from .kernel import restore  # needs Triton
+        from .kernel_fields import SLOTS
 
         n, frames = u.shape[0], _power(self.frames)
         other = u.new_empty(3 if self.fitted else 1, *u.shape)
@@ -157,8 +159,8 @@ class Kernel:
             "X": self.points, "T": self.frames, "XB": _tuning.block(self.points, frames), "TB": frames, "SLOTS": SLOTS,
             "SWEEPS": (self.frames - 2).bit_length(), "RATE": self.rate, "FITTED": self.fitted, "SOME": only is not None,
         } | dict(zip(("LOCAL", "FIT", "SLOPE"), functions, strict=True))  # fmt: skip
-        how = {"num_warps": _tuning.warps, "num_stages": 1, "enable_fp_fusion": False}  # unfused: see `kernel`
-        with torch.cuda.device_of(u):
+        how = {"num_warps": _tuning.warps, "num_stages": 1, "enable_fp_fusion": False}  # why: see `kernel`
+        with torch.cuda.device_of(u):  # type: ignore[no-untyped-call]
             restore[(n,)](
                 u, out, other[0], other[-1 - self.fitted], other[-1], small, size, tol, passes,
                 self.settings if only is None else only.to(torch.int8), self.free, self.c, self.data, self.settings,
