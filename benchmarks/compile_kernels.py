@@ -2,8 +2,9 @@
 
     PYTHONPATH=src python3 benchmarks/compile_kernels.py [--capability 90] [--warps 4 8 16] [--entries 2 4 8]
 
-For every kernel of a projection on the published grids: registers of a thread, bytes on its stack (what did not fit), shared memory of
-a program, and how many programs fit on a processor. Other kernels likewise: `with absent(90):` around whatever launches them, on the CPU.
+For every kernel of a projection on the published grids and of the published networks in half precision: registers of a thread, bytes on
+its stack (what did not fit), shared memory of a program, and how many programs fit on a processor by their registers. Other kernels
+likewise: `with absent(90):` around whatever launches them, on the CPU.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import triton
 from triton.backends.compiler import GPUTarget
 
 import sapc
+from sapc.dft import transforms
 from sapc.projection.launch import tuned
 
 TOOL = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
@@ -69,15 +71,11 @@ def absent(capability: int) -> Iterator[None]:
         triton.runtime.driver._active = None
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--capability", type=int, default=90)
-    parser.add_argument("--warps", type=int, nargs="*", default=[4])
-    parser.add_argument("--entries", type=int, nargs="*", default=[4])
-    options = parser.parse_args()
-    warnings.simplefilter("error", sapc.SapcWarning)  # of a kernel that does not compile
+NETWORKS = {"flat": (2, 32, 64, 256, 32), "solid": (3, 16, 32, 128, 16)}
+
+
+def projections(options: argparse.Namespace) -> None:
+    """Of the curved laws."""
     solver = sapc.Globalised(nearest=0, compiled=False, fused=True)
     for name in ("reaction_diffusion", "stokes_ic"):
         fields = torch.zeros(1, *sapc.get_task(name).grid.shape, dtype=torch.float64)
@@ -87,6 +85,42 @@ def main() -> None:
                 print(f"{name}, warps {warps}, entries {entries}", flush=True)
                 with absent(options.capability), tuned(warps=warps, entries=entries):
                     H.project(fields, check=False)
+
+
+def network(name: str, capability: int) -> None:
+    """A step of one, and an evaluation without a gradient."""
+    from sapc.fused import network as kernels
+    from sapc.fused.plan import plan
+
+    dims, *sizes = NETWORKS[name]
+    grid = (2,) * (dims - 1) + (100 if dims == 2 else 50,)
+    net = sapc.FNO(dims, *sizes, blocks=2)
+    how = transforms(grid, net.modes, torch.float16, torch.device("cpu"), unitary=True)
+    p = plan(how, sizes[1], sizes[2], 1, True)
+    us, line, tau = torch.zeros(2, sizes[2]), torch.zeros(p.lines, sizes[2]), torch.zeros(1, sizes[2])
+    layers = [x for block in net.blocks for x in block.parameters_on(how)]  # type: ignore[operator]
+    ends = [us, *net.lift_out.parameters(), *net.project_in.parameters(), *net.project_out.parameters()]
+    u = torch.zeros(1, *grid[:-1], 1, grid[-1])
+    print(f"{name} network", flush=True)
+    with absent(capability):
+        kernels.velocity(p, u, tau, line, *ends, *layers).sum().backward()
+        with torch.no_grad():
+            kernels.velocity(p, u, tau, line, *ends, *layers)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--capability", type=int, default=90)
+    parser.add_argument("--warps", type=int, nargs="*", default=[4])
+    parser.add_argument("--entries", type=int, nargs="*", default=[4])
+    parser.add_argument("--networks", nargs="*", default=list(NETWORKS), choices=NETWORKS)
+    options = parser.parse_args()
+    warnings.simplefilter("error", sapc.SapcWarning)  # of a kernel that does not compile
+    projections(options)
+    for name in options.networks:
+        network(name, options.capability)
 
 
 if __name__ == "__main__":

@@ -112,6 +112,7 @@ def test_a_recording_gives_the_same_bits_for_other_numbers():
     assert u.grad.abs().sum() > 0
 
 
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode")
 @pytest.mark.parametrize("method", ["sapc", "ffm", "cond_ffm"])
 @pytest.mark.parametrize("task", sapc.task_names())
 def test_between_two_evaluations_nothing_waits_for_the_device(task, method):

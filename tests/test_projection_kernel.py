@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import sapc
+from interpreting import roomy
 from sapc.projection import launch
 from sapc.projection.restoration import Eager, restore, sup
 
@@ -19,6 +20,11 @@ pytestmark = pytest.mark.skipif(
 
 F64 = torch.float64
 RD, IC, BC = CURVED = ("reaction_diffusion", "stokes_ic", "stokes_bc")
+
+
+@pytest.fixture(autouse=True)
+def _room(monkeypatch):
+    monkeypatch.setattr(launch.Kernel, "_run", roomy(launch.Kernel._run))
 
 
 @pytest.fixture(autouse=True)

@@ -8,8 +8,8 @@ a transform along one axis is one real matrix. From the last axis to the first,
 each arrow a product from the left, no transposition anywhere; the way back runs the same arrows in reverse.
 
 `modes` counts k = -m/2 .. m/2-1 on every axis but the last, and k = 0 .. m-1 on the last, whose transform is that of real data. Norm: none
-forward, 1/n back; `unitary`: n^-1/2 both ways, which keeps spectra near the size of fields, within the range of half precision. What is done
-to the modes between the two is linear, so the result is the same. A grid too coarse for some of the modes keeps those it has.
+forward, 1/n back; `unitary`: n^-1/2 both ways, which keeps spectra near the size of fields, within the range of half precision. What is
+done to the modes between the two is linear, so the result is the same. A grid too coarse for some of the modes keeps those it has.
 """
 
 from __future__ import annotations

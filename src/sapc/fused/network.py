@@ -25,7 +25,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from . import blocks, ends, mixing
-from .plan import Launch, Plan
+from .plan import FUSED, Launch, Plan
 
 TOP = 64.0  # below 65,504 by what a coherent sum over a large grid can gain
 
@@ -124,8 +124,8 @@ def _mix(p: Plan, m: Tensor, weight: Tensor) -> Tensor:
     y, batch = torch.empty_like(m), len(m)
     modes, NB = m[0, 0, ..., 0].numel(), p.samples(batch)
     mixing.mix_forward[(modes, -(-batch // NB))](
-        m, weight, y, modes, batch, C=p.hidden, NB=NB, PRECISION=p.precision, num_warps=p.tuning.mix_warps
-    )
+        m, weight, y, modes, batch, C=p.hidden, NB=NB, PRECISION=p.precision, num_warps=p.tuning.mix_warps, **FUSED
+    )  # fmt: skip
     return y
 
 
@@ -213,7 +213,7 @@ def _mix_back(p: Plan, g: Tensor, m: Tensor, weight: Tensor, unscale: Tensor) ->
     gm, gw, modes = torch.empty_like(m), torch.empty_like(weight), m[0, 0, ..., 0].numel()
     mixing.mix_backward[(modes,)](
         g, m, weight, gm, gw, unscale, modes, len(m),
-        C=p.hidden, NB=p.samples(len(m)), PRECISION=p.precision, num_warps=p.tuning.mix_warps,
+        C=p.hidden, NB=p.samples(len(m)), PRECISION=p.precision, num_warps=p.tuning.mix_warps, **FUSED,
     )  # fmt: skip
     return gm, gw
 

@@ -49,6 +49,9 @@ class Tuning:
 
 
 # By the size of a number: in float32 twice as much has to fit on the chip. By channels: 64 or more, fewer.
+FUSED = {
+    "enable_fp_fusion": True
+}  # multiplications with additions; the default depends on the version of Triton
 HALF_WIDE = Tuning(
     lift=Launch(programs=3, registers=168),
     block=Launch(programs=3),
@@ -119,7 +122,7 @@ class Plan:
             MP = max(8, triton.next_power_of_2(M - 1))
             self.known[launch] = {
                 "T": T, "C": self.hidden, "M": M, "MP": MP, "R": triton.next_power_of_2(2 * MP + 2), "TB": TB, "NT": -(-T // TB),
-                "HOW": self.gelu, "PRECISION": self.precision, "STAGES": launch.stages, "num_warps": launch.warps,
+                "HOW": self.gelu, "PRECISION": self.precision, "STAGES": launch.stages, "num_warps": launch.warps, **FUSED,
             } | ({} if launch.registers is None else {"maxnreg": launch.registers})  # fmt: skip
         return self.known[launch]
 
