@@ -96,7 +96,7 @@ def test_final_time_and_pins_as_they_come(name):
     f = waves((9, 6), 1)
     some = torch.zeros(9, 6, dtype=torch.bool)
     some[::3, 1::2] = True
-    pin = sapc.Pin(some) if name == IC else sapc.Pin.frame(0) & sapc.Pin.frame(2)
+    pin = sapc.Pin(some) if name == IC else sapc.Pin.frame(0) & sapc.Pin.frame(3)
     H = (pin & task.constraint.parts[1]).on(f)
     got, _ = same(H, f + 0.1 * noise(f.shape), passes=1, retry=False)
     assert torch.equal(got[:, H.pinned], f[:, H.pinned])

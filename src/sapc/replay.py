@@ -38,7 +38,8 @@ class Replayed:
         if not self._wanted(inputs):
             out: Tensor = self.network(*inputs)
             return out
-        key = tuple((tuple(x.shape), x.dtype, x.device) for x in inputs)
+        how = (self.network.precision, self.network.tuning)
+        key = (how, *((tuple(x.shape), x.dtype, x.device) for x in inputs))
         if key in self.recordings:
             return self.recordings[key](*inputs)
         self.seen[key] = self.seen.get(key, 0) + 1
@@ -78,15 +79,17 @@ class Recording:
     def __init__(self, network: FNO, inputs: tuple[Tensor, ...]) -> None:
         self.inputs = [x.clone() for x in inputs]
         self.graph = torch.cuda.CUDAGraph()
-        torch.cuda.synchronize(inputs[0].device)
-        # Other threads may go on using the device.
-        with torch.cuda.graph(self.graph, capture_error_mode="thread_local"):
-            self.output = network(*self.inputs)
+        with torch.cuda.device_of(inputs[0]):  # type: ignore[no-untyped-call]
+            torch.cuda.synchronize()
+            # Other threads may go on using the device.
+            with torch.cuda.graph(self.graph, capture_error_mode="thread_local"):
+                self.output = network(*self.inputs)
 
     def __call__(self, *inputs: Tensor) -> Tensor:
         """The same for other numbers."""
         for own, x in zip(self.inputs, inputs, strict=True):
             own.copy_(x)
-        self.graph.replay()
+        with torch.cuda.device_of(self.output):  # type: ignore[no-untyped-call]
+            self.graph.replay()
         out: Tensor = self.output.clone()
         return out

@@ -268,9 +268,10 @@ class Fused(torch.autograd.Function):
         n = ctx.depth
         e, layers = _sorted(rest[2 * n :])
         saved = Saved(u, tau, line, x, rest[:n], rest[n : 2 * n])
-        gu, g_tau, g_line, g_ends, g_layers = back(
-            ctx.plan, gv, saved, e, layers, wanted=ctx.needs_input_grad[1]
-        )
+        with torch.cuda.device_of(u):  # type: ignore[no-untyped-call]
+            gu, g_tau, g_line, g_ends, g_layers = back(
+                ctx.plan, gv, saved, e, layers, wanted=ctx.needs_input_grad[1]
+            )
         if gu is not None:  # the condition, if there is one, is given
             gu = gu[..., None, :] if ctx.plan.inputs == 1 else torch.stack((gu, torch.zeros_like(gu)), -2)
         return None, gu, g_tau, g_line, *g_ends, *(g for layer in g_layers for g in layer)
@@ -284,6 +285,7 @@ def _sorted(parameters: Sequence[Tensor]) -> tuple[Ends, list[BlockParameters]]:
 
 def velocity(p: Plan, u: Tensor, tau: Tensor, line: Tensor, *parameters: Tensor) -> Tensor:
     """The velocity, differentiable where gradients are wanted; otherwise nothing is kept."""
-    if torch.is_grad_enabled() and any(x.requires_grad for x in (u, tau, line, *parameters)):
-        return Fused.apply(p, u, tau, line, *parameters)  # type: ignore[no-untyped-call, no-any-return]
-    return run(p, u, tau, line, *_sorted(parameters), keep=False)[0]
+    with torch.cuda.device_of(u):  # type: ignore[no-untyped-call]  # kernels are launched on the current one
+        if torch.is_grad_enabled() and any(x.requires_grad for x in (u, tau, line, *parameters)):
+            return Fused.apply(p, u, tau, line, *parameters)  # type: ignore[no-untyped-call, no-any-return]
+        return run(p, u, tau, line, *_sorted(parameters), keep=False)[0]
