@@ -10,10 +10,10 @@ import torch
 
 from sapc.errors import SapcError
 from sapc.fno import FNO
-from sapc.triton_here import has_triton, interpreted
+from sapc.triton_here import interpreted, why_no_kernels
 
 pytestmark = [
-    pytest.mark.skipif(not has_triton(), reason="needs Triton"),
+    pytest.mark.skipif(bool(why_no_kernels()), reason="needs Triton"),
     pytest.mark.skipif(
         not interpreted(), reason="kernels are compiled here; test_cuda_fused.py holds them to the same"
     ),

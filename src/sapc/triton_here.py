@@ -1,4 +1,4 @@
-"""Whether Triton's kernels can run, and how; asked by everything that has some. Triton itself is not imported here."""
+"""Whether Triton's kernels can run, and how; asked by everything that has some."""
 
 from __future__ import annotations
 
@@ -9,11 +9,26 @@ from functools import cache
 import torch
 from torch import Tensor
 
+OLDEST = (3, 4)  # earlier ones take no functions as arguments of kernels
+
 
 @cache
 def has_triton() -> bool:
-    """Whether the compiler of the kernels is installed."""
+    """Whether there is any version of Triton, which is enough for torch's own compiler."""
     return importlib.util.find_spec("triton") is not None
+
+
+@cache
+def why_no_kernels() -> str:
+    """What stands against kernels of our own, as far as Triton goes; empty if nothing does."""
+    if not has_triton():
+        return "Triton is not installed"
+    import triton  # not before somebody asks: it takes its time
+
+    version = tuple(int(part) for part in triton.__version__.split(".")[:2])
+    return (
+        "" if version >= OLDEST else f"Triton {triton.__version__} is older than {'.'.join(map(str, OLDEST))}"
+    )
 
 
 def interpreted() -> bool:

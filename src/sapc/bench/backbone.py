@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from ..config import Run
 from ..fno import LARGEST_TIME, Precision, matmul_precision
-from ..triton_here import has_triton
+from ..triton_here import why_no_kernels
 from .timer import Timer
 
 PATHS = ("fft", "dft", "fused")
@@ -33,7 +33,7 @@ def kinds(device: torch.device, paths: Sequence[str] = PATHS) -> list[tuple[str,
         found.append(("fft", "tf32", False))
     if "dft" in paths:
         found += [("dft", p, True) for p in get_args(Precision) if p != "fp16"]  # which is tf32 there
-    if "fused" in paths and has_triton():
+    if "fused" in paths and not why_no_kernels():
         found += [("fused", p, False) for p in get_args(Precision) if p != "float32"]
     return found
 

@@ -15,7 +15,7 @@ from functools import cache
 
 import torch
 
-from ..triton_here import has_triton, interpreted
+from ..triton_here import interpreted, why_no_kernels
 
 LARGEST_HIDDEN = 256  # of the lifting and the projection, all of it on the chip at once
 CHANNELS = (16, 32, 64, 128)
@@ -24,10 +24,10 @@ KINDS = (torch.float32, torch.bfloat16, torch.float16)
 
 def why_not(device: torch.device, dtype: torch.dtype, hidden: int, projection: int) -> str:
     """What stands against the kernels, empty if nothing does."""
-    if not has_triton():
-        return "Triton is not installed"
     if device.type != "cuda" and not interpreted():
         return f"Triton needs a GPU, and the fields are on {device.type}"
+    if missing := why_no_kernels():
+        return missing
     if device.type == "cuda" and (old := _too_old(device)):
         return old
     if dtype not in KINDS:

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from ..errors import SapcWarning
 from ..grid import kept_like
-from ..triton_here import capturing, has_triton
+from ..triton_here import capturing, why_no_kernels
 from .gauss_newton import Globalised
 from .problem import Banded, Problem
 from .restoration import choose
@@ -70,7 +70,7 @@ def kernel_of(problem: Problem, solver: Globalised) -> Kernel | None:
     if not isinstance(problem, Banded) or problem.balance.kernel is None or problem.traced:
         return None
     wanted = problem.free.is_cuda and solver.compiled is None if solver.fused is None else solver.fused
-    if not wanted or not has_triton():
+    if not wanted or why_no_kernels():
         return None
     law, free = problem.balance, problem.free
     key = (law.label or law, problem.key, problem.jitter, free.shape, free.device, solver.tol, solver.kappa)
