@@ -1,6 +1,7 @@
 """The kernels on a GPU: values and gradients at the published sizes against full FFTs in float64, repeats, and a captured graph."""
 
 import importlib.util
+from dataclasses import replace
 
 import pytest
 import torch
@@ -9,6 +10,9 @@ import sapc
 from sapc.config import preset
 from sapc.fno import FNO, matmul_precision
 from sapc.replay import Replayed
+
+if importlib.util.find_spec("triton") is not None:
+    from sapc.fused.plan import HALF_NARROW, Launch
 
 pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
@@ -95,6 +99,20 @@ def test_kernels_are_the_choice_on_a_gpu():
     assert FNO(2, 8, 12, 24, 8, precision="fp16").cuda().path(u) == "dft"  # a width that is no power of two
 
 
+def test_kernels_that_fail_give_way_to_products_after_one_warning():
+    net = FNO(2, 12, 16, 32, 8, precision="fp16").cuda()
+    net.tuning = replace(
+        HALF_NARROW, project_back=Launch(points=3)
+    )  # no power of two: only the way back fails
+    u, t = torch.randn(2, 33, 47, device="cuda"), torch.rand(2, device="cuda")
+    with pytest.warns(sapc.SapcWarning, match="runs by products") as caught:
+        v = net(u, t)
+    v.square().sum().backward()
+    assert len(caught) == 1
+    assert net.path(u) == "dft"
+    assert all(p.grad.isfinite().all() for p in net.parameters())
+
+
 # -- recordings and sampling --
 
 
@@ -107,6 +125,9 @@ def test_a_recording_gives_the_same_bits_for_other_numbers():
             assert torch.equal(replayed(u, t), net(u, t))
     assert len(replayed.recordings) == 2
     assert not replayed.failed
+    net.lift_in.weight.data = net.lift_in.weight + 1  # other memory: no recording knows it
+    with torch.no_grad():
+        assert torch.equal(replayed(u, t), net(u, t))
     u = torch.randn(2, *grid, device="cuda", requires_grad=True)
     replayed(u, torch.rand(2, device="cuda")).sum().backward()  # not by a recording
     assert u.grad.abs().sum() > 0

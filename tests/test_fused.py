@@ -7,9 +7,11 @@ from dataclasses import replace
 
 import pytest
 import torch
+from torch.autograd import forward_ad
 
 from sapc.errors import SapcError
 from sapc.fno import FNO
+from sapc.replay import Replayed
 from sapc.triton_here import interpreted, why_no_kernels
 
 pytestmark = [
@@ -166,9 +168,57 @@ def test_what_does_not_fit_is_refused_with_the_reason(sizes, words):
         network(**sizes)(torch.zeros(1, 3, 12), torch.zeros(1))
 
 
-def test_float64_is_for_the_other_paths():
+@pytest.mark.parametrize("precision", ["float32", "fp16"])
+def test_float64_is_for_the_other_paths(precision):
     with pytest.raises(SapcError, match="float32, bfloat16, float16, not float64"):
-        network().double()(torch.zeros(1, 3, 12), torch.zeros(1))
+        network(precision=precision).double()(torch.zeros(1, 3, 12), torch.zeros(1))
+
+
+def test_an_empty_batch():
+    assert network()(torch.zeros(0, 3, 12), torch.zeros(0)).shape == (0, 3, 12)
+
+
+def test_kernels_that_fail_are_refused_in_a_sentence():
+    from sapc.fused.plan import FULL, Launch
+
+    net = network()
+    net.tuning = replace(FULL, lift=Launch(points=3))  # no power of two
+    with pytest.raises(SapcError, match=r"the kernels cannot be used: .*without SAPC_KERNELS"):
+        net(torch.zeros(1, 3, 12), torch.zeros(1))
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")
+def test_a_tangent_is_refused_instead_of_lost():
+    u, t, _ = case(1, (2, 10))
+    net = network(blocks=1).requires_grad_(False)
+    with forward_ad.dual_level(), pytest.raises(NotImplementedError, match="forward-mode"):
+        net(forward_ad.make_dual(u, torch.ones_like(u)), t)
+
+
+def test_a_rehearsal_goes_there_and_back():
+    """What training on a GPU begins with; here it must not change what comes after."""
+    from sapc.fused.network import rehearse
+    from sapc.fused.plan import plan
+
+    net, (u, t, weight) = network(blocks=1), case(2, (2, 10))
+    before = answers(net, u, t, weight)
+    p, e = net.plan, [torch.randn(2, 16), *net.lift_out.parameters(), *net.project_in.parameters()]
+    how = p.how
+    assert plan(how, 16, 16, 1, False, None) is p
+    inputs = u[..., None, :], torch.randn(2, 16), torch.randn(2, 16)
+    rehearse(p, *inputs, *e, *net.project_out.parameters(), *net.blocks[0].parameters_on(how))
+    assert p.rehearsed == {False}
+    after = answers(net, u, t, weight)
+    assert all(torch.equal(before[k], after[k]) for k in before)
+
+
+def test_evaluations_on_a_cpu_are_not_recorded():
+    net, (u, t, _) = network(blocks=1), case(1, (2, 10))
+    replayed = Replayed(net, after=0)
+    with torch.no_grad():
+        assert torch.equal(replayed(u, t), net(u, t))
+    assert not replayed.recordings
+    assert replayed(u.requires_grad_(), t).requires_grad
 
 
 def test_a_condition_gets_no_gradient():

@@ -15,7 +15,7 @@ def test_the_kernels_compile_for_a_gpu(tmp_path):
     script = Path(__file__).parents[1] / "benchmarks" / "compile_kernels.py"
     environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
     done = subprocess.run(
-        [sys.executable, script, "--entries", "1", "--networks", "flat"],
+        [sys.executable, script, "--entries", "1", "--networks", "solid"],
         env=environment | {"TRITON_CACHE_DIR": str(tmp_path)},
         capture_output=True,
         text=True,

@@ -12,7 +12,7 @@ mixed by a complex matrix, stored as a pair of real ones.
 written once per block (`sapc.fused`). `"dft"`: products with thin DFT matrices (`sapc.dft`), on any device, compiled if asked for.
 `"fft"`: full FFTs, the oracle in the tests and the yardstick in the benchmark. `"auto"` follows the environment variable SAPC_KERNELS (on,
 off); without it, it takes the kernels where they can be used and pay: on a GPU with Triton, in every precision but float32. Where they turn
-out not to fit on the chip, it goes back to the products, after one warning.
+out not to work, as on a GPU too small for them, it goes back to the products, after one warning.
 
 **Lifting.** Of its input channels only the state varies with both sample and point. The time embedding is a vector per sample, the
 coordinates a map per point, so the first layer is a sum of three small products and the wide input is never built.
@@ -45,7 +45,7 @@ from .errors import SapcError, SapcWarning
 from .fused import why_not
 
 if TYPE_CHECKING:  # importing it needs Triton
-    from .fused.plan import Tuning
+    from .fused.plan import Plan, Tuning
 
 Precision = Literal["float32", "tf32", "fp16", "bf16"]
 Path = Literal["auto", "fused", "dft", "fft"]
@@ -177,7 +177,9 @@ class FNO(nn.Module):
         self.time_channels, self.conditions = time_channels, conditions
         self.precision, self.transform = precision, transform
         self.tuning: Tuning | None = None  # how the kernels are launched, if not as usual
-        self._too_large = False  # for the kernels on this GPU, as it turned out
+        self.plan: Plan | None = None  # of the last evaluation by kernels
+        self.compile_instead = False  # whether products are compiled where kernels turn out not to work
+        self._no_kernels = False  # on this GPU, as it turned out
         self.lift_in = nn.Linear(1 + conditions + time_channels + grid_dims, projection)
         self.lift_out = nn.Linear(projection, hidden)
         self.blocks = nn.ModuleList(Block(hidden, self.modes) for _ in range(blocks))
@@ -206,6 +208,8 @@ class FNO(nn.Module):
         """The velocity at state `u` and flow times `t`, one per sample, in float32 (float64 for a network in float64)."""
         self._check_input(u, t, condition)
         exact = self.lift_in.weight.dtype
+        if len(u) == 0:
+            return u.to(exact)
         if self.path(u, condition) == "fused":
             v = self._fused(u.to(exact), t.double(), None if condition is None else condition.to(exact))
             if v is not None:
@@ -236,24 +240,45 @@ class FNO(nn.Module):
 
     def _pays(self, u: Tensor) -> bool:
         """Exact products of float32 numbers are no work for the matrix units."""
-        return u.is_cuda and len(u) > 0 and self.precision != "float32" and not self._too_large
+        return u.is_cuda and self.precision != "float32" and not self._no_kernels
 
     @property
     def _kept(self) -> torch.dtype:
-        """Of activations, with the kernels."""
-        return {"bf16": torch.bfloat16, "fp16": torch.float16}.get(self.precision, self.lift_in.weight.dtype)
+        """Of activations, with the kernels; a network in float64 stays there."""
+        exact = self.lift_in.weight.dtype
+        halves = {"bf16": torch.bfloat16, "fp16": torch.float16}
+        return halves.get(self.precision, exact) if exact == torch.float32 else exact
 
     def _fused(self, u: Tensor, t: Tensor, condition: Tensor | None) -> Tensor | None:
-        """By the kernels; what depends on the sample or the line alone is added up here. None if they do not fit on the chip."""
-        from triton.runtime.errors import OutOfResources
+        """By the kernels; None if they turn out not to work here."""
+        try:
+            return self._by_kernels(u, t, condition)
+        except (torch.cuda.OutOfMemoryError, NotImplementedError):
+            raise
+        except Exception as error:  # of a compiler, for a GPU that nobody has tried
+            what = f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0] or 'no message'}"
+            if "fused" in (self.transform, _wish()):
+                raise SapcError(f"the kernels cannot be used: {what}; {LEAVE_OPEN}") from error
+            warnings.warn(
+                f"the kernels of this network cannot be used here ({what}); it runs by products, more slowly; "
+                f"{KERNELS}=off avoids the attempt",
+                SapcWarning,
+                stacklevel=3,
+            )
+            self._no_kernels = True
+            if self.compile_instead:
+                self.compile_core()
+            return None
 
+    def _by_kernels(self, u: Tensor, t: Tensor, condition: Tensor | None) -> Tensor:
+        """What depends on the sample or the line alone is added up here."""
         from .fused.network import velocity
         from .fused.plan import plan
 
         how = transforms(tuple(u.shape[1:]), self.modes, self._kept, u.device, unitary=True)
         d, fields = len(self.modes), 1 + self.conditions
         widths = self.lift_out.out_features, self.lift_in.out_features
-        p = plan(how, *widths, fields, self.precision != "float32", self.tuning)
+        self.plan = p = plan(how, *widths, fields, self.precision != "float32", self.tuning)
         state, time, place = torch.split(self.lift_in.weight, [fields, self.time_channels, d], dim=1)
         tau = linear(self._embedding(t).to(time.dtype), time, self.lift_in.bias)
         us = torch.cat((state, place[:, -1:]), 1).T.contiguous()
@@ -266,18 +291,7 @@ class FNO(nn.Module):
             *self.project_out.parameters(),
         ]
         layers = [x for block in self.blocks for x in cast(Block, block).parameters_on(how)]
-        try:
-            return velocity(p, rows.contiguous(), tau, line, *ends, *layers)
-        except OutOfResources as error:
-            if "fused" in (self.transform, _wish()):
-                raise SapcError(f"the kernels cannot be used: {error}; {LEAVE_OPEN}") from error
-            warnings.warn(
-                f"the kernels of this network do not fit on this GPU ({error}); it runs by products, more slowly",
-                SapcWarning,
-                stacklevel=3,
-            )
-            self._too_large = True
-            return None
+        return velocity(p, rows.contiguous(), tau, line, *ends, *layers)
 
     def _velocity(self, inputs: Tensor, t: Tensor, how: Transforms) -> Tensor:
         x = self._lift(inputs, t, how.analyse[0].dtype).reshape(len(t), *how.grid, -1)

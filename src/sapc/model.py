@@ -103,6 +103,7 @@ class Model:
         self.network = network.to(device).eval().requires_grad_(False)
         self._evaluated = Replayed(self.network)
         self._may_compile, self._is_compiled = compiled, False
+        self.network.compile_instead = device.type == "cuda" and compiled is None
         if compiled:
             self._compile()
 

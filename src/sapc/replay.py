@@ -2,11 +2,13 @@
 
 A network of a few dozen kernels costs the host about a millisecond to launch, which is more than a GPU needs for a few fields. After some
 evaluations of the same shape the kernels are recorded as a CUDA graph, and from then on launched by one call. The numbers are the same, to
-the bit. What wants a gradient, is not on a GPU or takes another path than that of `sapc.fused` is evaluated as ever.
+the bit. A recording belongs to the thread and the stream it was made in, and to the memory of the weights. What wants a gradient, is not
+on a GPU or takes another path than that of `sapc.fused` is evaluated as ever.
 """
 
 from __future__ import annotations
 
+import threading
 import warnings
 from collections.abc import Callable
 
@@ -19,7 +21,6 @@ from .triton_here import capturing
 
 AFTER = 3  # evaluations of a shape; by then kernels are compiled and loaded
 MOST = 2  # recordings kept, the latest ones: each holds the memory of an evaluation
-
 
 Network = Callable[..., Tensor]
 
@@ -38,8 +39,7 @@ class Replayed:
         if not self._wanted(inputs):
             out: Tensor = self.network(*inputs)
             return out
-        how = (self.network.precision, self.network.tuning)
-        key = (how, *((tuple(x.shape), x.dtype, x.device) for x in inputs))
+        key = self._key(inputs)
         if key in self.recordings:
             return self.recordings[key](*inputs)
         self.seen[key] = self.seen.get(key, 0) + 1
@@ -54,15 +54,22 @@ class Replayed:
             return False
         return not capturing(inputs[0]) and self.network.path(*inputs[::2]) == "fused"
 
+    def _key(self, inputs: tuple[Tensor, ...]) -> tuple[object, ...]:
+        """What a recording belongs to."""
+        net = self.network
+        where = threading.get_ident(), torch.cuda.current_stream(inputs[0].device).cuda_stream
+        weights = tuple(p.data_ptr() for p in net.parameters())
+        shapes = tuple((tuple(x.shape), x.dtype, x.device) for x in inputs)
+        return net.precision, net.tuning, where, weights, shapes
+
     def _record(self, key: tuple[object, ...], inputs: tuple[Tensor, ...]) -> None:
         while len(self.recordings) >= MOST:
             del self.recordings[next(iter(self.recordings))]
         try:
             self.recordings[key] = Recording(self.network, inputs)
-        except (
-            torch.cuda.OutOfMemoryError
-        ):  # it has memory of its own; without a recording there may be enough
+        except torch.cuda.OutOfMemoryError:
             self.failed = True
+            self.recordings.clear()  # they have memory of their own; without them there may be enough
         except RuntimeError as error:
             self.failed = True
             first = str(error).strip().splitlines()[0] if str(error).strip() else "no message"
@@ -81,9 +88,11 @@ class Recording:
         self.graph = torch.cuda.CUDAGraph()
         with torch.cuda.device_of(inputs[0]):  # type: ignore[no-untyped-call]
             torch.cuda.synchronize()
+            stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]  # torch's own would be on whatever device was first
             # Other threads may go on using the device.
-            with torch.cuda.graph(self.graph, capture_error_mode="thread_local"):
+            with torch.cuda.graph(self.graph, stream=stream, capture_error_mode="thread_local"):
                 self.output = network(*self.inputs)
+        self.plan = network.plan  # whose matrices it reads
 
     def __call__(self, *inputs: Tensor) -> Tensor:
         """The same for other numbers."""

@@ -193,7 +193,7 @@ class Loop:
         )
         return (
             f"{what}: training cannot go on; the last good checkpoint, {kept}; "
-            "try a smaller lr or precision float32 in another folder"
+            "try a smaller lr or another precision (tf32, float32) in another folder"
         )
 
     def _log(self) -> None:

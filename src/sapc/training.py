@@ -66,6 +66,7 @@ class Training:
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(run.seed)  # the CPU's only: weights are drawn there
             self.network = run.make_network().to(team.device)
+        self.network.compile_instead = team.device.type == "cuda" and compiled is None
         pays = team.device.type == "cuda" and not self.network.has_kernels(team.device)
         if pays if compiled is None else compiled:
             self.network.compile_core()

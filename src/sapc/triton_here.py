@@ -23,8 +23,10 @@ def why_no_kernels() -> str:
     """What stands against kernels of our own, as far as Triton goes; empty if nothing does."""
     if not has_triton():
         return "Triton is not installed"
-    import triton  # not before somebody asks: it takes its time
-
+    try:
+        import triton  # not before somebody asks: it takes its time
+    except Exception as error:  # installed, but not for this machine
+        return f"Triton cannot be imported ({error})"
     version = tuple(int(part) for part in triton.__version__.split(".")[:2])
     return (
         "" if version >= OLDEST else f"Triton {triton.__version__} is older than {'.'.join(map(str, OLDEST))}"

@@ -34,7 +34,7 @@ def sampling(run: Run, data: Data, timer: Timer, steps: int) -> dict[str, Any]:
     task = run.make_task()
     truth = data[0][: run.batch].to(timer.device, torch.float64)
     H = task.manifold(truth, solver=run.solver(task))
-    v = like_trained(OURS.network(run, timer.device), task, truth)
+    v = like_trained(OURS.network(run, timer.device), task, truth, recorded=True)
     v1 = source.sample(task.grid, len(truth), dtype=torch.float64, device=timer.device)
     row: dict[str, Any] = {"task": run.task, "batch": len(truth), "precision": run.precision}
     short = replace(

@@ -37,12 +37,16 @@ def smooth_error(task: Task, truth: Tensor) -> Tensor:
     return ERROR * truth.std() * waves.prod(0)
 
 
-def like_trained(network: FNO, task: Task, truth: Tensor, pull: float = 1.0) -> Callable[..., Tensor]:
+def like_trained(
+    network: FNO, task: Task, truth: Tensor, pull: float = 1.0, recorded: bool = False
+) -> Callable[..., Tensor]:
     """A network's work, a trained network's answer, for as many of the solutions as there are states.
 
     It can be differentiated, the network's work included. With `pull` below one its flow ends short of u, by more the farther it began.
+    `recorded`: as a model evaluates it; but what a recording needs of memory cannot be seen from outside.
     """
-    evaluate, error = Replayed(network.eval().requires_grad_(False)), smooth_error(task, truth)
+    network, error = network.eval().requires_grad_(False), smooth_error(task, truth)
+    evaluate: Callable[..., Tensor] = Replayed(network) if recorded else network
 
     def velocity(vt: Tensor, t: Tensor, *shown: Tensor) -> Tensor:
         idle = evaluate(vt.float(), t, *(x.float() for x in shown)) * 1e-6

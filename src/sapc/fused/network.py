@@ -22,12 +22,13 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 from torch.autograd.function import once_differentiable
 
 from . import blocks, ends, mixing
 from .plan import FUSED, Launch, Plan
 
-TOP = 64.0  # below 65,504 by what a coherent sum over a large grid can gain
+TOP = 64.0  # below 65,504 by what a network can gain, and the square root of 100 x 100 points, which a coherent sum gains
 
 
 class Ends(NamedTuple):
@@ -169,7 +170,8 @@ def _scaled(p: Plan, gv: Tensor) -> tuple[Tensor, Tensor]:
     """The gradient within the range of the dtype, and the number that undoes it."""
     if p.dtype != torch.float16:
         return gv, p.one
-    power = torch.log2(TOP / gv.abs().amax()).floor().clamp(-100, 100).reshape(1)
+    top = TOP * min(1.0, 100 / math.sqrt(math.prod(p.how.grid)))
+    power = torch.log2(top / gv.abs().amax()).floor().clamp(-100, 100).reshape(1)
     return gv * torch.exp2(power), torch.exp2(-power)
 
 
@@ -286,6 +288,23 @@ def _sorted(parameters: Sequence[Tensor]) -> tuple[Ends, list[BlockParameters]]:
 def velocity(p: Plan, u: Tensor, tau: Tensor, line: Tensor, *parameters: Tensor) -> Tensor:
     """The velocity, differentiable where gradients are wanted; otherwise nothing is kept."""
     with torch.cuda.device_of(u):  # type: ignore[no-untyped-call]  # kernels are launched on the current one
-        if torch.is_grad_enabled() and any(x.requires_grad for x in (u, tau, line, *parameters)):
-            return Fused.apply(p, u, tau, line, *parameters)  # type: ignore[no-untyped-call, no-any-return]
+        inputs = (u, tau, line, *parameters)
+        if forward_ad._current_level >= 0 and forward_ad.unpack_dual(u).tangent is not None:  # type: ignore[no-untyped-call]
+            raise NotImplementedError("the network has no forward-mode derivative; use reverse mode")
+        if torch.is_grad_enabled() and any(x.requires_grad for x in inputs):
+            if u.is_cuda:
+                rehearse(p, *inputs)
+            return Fused.apply(p, *inputs)  # type: ignore[no-untyped-call, no-any-return]
         return run(p, u, tau, line, *_sorted(parameters), keep=False)[0]
+
+
+def rehearse(p: Plan, u: Tensor, tau: Tensor, line: Tensor, *parameters: Tensor) -> None:
+    """Once, with one sample: whether there is a way back shows before anybody relies on it."""
+    if u.requires_grad in p.rehearsed:
+        return
+    with torch.no_grad():
+        e, layers = _sorted(parameters)
+        v, saved = run(p, u[:1], tau[:1], line, e, layers, keep=True)
+        assert saved is not None
+        back(p, torch.ones_like(v), saved, e, layers, wanted=u.requires_grad)
+    p.rehearsed.add(u.requires_grad)

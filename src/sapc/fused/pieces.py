@@ -8,8 +8,8 @@ The slope is that of the function computed. (`"plain"` is the same without the u
 **Spectrum of a row.** A row is one line along the last axis, `(T, C)`. Its kept modes lie in memory as `(2, M, C)`: real and imaginary
 part, modes k = 0 .. M-1, channels; transforms are unitary. On the way in, the mean, k = 0, is a vector that joins the bias, and the other
 2 (M - 1) rows are padded to 2 MP, MP a power of two, for the matrix units: with the 17 modes of the published network nothing is lost to
-padding. On the way out the mean is one more row of the product; the matrix that makes it is zero beyond the end of the row, so nothing
-else has to be.
+padding there. On the way out the mean is one more row of a product padded to R rows; the matrix that makes it is zero beyond the end of the
+row, so nothing else has to be.
 """
 
 from __future__ import annotations

@@ -90,6 +90,7 @@ class Plan:
     lead: Tensor  # the others, (lines, axes - 1)
     one: Tensor  # the number
     padded: dict[tuple[int, bool], tuple[Tensor, Tensor]] = field(default_factory=dict)  # see `matrices`
+    rehearsed: set[bool] = field(default_factory=set)  # see `network.rehearse`
     known: dict[Launch, dict[str, Any]] = field(default_factory=dict)  # see `sizes`
 
     @property
