@@ -154,7 +154,8 @@ def test_sapc_with_the_exact_velocity_samples_heat():
 
     def velocity(vt, t):
         s = float(t[0])
-        far = (vt.flatten(1)[:, None] - (1 - s) * solutions - s * p).square().sum(-1)
+        means = (1 - s) * solutions + s * p
+        far = means.square().sum(1) - 2 * vt.flatten(1) @ means.T  # squared distances, but for what softmax takes out
         v0 = torch.softmax(-far / (2 * s * s), 1) @ solutions
         return (vt - v0.reshape(vt.shape)) / s
 
