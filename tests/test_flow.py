@@ -155,7 +155,9 @@ def test_sapc_with_the_exact_velocity_samples_heat():
     def velocity(vt, t):
         s = float(t[0])
         means = (1 - s) * solutions + s * p
-        far = means.square().sum(1) - 2 * vt.flatten(1) @ means.T  # squared distances, but for what softmax takes out
+        far = (
+            means.square().sum(1) - 2 * vt.flatten(1) @ means.T
+        )  # squared distances, but for what softmax takes out
         v0 = torch.softmax(-far / (2 * s * s), 1) @ solutions
         return (vt - v0.reshape(vt.shape)) / s
 
