@@ -54,6 +54,17 @@ def done(finished, folder):
 # -- two methods --
 
 
+def test_models_that_come_with_the_package_need_no_training(call, folder):
+    code, out, err = call("demo", "--samples", "4", "--steps", "2", "--device", "cpu", "--out", "d")
+    assert (code, err) == (0, "")
+    assert contents(folder) == ["d", "d/heat.png"]
+    assert "models: heat-ffm, heat-sapc, which come with the package" in out
+    assert "training:" not in out
+    code, out, err = call("demo", "--task", "navier_stokes", "--out", "e")
+    assert (code, one_sentence(err), "3 axes" in err) == (2, True, True)
+    assert contents(folder) == ["d", "d/heat.png"]
+
+
 def test_from_training_to_a_table_and_a_picture(call, folder):
     code, out, err = call(*QUICK)
     assert (code, err) == (0, "")

@@ -162,6 +162,35 @@ def test_the_rate_falls_on_a_plateau(tmp_path):
     assert min(rates) == pytest.approx(2e-7)
 
 
+def test_the_cosine_rises_and_falls_to_its_floor(tmp_path):
+    run = tiny(
+        steps=300, lr=2e-3, lr_floor=1e-5, schedule="cosine", batch=1, train=4, validation=2, validate=300
+    )
+    rates = [run.rate(n) for n in range(300)]
+    assert rates[0] == pytest.approx(2e-3 / 3, rel=1e-3)  # the rise takes three steps
+    assert max(rates) == rates[2] == pytest.approx(2e-3, rel=1e-3)
+    assert rates[150] == pytest.approx((2e-3 + 1e-5) / 2)
+    assert rates[2:] == sorted(set(rates[2:]), reverse=True)
+    assert rates[-1] == pytest.approx(1e-5, rel=0.02)
+    seen = {e["step"]: e["lr"] for e in train(run, tmp_path / "run").entries() if "lr" in e}
+    assert seen == pytest.approx({step: rates[step - 1] for step in (50, 100, 150, 200, 250, 300)})
+
+
+def test_the_cosine_goes_on_where_it_was_stopped(tmp_path):
+    """The rate is one of the step, so a training stopped by a progress call takes the same steps to the same bits."""
+    run = tiny(steps=60, schedule="cosine", validate=20)
+    train(run, tmp_path / "whole")
+
+    def stop(step, steps, shown):
+        if step == 50:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train(run, tmp_path / "part", save_seconds=0, progress=stop)
+    train(run, tmp_path / "part")
+    assert same_bits(tmp_path / "whole", tmp_path / "part")
+
+
 def in_team(folder, run):
     train(run, folder, device="cpu")
 
@@ -328,7 +357,7 @@ def test_a_damaged_config_is_refused_by_name(tmp_path):
 
 def test_config_round_trip():
     for task in ("heat", "burgers", "navier_stokes"):
-        for name in ("paper", "small", "tiny"):
+        for name in ("paper", "full", "compact", "small", "tiny"):
             run = preset(name, task, "sapc")
             assert Run.from_dict(json.loads(json.dumps(run.to_dict()))) == run
 
@@ -340,6 +369,7 @@ def test_paper_settings():
     )  # fmt: skip
     assert (run.train, run.validation, run.grid) == (6400, 1225, (100, 100))
     assert run.make_network().parameter_count == 17_884_993
+    assert (run.schedule, run.precision) == ("plateau", "fp16")
     flow_3d = preset("paper", "navier_stokes", "sapc")
     assert (flow_3d.batch, flow_3d.train) == (32, 10_000)
     assert flow_3d.make_network().parameter_count == 18_889_761

@@ -7,6 +7,8 @@
     weights.safetensors     the trained weights; with this file training is done
     scores.json             the evaluation; with this file the run is done
 
+A model to be passed on (`save_pretrained`) has its weights in model.safetensors instead, as the Hugging Face hub wants it, and a README.md.
+
 Every file but the log is replaced atomically, so at any moment a folder holds the last complete state. The log is cut back to the
 checkpoint when training continues. One process at a time trains in a folder; the lock ends with the process, however that ends.
 """
@@ -47,6 +49,9 @@ class Folder:
         self.log = self.path / "log.jsonl"
         self.checkpoint = self.path / "checkpoint.safetensors"
         self.weights = self.path / "weights.safetensors"
+        self.card = self.path / "README.md"
+        if not self.weights.exists() and (passed_on := self.path / "model.safetensors").is_file():
+            self.weights = passed_on
         self.scores = self.path / "scores.json"
 
     @property
@@ -58,7 +63,8 @@ class Folder:
         """What the run is."""
         if not self.config.is_file():
             raise SapcError(
-                f"{self.path} is not a run folder: it has no config.json; train one with `sapc train`"
+                f"{self.path} is not a run folder: it has no config.json; train one with `sapc train`, or name a model that comes "
+                "with the package (`sapc models` lists them)"
             )
         content = read_json(self.config)
         try:

@@ -50,6 +50,7 @@ if TYPE_CHECKING:  # importing it needs Triton
 Precision = Literal["float32", "tf32", "fp16", "bf16"]
 Path = Literal["auto", "fused", "dft", "fft"]
 KERNELS = "SAPC_KERNELS"  # the environment's choice: on, off, or unset
+FATAL = ("illegal memory access", "misaligned address", "unspecified launch failure")  # CUDA does not recover
 LEAVE_OPEN = f"leave the choice open, with transform='auto' and without {KERNELS}"
 LARGEST_TIME = 2000.0  # flow time is stretched by it before the embedding, and it is the longest wave length
 
@@ -257,6 +258,11 @@ class FNO(nn.Module):
             raise
         except Exception as error:  # of a compiler, for a GPU that nobody has tried
             what = f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0] or 'no message'}"
+            if any(sign in str(error) for sign in FATAL):
+                raise SapcError(
+                    f"the kernels of this network fail on this GPU ({what}), after which nothing works in this process; "
+                    f"start again with {KERNELS}=off"
+                ) from error
             if "fused" in (self.transform, _wish()):
                 raise SapcError(f"the kernels cannot be used: {what}; {LEAVE_OPEN}") from error
             warnings.warn(

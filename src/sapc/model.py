@@ -1,6 +1,6 @@
 """A trained model: weights from a run folder, and sampling with them.
 
-    model = sapc.load("runs/heat-sapc")
+    model = sapc.load("runs/heat-sapc")                    # or the name of a model that comes with the package
     fields = model.sample(n=64, condition=data.fields[:1], steps=100, seed=0)
 
 The source is drawn on the CPU from the seed, one field after the other, so a seed means the same noise on every device, and the noise of
@@ -15,22 +15,27 @@ from __future__ import annotations
 import math
 import os
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any, SupportsIndex
 
 import torch
 from torch import Tensor
 
 from . import source
-from .checkpoint import Folder, load_tensors, load_weights
+from .card import model_card
+from .checkpoint import Folder, load_tensors, load_weights, save_tensors, write_json
 from .config import Run
 from .constraints import Pin
 from .distributed import find_device
 from .errors import SapcError, SapcWarning, whole
+from .files import folder_for, replacing, sha256
 from .flow import Velocity, within
 from .fno import FNO, matmul_precision
+from .hub import REPOSITORY, fetched
 from .methods import Method, get_method
+from .pretrained import find
 from .projection import Manifold
 from .replay import Replayed
 from .tasks import Dataset, Task
@@ -38,7 +43,7 @@ from .tasks.memory import allocating, require
 from .training import seed_of
 from .trajectory import Watch
 
-BATCH = {("cpu", 2): 16, ("cpu", 3): 4, ("cuda", 2): 256, ("cuda", 3): 32}
+BATCH = {("cpu", 2): 8, ("cpu", 3): 4, ("cuda", 2): 256, ("cuda", 3): 32}
 MARGIN = 0.1  # of the data's range, how far estimates that are cut off may leave it
 JOINT = {2: 32, 3: 16}  # as published, where the batch is one problem and so part of the method
 COMPILE_FROM = 1000  # network evaluations in sight from which compiling on a GPU is worth its time
@@ -50,12 +55,12 @@ Progress = Callable[[int, int], None]
 def load(
     path: str | os.PathLike[str], device: str | torch.device = "auto", compiled: bool | None = None
 ) -> Model:
-    """The model in a run folder, on a device (`auto`: the GPU where there is one).
+    """The model in a run folder, or the one of that name that comes with the package, on a device (`auto`: the GPU where there is one).
 
     `compiled` is whether the network is compiled; unless given it is on a GPU, once many evaluations are asked for.
     An unfinished training gives the weights of its last checkpoint, with a warning.
     """
-    folder = Folder(path)
+    folder = Folder(find(path))
     run, where = folder.run(), find_device(str(device))
     if folder.trained:
         file = folder.weights
@@ -73,7 +78,7 @@ def load(
     if step < run.steps:
         message = f"{path} is not trained to its end: these are the weights of step {step} of {run.steps}"
         warnings.warn(message, SapcWarning, stacklevel=2)
-    return Model(run, network, where, compiled=compiled, step=step, span=about.get("range"))
+    return Model(run, network, where, compiled=compiled, step=step, span=about.get("range"), about=about)
 
 
 class Model:
@@ -85,6 +90,7 @@ class Model:
     network     the velocity, in evaluation mode, on `device`
     step        training steps taken
     span        the smallest and the largest value of the training data, if known
+    about       what else was noted at the end of the training
     """
 
     def __init__(
@@ -96,9 +102,11 @@ class Model:
         compiled: bool | None = None,
         step: int | None = None,
         span: Sequence[float] | None = None,
+        about: Mapping[str, Any] | None = None,
     ) -> None:
         self.run, self.device, self.step = run, device, run.steps if step is None else step
         self.span = None if span is None else (float(span[0]), float(span[1]))
+        self.about = dict(about or {})
         self.task, self.method = run.make_task(), run.make_method()
         self.network = network.to(device).eval().requires_grad_(False)
         self._evaluated = Replayed(self.network)
@@ -118,6 +126,48 @@ class Model:
             f"Model({self.run.task}, {self.run.method}, {grid}, {self.parameters:,} parameters, "
             f"step {self.step} of {self.run.steps}, {self.device})"
         )
+
+    # -- passing it on --
+
+    def save_pretrained(
+        self, path: str | os.PathLike[str], *, half: bool = False, scores: Mapping[str, Any] | None = None
+    ) -> Path:
+        """Write the model as a folder that `load` and `from_pretrained` read and the Hugging Face hub takes as it is.
+
+        `half` halves the file; a weight then has 11 bits, as many as preset `paper` multiplies with. `scores`, as `evaluate` returns
+        them, go into the folder and its card.
+        """
+        if Path(path).exists() and (not Path(path).is_dir() or any(Path(path).iterdir())):
+            raise SapcError(f"{path} exists and is not an empty folder; choose another one")
+        kind = torch.float16 if half else torch.float32
+        weights = {name: value.to(kind) for name, value in self.network.state_dict().items()}
+        if lost := [name for name, value in weights.items() if not bool(value.isfinite().all())]:
+            raise SapcError(f"{lost[0]} has numbers beyond the range of half precision; save it without half")
+        with folder_for(path) as home:
+            span = {} if self.span is None else {"range": list(self.span)}
+            save_tensors(home / "model.safetensors", weights, {**self.about, **span, "step": self.step})
+            write_json(home / "config.json", self.run.to_dict())
+            if scores is not None:
+                write_json(home / "scores.json", {**scores, "weights": sha256(home / "model.safetensors")})
+            with replacing(home / "README.md") as partial:
+                partial.write_text(
+                    model_card(self.run, self.parameters, {**self.about, "step": self.step}, half, scores)
+                )
+        return home
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        where: str | os.PathLike[str],
+        device: str | torch.device = "auto",
+        *,
+        revision: str | None = None,
+    ) -> Model:
+        """The model in a folder, of a name that comes with the package, or of a repository `owner/name` on the Hugging Face hub."""
+        folder = find(where)
+        if not folder.exists() and REPOSITORY.fullmatch(str(where)):
+            folder = fetched(str(where), revision)
+        return load(folder, device)
 
     # -- sampling --
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from .checkpoint import Folder, save_tensors
+from .checkpoint import Folder, environment, save_tensors
 from .config import Run
 from .distributed import joined
 from .errors import SapcError
@@ -147,7 +147,8 @@ class Loop:
         if step % run.validate == 0 or ends:
             self._check()
             validation = self.training.validate()
-            self.training.schedule.step(validation)
+            if run.schedule == "plateau":
+                self.training.schedule.step(validation)
             if not math.isfinite(validation):
                 raise SapcError(self._failed(f"the validation loss at step {step} is {validation:.3g}"))
             self._note(validation=validation)
@@ -240,6 +241,7 @@ class Loop:
                 "step": self.training.step,
                 "seconds": self._seconds(),
                 "range": [float(data.min()), float(data.max())],
+                "device": environment()["device"],
                 **self.shown,
             }
             save_tensors(self.folder.weights, self.training.network.state_dict(), about)

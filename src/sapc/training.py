@@ -126,6 +126,9 @@ class Training:
 
     def advance(self) -> Stepped:
         """One step."""
+        if self.run.schedule == "cosine":
+            for group in self.optimiser.param_groups:
+                group["lr"] = self.run.rate(self.step)
         v0 = self.data[self._rows()]
         v0, v1, t = self._draw(v0, self._seeded("step", self.step))
         self.optimiser.zero_grad(set_to_none=True)

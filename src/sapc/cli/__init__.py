@@ -4,7 +4,7 @@ One file per command; the help lists them in the order of the imports here.
 """
 
 # ruff: isort: off
-from . import lists, data, train, sample, evaluate, compare, study, report, demo, bench, cite
+from . import lists, models, data, train, sample, evaluate, compare, study, report, demo, bench, cite
 from .app import main
 
 __all__ = [
@@ -16,6 +16,7 @@ __all__ = [
     "evaluate",
     "lists",
     "main",
+    "models",
     "report",
     "sample",
     "study",

@@ -1,4 +1,4 @@
-"""`sapc demo`: FFM and SAPC side by side, from training to a picture; or the projection alone on every task."""
+"""`sapc demo`: FFM and SAPC side by side, from samples to a picture; or the projection alone on every task."""
 
 from __future__ import annotations
 
@@ -28,9 +28,14 @@ def demo(
     ),
     task: Annotated[str | None, typer.Option(help="A task name. \\[heat]")] = None,
     split: Annotated[str | None, typer.Option("--set", help="The test set. \\[test1]")] = None,
-    samples: Annotated[int | None, typer.Option(help="Fields to sample with each method. \\[256]")] = None,
-    steps: Annotated[int | None, typer.Option(help="Sampling steps. \\[100]")] = None,
-    preset: Annotated[str | None, typer.Option(help="small or tiny. \\[small]")] = None,
+    samples: Annotated[int | None, typer.Option(help="Fields to sample with each method. \\[64]")] = None,
+    steps: Annotated[int | None, typer.Option(help="Sampling steps. \\[25]")] = None,
+    preset: Annotated[
+        str | None,
+        typer.Option(
+            help="Train both first, by preset small or tiny, instead of taking the models that come with the package."
+        ),
+    ] = None,
     seed: Annotated[int, typer.Option(help="Seed of data, weights and noise.")] = 0,
     device: Device = "auto",
     projection: Annotated[
@@ -44,11 +49,12 @@ def demo(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Train FFM and SAPC on Heat, sample a test set with both, score them and draw them beside the solutions.
+    """Sample a test set of Heat with FFM and with SAPC, score both and draw them beside the solutions.
 
-    What is trained already is used; after an interruption the same command continues.
+    The models come with the package, unless --preset says to train them: then what is trained already is used, and after an
+    interruption the same command continues.
 
-    Example: [bold]sapc demo --out demo[/bold], or [bold]sapc demo --projection --out pictures[/bold]
+    Example: [bold]sapc demo --out demo[/bold], [bold]sapc demo --preset small[/bold], or [bold]sapc demo --projection --out pictures[/bold]
     """
     wanted = {"task": task, "split": split, "samples": samples, "steps": steps, "preset": preset}
     given: dict[str, Any] = {name: value for name, value in wanted.items() if value is not None}
@@ -71,7 +77,7 @@ def _compare(plan: Demo, as_json: bool) -> None:
 
     plan.check()
     try:
-        for method in METHODS:
+        for method in METHODS if plan.preset is not None else ():
             _train(plan, method, as_json)
         with stages_bar("starting") as bar:
             result = plan.compare(bar)
@@ -122,7 +128,11 @@ def comparison_table(result: dict[str, Any]) -> Table:
 
 def _print_rest(result: dict[str, Any]) -> None:
     methods = {m.upper(): about for m, about in result["methods"].items()}
-    for what in ("training", "sampling"):
+    if result["preset"] is None:
+        print(
+            f"models: {', '.join(about['folder'] for about in methods.values())}, which come with the package"
+        )
+    for what in ("training", "sampling") if result["preset"] is not None else ("sampling",):
         times = ", ".join(f"{name} {about[f'{what}_seconds']:.3g} s" for name, about in methods.items())
         print(f"{what}: {times}")
     print(f"picture: {result['picture']}")

@@ -18,6 +18,7 @@ from ..errors import SapcError
 from ..model import Model, load
 from ..moments import Kept
 from ..poseidon import GET
+from ..pretrained import find, is_shipped
 from .app import app, out
 from .arguments import AsJson, Device, Frd, Poseidon, RunFolder, SamplerName
 from .bars import stages_bar
@@ -72,13 +73,16 @@ def evaluate(
             model, sets or evaluation.TEST_SETS, samples, reference, steps, seed, repeats,
             method=method, batch=batch, trajectory=trajectory, distances=distances, progress=bar, keep=kept,
         )  # fmt: skip
-    finished = model.step == model.run.steps
+    shipped = is_shipped(find(folder))
+    finished = model.step == model.run.steps and not shipped
     path = evaluation.write_scores(folder, result, kept) if finished else None
     if not as_json:
         _print(result)
         if not poseidon:
             print(textwrap.fill(f"no FPD: {GET}; --frd takes no weights", 80, break_on_hyphens=False))
         where = f"training is at step {model.step} of {model.run.steps}"
+        if shipped:
+            where = f"{folder} comes with the package; `sapc export {folder} FOLDER` makes a copy whose scores are kept"
         print(f"wrote {path}" if path else f"not written: {where}", flush=True)
     if calibrate:
         result["calibration"] = _calibrate(model, distances, result, batch)

@@ -1,12 +1,16 @@
-"""The demonstration: FFM and SAPC trained, sampled and scored on one task, side by side.
+"""The demonstration: FFM and SAPC sampled and scored on one task, side by side.
 
-    plan = Demo("heat", out=Path("demo"))
+    result = Demo("heat", out=Path("demo")).compare()       # with the models that come with the package: demo/heat.png
+
+or with models of one's own:
+
+    plan = Demo("heat", out=Path("demo"), preset="small")
     plan.check()
     for method in METHODS:
         plan.train(method)              # demo/heat-ffm, demo/heat-sapc: what is trained is used, what was interrupted continues
-    result = plan.compare()             # scores.json in both folders, demo/heat.png
+    result = plan.compare()             # also scores.json in both folders
 
-Both methods get the same data, the same network and the same number of steps; only the anchoring of the source differs.
+Both methods have the same data, the same network and the same number of steps; only the anchoring of the source differs.
 """
 
 from __future__ import annotations
@@ -25,8 +29,10 @@ from ..config import Run, preset
 from ..distributed import find_device
 from ..errors import SapcError, whole
 from ..evaluate import TEST_SETS, Progress, evaluate, write_scores
+from ..files import folder_for
 from ..model import load
-from ..tasks import Task
+from ..pretrained import HOME, model_names
+from ..tasks import Task, get_task
 from ..training import Solving
 from .pictures import ensembles, pyplot
 
@@ -38,24 +44,30 @@ FLOOR_REPEATS = 3
 
 @dataclass(frozen=True)
 class Demo:
-    """What is trained, sampled and compared, and where."""
+    """What is sampled and compared, and where; with a preset, what is trained before that."""
 
     task: str = "heat"
     out: Path = Path("demo")
     split: str = "test1"
-    samples: int = 256
-    steps: int = 100
-    preset: str = "small"
+    samples: int = 64
+    steps: int = 25
+    preset: str | None = None
     seed: int = 0
     device: str = "auto"
 
     def run(self, method: str) -> Run:
         """The training of one method."""
+        if self.preset is None:
+            return self.folder(method).run()
         return preset(self.preset, self.task, method, seed=self.seed)
 
     def folder(self, method: str) -> Folder:
         """Where it is."""
-        return Folder(self.out / f"{self.task}-{method}")
+        name = f"{self.task}-{method}"
+        if self.preset is None and name not in model_names():
+            get_task(self.task)
+            raise SapcError(f"no model {name} comes with the package; train one with --preset small")
+        return Folder(HOME / name if self.preset is None else self.out / name)
 
     @property
     def picture(self) -> Path:
@@ -78,9 +90,10 @@ class Demo:
                     f"use `sapc train {self.task}` and `sapc evaluate`"
                 )
             task.check(self.split, max(self.samples, REFERENCE))
-            task.check("train", run.train, run.seed)
-            if folder.path.is_dir() and any(folder.path.iterdir()):
-                folder.begin(run)
+            if self.preset is not None:
+                task.check("train", run.train, run.seed)
+                if folder.path.is_dir() and any(folder.path.iterdir()):
+                    folder.begin(run)
         if self.picture.is_dir():
             raise SapcError(f"{self.picture} is a folder, but the picture goes there; choose another --out")
         pyplot()  # complains now where it is missing
@@ -91,7 +104,9 @@ class Demo:
         progress: training.Progress | None = None,
         solving: Solving | None = None,
     ) -> None:
-        """Train one method, from the start or from where it was left."""
+        """Train one method, from the start or from where it was left; a model that comes with the package is trained."""
+        if self.preset is None:
+            return
         path = self.folder(method).path
         training.train(self.run(method), path, device=self.device, progress=progress, solving=solving)
 
@@ -106,10 +121,12 @@ class Demo:
                 progress=_labelled(progress, method.upper()),
                 on_fields=partial(_keep, fields, method),
             )  # fmt: skip
-        for method in METHODS:
-            write_scores(self.folder(method).path, scores[method])
+        if self.preset is not None:
+            for method in METHODS:
+                write_scores(self.folder(method).path, scores[method])
         result = self._result(scores)
-        self._draw(model.task, fields, result)
+        with folder_for(self.out):
+            self._draw(model.task, fields, result)
         return result
 
     def _draw(self, task: Task, fields: dict[str, Tensor], result: dict[str, Any]) -> None:
@@ -146,7 +163,7 @@ class Demo:
     def _about(self, method: str, metrics: dict[str, float], scores: dict[str, Any]) -> dict[str, Any]:
         folder, mean = self.folder(method), scores["mean"]
         return {
-            "folder": str(folder.path),
+            "folder": f"{self.task}-{method}" if self.preset is None else str(folder.path),
             "metrics": metrics,
             "worst_residual": mean["worst_residual"],
             "evaluations": mean["evaluations"],

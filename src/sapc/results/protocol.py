@@ -19,7 +19,7 @@ from .kinds import Problem, Scored
 
 TRAINED = (
     "backbone", "batch", "train", "validation", "lr", "lr_floor", "factor", "patience", "clip", "validate", "precision",
-    "projector", "length",
+    "projector", "length", "schedule",
 )  # fmt: skip
 Value = Callable[[Scored], Any]
 

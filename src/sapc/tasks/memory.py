@@ -46,7 +46,8 @@ def allocating(what: str) -> Iterator[None]:
         raise
     except (MemoryError, RuntimeError, ValueError) as error:
         signs = ("maximum allowed",) if isinstance(error, ValueError) else ("alloc", "memory")
-        if not isinstance(error, MemoryError) and not any(sign in str(error).lower() for sign in signs):
+        text = str(error).lower().replace("illegal memory access", "")  # which is no lack of memory
+        if not isinstance(error, MemoryError) and not any(sign in text for sign in signs):
             raise
         raise SapcError(
             f"not enough memory for {what} ({(str(error) or type(error).__name__).splitlines()[0]}); "

@@ -1,0 +1,101 @@
+"""`sapc models` and `sapc export`: the models that come with the package, and folders to pass on."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich import box
+from rich.table import Table
+
+from ..checkpoint import Folder, about_tensors, read_json
+from ..errors import SapcError
+from ..model import load
+from ..pretrained import find, model_names
+from ..results.reading import read_scores
+from .app import app, out
+from .arguments import AsJson, RunFolder
+
+
+@app.command()
+def models(as_json: AsJson = False) -> None:
+    """List the models that come with the package, with their scores.
+
+    Example: [bold]sapc models[/bold], then [bold]sapc sample heat-sapc --n 64[/bold]
+    """
+    rows = [_described(name) for name in model_names()]
+    if as_json:
+        print(json.dumps(rows))
+        return
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table.add_column("model", no_wrap=True)
+    for column in ("grid", "MB", "W2", "floor", "CE_L", "CE_G"):
+        table.add_column(column, justify="right", no_wrap=True)
+    for row in rows:
+        numbers = (row["w2"], row["floor"], row["ce_local"], row["ce_global"])
+        grid = "x".join(map(str, row["grid"]))
+        texts = ("" if value is None else f"{value:.1e}" if value else "0" for value in numbers)
+        table.add_row(row["name"], grid, f"{row['bytes'] / 1e6:.1f}", *texts)
+    out.print(table)
+    print(
+        "how they were trained and scored: docs/models.md, and README.md in their folders (--json names them)"
+    )
+
+
+@app.command()
+def export(
+    folder: RunFolder,
+    path: Annotated[Path, typer.Argument(help="The folder to write; it must not exist or be empty.")],
+    half: Annotated[
+        bool, typer.Option("--half", help="Weights in half precision: half the size, 11 bits each.")
+    ] = False,
+) -> None:
+    """Write a trained model as a folder to pass on: weights, configuration, scores and a card, in the layout of the Hugging Face hub.
+
+    Example: [bold]sapc export runs/heat-sapc heat-sapc-full --half[/bold], then [bold]sapc sample heat-sapc-full[/bold]
+    """
+    home = Folder(find(folder))
+    if not home.trained and home.config.is_file():
+        raise SapcError(f"{folder} is not trained to its end; finish it with `sapc train --resume {folder}`")
+    model = load(home.path, "cpu")
+    model.about.setdefault("device", _device(home))
+    written = model.save_pretrained(path, half=half, scores=_scores(home))
+    size = sum(file.stat().st_size for file in written.iterdir())
+    print(
+        f"wrote {written}: {model.run.task} {model.run.method}, {model.parameters:,} parameters, {size / 1e6:.1f} MB"
+    )
+
+
+def _described(name: str) -> dict[str, Any]:
+    folder = Folder(find(name))
+    run, scores = folder.run(), _scores(folder)
+    mean: dict[str, Any] = scores["mean"] if scores else {"metrics": {}, "floor": {}}
+    about = about_tensors(folder.weights)
+    return {
+        "name": name,
+        "task": run.task,
+        "method": run.method,
+        "grid": list(run.grid),
+        "steps": about.get("step"),
+        "parameters": scores["run"]["parameters"] if scores else run.make_network().parameter_count,
+        "bytes": folder.weights.stat().st_size,
+        "w2": mean["metrics"].get("w2"),
+        "floor": mean["floor"].get("w2"),
+        "ce_local": mean["metrics"].get("ce_local"),
+        "ce_global": mean["metrics"].get("ce_global"),
+        "folder": str(folder.path),
+    }
+
+
+def _scores(folder: Folder) -> dict[str, Any] | None:
+    return read_scores(folder.scores) if folder.scores.is_file() else None
+
+
+def _device(folder: Folder) -> str:
+    """What the run was trained on, if that was noted."""
+    try:
+        return str(read_json(folder.environment)["starts"][-1]["device"])
+    except (SapcError, KeyError, TypeError, IndexError):
+        return ""

@@ -1,0 +1,31 @@
+"""Models that come with the package: a small SAPC and a small FFM network for every task, as folders beside this file.
+
+    config.json           what the run was              model.safetensors   its weights, in half precision
+    scores.json           how it scored                 environment.json    on what it was trained
+    README.md             all of it in words
+
+Such a folder has the layout of a model on the Hugging Face hub, and everything that takes a run folder takes it too.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+HOME = Path(__file__).parent
+
+
+def model_names() -> tuple[str, ...]:
+    """The models that come with the package."""
+    return tuple(sorted(path.parent.name for path in HOME.glob("*/config.json")))
+
+
+def is_shipped(path: str | os.PathLike[str]) -> bool:
+    """Whether a folder is one of these, which nobody writes to."""
+    return Path(path).resolve().parent == HOME.resolve()
+
+
+def find(where: str | os.PathLike[str]) -> Path:
+    """The folder of that path; if there is none, the model of that name."""
+    path = Path(where)
+    return HOME / path if not path.exists() and str(where) in model_names() else path

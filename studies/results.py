@@ -1,0 +1,153 @@
+"""The tables of results in README.md and docs/, made from the scores that are kept in the repository.
+
+    python studies/results.py            # writes them
+    python studies/results.py --check    # says whether they are up to date, for tests
+
+    docs/results-compact.md, -full.md, -paper.md    the tables of `sapc report` for the runs of one preset
+    docs/results.md, README.md                      between two marks: ours beside the printed values, all presets at one look
+
+Scores: src/sapc/pretrained (preset compact), results/full and results/paper.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from sapc import paper
+from sapc.report import make_report
+from sapc.results.reading import read_scores
+
+ROOT = Path(__file__).resolve().parent.parent
+SCORES = {
+    "paper": ROOT / "results" / "paper",
+    "full": ROOT / "results" / "full",
+    "compact": ROOT / "src" / "sapc" / "pretrained",
+}
+METRICS = ("mmse", "smse", "w2", "ce_local", "ce_global")
+BEGIN, END = "<!-- results: made by studies/results.py -->\n", "<!-- end of results -->\n"
+TITLES = {
+    "paper": "Published settings",
+    "full": "Published network, better training",
+    "compact": "The models that come with the package",
+}
+
+
+def main() -> None:
+    """Write the tables, or compare them with what is there."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--check", action="store_true")
+    stale = []
+    check = parser.parse_args().check
+    for path, text in made().items():
+        if not path.exists() or path.read_text() != text:
+            stale.append(str(path.relative_to(ROOT)))
+            if not check:
+                path.write_text(text)
+    print(*stale or ["everything is up to date"], sep="\n")
+    sys.exit(1 if check and stale else 0)
+
+
+def made() -> dict[Path, str]:
+    """All files, as they should be."""
+    found = {preset: means(folder) for preset, folder in SCORES.items()}
+    files = {
+        ROOT / "docs" / f"results-{preset}.md": tables(preset) for preset, scores in found.items() if scores
+    }
+    for path, content in ((ROOT / "docs" / "results.md", summary(found)), (ROOT / "README.md", short(found))):
+        before, _, rest = path.read_text().partition(BEGIN)
+        files[path] = before + BEGIN + content + END + rest.partition(END)[2]
+    return files
+
+
+def means(folder: Path) -> dict[tuple[str, str], dict[str, Any]]:
+    """By task and sampling method, means over seeds of the means over test sets; with the floor, and how many seeds."""
+    several: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for path in sorted([*folder.glob("*.json"), *folder.glob("*/scores*.json")]):
+        scores = read_scores(path)
+        several.setdefault((scores["run"]["task"], scores["settings"]["method"]), []).append(scores)
+    found = {}
+    for key, all_ in several.items():
+        metrics = {m: sum(s["mean"]["metrics"][m] for s in all_) / len(all_) for m in METRICS}
+        floor = next((s["mean"]["floor"] for s in all_ if s["mean"]["floor"]), {})
+        found[key] = {
+            "metrics": metrics,
+            "floor": floor,
+            "seeds": len(all_),
+            "steps": all_[0]["run"]["steps"],
+        }
+    return found
+
+
+def tables(preset: str) -> str:
+    """What `sapc report` says of one preset."""
+    with tempfile.TemporaryDirectory() as out:
+        make_report([SCORES[preset]], out)
+        text = (Path(out) / "tables.md").read_text()
+    where = SCORES[preset].relative_to(ROOT)
+    head = f"# {TITLES[preset]}\n\nMade by `sapc report {where}`; [what it means](results.md).\n"
+    return head + text.removeprefix("# Tables\n")
+
+
+def summary(found: dict[str, dict[tuple[str, str], dict[str, Any]]]) -> str:
+    """SAPC and FFM on every task by all metrics."""
+    lines = [
+        "| task | metric | "
+        + " | ".join(
+            f"{m}: {c}" for m in ("SAPC", "FFM") for c in ("paper", "`paper`", "`full`", "`compact`")
+        )
+        + " | floor |",
+        "|---|---|" + "---:|" * 9,
+    ]
+    for task in paper.TASKS:
+        for metric in METRICS:
+            cells = [c for method in ("sapc", "ffm") for c in _row(found, task, method, metric)]
+            lines.append(
+                f"| {paper.TASK_LABELS[task]} | {paper.METRIC_LABELS[metric]} | {' | '.join(cells)} | {_floor(found, task, metric)} |"
+            )
+    return "\n".join(lines) + "\n"
+
+
+def short(found: dict[str, dict[tuple[str, str], dict[str, Any]]]) -> str:
+    """W2 and CE_G on every task, for the README."""
+    lines = [
+        "| | SAPC, W2: paper | ours, full | ours, compact | FFM, W2: paper | ours, compact | floor | SAPC, CE_G: paper | ours, compact |",
+        "|---|" + "---:|" * 8,
+    ]
+    for task in paper.TASKS:
+        sapc, ffm = _row(found, task, "sapc", "w2"), _row(found, task, "ffm", "w2")
+        law = _row(found, task, "sapc", "ce_global")
+        cells = (sapc[0], sapc[2], sapc[3], ffm[0], ffm[3], _floor(found, task, "w2"), law[0], law[3])
+        lines.append(f"| {paper.TASK_LABELS[task]} | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _row(found: dict[str, Any], task: str, method: str, metric: str) -> list[str]:
+    """The printed value with its error, then ours by each preset: bold if at most one standard error above it."""
+    told = paper.printed("generation", task, metric, method)
+    assert told is not None
+    bound = told.mean + (told.error or 0)
+    cells = [f"{told.mean:.1e} ± {told.error:.0e}" if told.error else f"{told.mean:.1e}"]
+    for preset in SCORES:
+        own = found[preset].get((task, method))
+        value = None if own is None else own["metrics"][metric]
+        text = "" if value is None else f"{value:.1e}" if value else "0"
+        cells.append(f"**{text}**" if value is not None and value <= bound else text)
+    return cells
+
+
+def _floor(found: dict[str, Any], task: str, metric: str) -> str:
+    values = [
+        own["floor"][metric]
+        for scores in found.values()
+        for (name, _), own in scores.items()
+        if name == task and metric in own["floor"]
+    ]
+    return f"{values[-1]:.1e}" if values else ""
+
+
+if __name__ == "__main__":
+    main()

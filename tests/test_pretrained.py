@@ -1,0 +1,237 @@
+"""Models that come with the package, and models to pass on."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import sapc
+from commands import one_sentence
+from sapc import paper, pretrained
+from sapc.card import model_card
+from sapc.checkpoint import Folder, load_tensors
+from sapc.tasks import task_names
+
+NAMES = [f"{task}-{method}" for task in task_names() for method in ("ffm", "sapc")]
+ROOT = Path(__file__).parent.parent
+
+
+def test_every_task_has_both_models_in_less_than_30_megabytes():
+    assert sorted(NAMES) == list(pretrained.model_names())
+    assert sum(file.stat().st_size for file in pretrained.HOME.rglob("*") if file.is_file()) < 30e6
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_folders_are_whole(name):
+    folder = Folder(pretrained.find(name))
+    run = folder.run()
+    assert (f"{run.task}-{run.method}", run.preset) == (name, "compact")
+    tensors, about = load_tensors(folder.weights)
+    assert {tensor.dtype for tensor in tensors.values()} == {torch.float16}
+    assert about["step"] == run.steps
+    card = folder.card.read_text()
+    assert card.startswith("---\nlicense: apache-2.0\n")
+    assert f'sapc.load("{name}")' in card
+
+
+@pytest.mark.parametrize("name", [n for n in NAMES if n.endswith("sapc")])
+def test_published_scores_are_of_these_weights_and_in_the_card(name):
+    folder = Folder(pretrained.find(name))
+    scores = json.loads(folder.scores.read_text())
+    assert scores["weights"] == sapc.files.sha256(folder.weights)
+    w2 = scores["mean"]["metrics"]["w2"]
+    assert f"| W2 | {w2:.2g} |" in folder.card.read_text()
+    assert w2 < paper.printed("generation", scores["run"]["task"], "w2", "ffm").mean / 1.8
+
+
+def test_samples_are_solutions():
+    """Heat by 16 samples: on the manifold to rounding, near the solutions, and far nearer than FFM's."""
+    task = sapc.get_task("heat")
+    truth = task.dataset("test1", size=200).fields
+    found = {}
+    for method in ("ffm", "sapc"):
+        model = sapc.load(f"heat-{method}", "cpu")
+        fields = model.sample(16, truth[:1], steps=10)
+        found[method] = sapc.metrics.w2(fields, truth)
+    H = task.manifold(truth[:1].double())
+    assert H.residual(fields).abs().max() < 1e-12
+    assert found["sapc"] < 0.06
+    assert found["sapc"] < found["ffm"] / 2
+
+
+def test_a_folder_of_the_same_name_comes_first(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(pretrained.HOME / "burgers-sapc", tmp_path / "heat-sapc")
+    assert sapc.load("heat-sapc", "cpu").run.task == "burgers"
+    shutil.rmtree(tmp_path / "heat-sapc")
+    assert sapc.load("heat-sapc", "cpu").run.task == "heat"
+
+
+def test_no_network_is_needed(tmp_path):
+    """With every connection refused, in another folder: the command writes samples."""
+    code = (
+        "import socket, sys\n"
+        "def refuse(*a, **k): raise OSError('no network')\n"
+        "socket.socket.connect = socket.create_connection = refuse\n"
+        "from sapc.cli import main\n"
+        "main(['sample', 'heat-sapc', '--n', '2', '--steps', '2', '--device', 'cpu', '--out', 'heat.npz'])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "2 fields of heat" in done.stdout
+    assert (tmp_path / "heat.npz").is_file()
+
+
+# -- passing on --
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("run") / "heat-sapc"
+    sapc.train.train(sapc.preset("tiny", "heat", "sapc"), folder, device="cpu")
+    return folder
+
+
+def test_there_and_back(trained, tmp_path):
+    model = sapc.load(trained, "cpu")
+    path = model.save_pretrained(tmp_path / "passed" / "on")
+    assert sorted(file.name for file in path.iterdir()) == ["README.md", "config.json", "model.safetensors"]
+    again = sapc.Model.from_pretrained(path, "cpu")
+    assert (again.run, again.step, again.span) == (model.run, model.step, model.span)
+    condition = model.task.dataset("test0", size=1).fields
+    assert torch.equal(model.sample(3, condition, 4), again.sample(3, condition, 4))
+    assert torch.equal(sapc.load(path, "cpu").sample(3, condition, 4), again.sample(3, condition, 4))
+
+
+def test_half_precision_is_half_the_size_and_rounds_once(trained, tmp_path):
+    model = sapc.load(trained, "cpu")
+    whole, half = (model.save_pretrained(tmp_path / str(h), half=h) for h in (False, True))
+    sizes = [(path / "model.safetensors").stat().st_size for path in (whole, half)]
+    assert sizes[1] - 4000 < sizes[0] / 2
+    once, _ = load_tensors(half / "model.safetensors")
+    twice, _ = load_tensors(
+        sapc.load(half, "cpu").save_pretrained(tmp_path / "twice", half=True) / "model.safetensors"
+    )
+    for name, value in model.network.state_dict().items():
+        assert torch.equal(once[name], value.half())
+        assert torch.equal(once[name], twice[name])
+
+
+def test_weights_beyond_half_precision_are_refused(trained, tmp_path):
+    model = sapc.load(trained, "cpu")
+    model.network.project_out.bias.fill_(1e6)
+    with pytest.raises(sapc.SapcError, match=r"project_out\.bias has numbers beyond the range of half"):
+        model.save_pretrained(tmp_path / "x", half=True)
+    assert not (tmp_path / "x").exists()
+
+
+def test_a_folder_in_use_is_refused(trained, tmp_path):
+    (tmp_path / "x").mkdir()
+    (tmp_path / "x" / "mine").write_text("")
+    with pytest.raises(sapc.SapcError, match="not an empty folder"):
+        sapc.load(trained, "cpu").save_pretrained(tmp_path / "x")
+    assert [file.name for file in (tmp_path / "x").iterdir()] == ["mine"]
+
+
+def test_the_cache_of_the_hub_is_read(trained, tmp_path, monkeypatch):
+    """A repository in the layout of the hub's cache on this disk is found by its name, without the network."""
+    pytest.importorskip("huggingface_hub")
+    commit = "0" * 40
+    home = tmp_path / "models--someone--heat"
+    sapc.load(trained, "cpu").save_pretrained(home / "snapshots" / commit)
+    (home / "refs").mkdir()
+    (home / "refs" / "main").write_text(commit)
+    code = (
+        "import sapc\n"
+        "print(sapc.Model.from_pretrained('someone/heat', 'cpu').run.task)\n"
+        "try: sapc.Model.from_pretrained('someone/else', 'cpu')\n"
+        "except sapc.SapcError as error: print(error)\n"
+    )
+    import os
+
+    env = {**os.environ, "HF_HUB_CACHE": str(tmp_path), "HF_HUB_OFFLINE": "1"}
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    first, second = done.stdout.splitlines()
+    assert first == "heat"
+    assert second.startswith("there is no folder someone/else, and the Hugging Face hub did not give one")
+
+
+def test_what_is_neither_folder_nor_name(tmp_path):
+    with pytest.raises(sapc.SapcError, match=r"no config\.json; .*sapc models"):
+        sapc.load("heat-spac")
+
+
+def test_an_own_task_without_printed_values_has_a_card():
+    run = sapc.preset("tiny", "heat", "cond_ffm")
+    card = model_card(run, 7, {}, half=False)
+    assert "None were given" in card
+    assert re.search(r"it draws solutions\.\n", card)
+
+
+# -- on the command line --
+
+
+def test_models_are_listed(call):
+    code, out, _ = call("models")
+    assert code == 0
+    assert all(name in out for name in NAMES)
+    assert max(map(len, out.splitlines()[:-1])) <= 80
+    code, out, _ = call("models", "--json")
+    rows = json.loads(out)
+    assert [row["name"] for row in rows] == sorted(NAMES)
+    assert all(Path(row["folder"]).is_dir() for row in rows)
+
+
+def test_export_takes_scores_along(call, trained, folder):
+    shutil.copytree(trained, folder / "run")
+    assert (
+        call("evaluate", "run", "--set", "test0", "--samples", "4", "--steps", "2", "--device", "cpu")[0] == 0
+    )
+    code, out, _ = call("export", "run", "passed", "--half")
+    assert (code, out.startswith("wrote passed: heat sapc")) == (0, True)
+    assert (
+        "4 samples each against 1,225 solutions, 2 sampling steps"
+        in (folder / "passed" / "README.md").read_text()
+    )
+    code, out, _ = call(
+        "evaluate", "passed", "--set", "test0", "--samples", "4", "--steps", "2", "--device", "cpu"
+    )
+    assert (code, "wrote passed/scores" in out) == (0, True)
+
+
+def test_scores_of_a_shipped_model_are_not_written(call, folder):
+    before = Folder(pretrained.find("heat-ffm")).scores.read_bytes()
+    code, out, _ = call(
+        "evaluate", "heat-ffm", "--set", "test0", "--samples", "2", "--steps", "1", "--device", "cpu"
+    )
+    assert code == 0
+    assert "not written: heat-ffm comes with the package" in out
+    assert Folder(pretrained.find("heat-ffm")).scores.read_bytes() == before
+
+
+def test_an_unfinished_run_is_not_exported(call, trained, folder):
+    (folder / "run").mkdir()
+    shutil.copy(trained / "config.json", folder / "run")
+    code, out, err = call("export", "run", "passed")
+    assert (code, out) == (2, "")
+    assert one_sentence(err)
+    assert "not trained to its end" in err
+    assert not (folder / "passed").exists()
+
+
+# -- results in words --
+
+
+def test_tables_in_readme_and_docs_are_those_of_the_scores():
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "studies" / "results.py"), "--check"], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
