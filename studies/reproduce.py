@@ -12,7 +12,9 @@ OUT/shipped.
 from __future__ import annotations
 
 import argparse
+import re
 import shutil
+import sys
 import time
 import traceback
 from pathlib import Path
@@ -39,15 +41,21 @@ def main() -> None:
     parser.add_argument("--samples", type=int)
     parser.add_argument("--steps", type=int, help="of the training, if not the preset's")
     chosen = parser.parse_args()
-    for name in chosen.runs:
-        kind, rest = name.split("/")
-        task, method, seed = rest.rsplit("-", 2)
-        changes = {} if chosen.steps is None else {"steps": chosen.steps}
-        run = preset(kind, task, method, seed=int(seed.removeprefix("seed")), **changes)
+    runs, failed = [_named(name, chosen.steps) for name in chosen.runs], 0
+    for run in runs:
         try:
             _one(run, chosen)
         except Exception:  # the next one may be fine
             traceback.print_exc()
+            failed += 1
+    sys.exit(1 if failed else 0)
+
+
+def _named(name: str, steps: int | None) -> Run:
+    if not (parts := re.fullmatch(r"(\w+)/(\w+)-(\w+)-seed(\d+)", name)):
+        raise SystemExit(f"a run is named as full/heat-sapc-seed0, not {name!r}")
+    kind, task, method, seed = parts.groups()
+    return preset(kind, task, method, seed=int(seed), **({} if steps is None else {"steps": steps}))
 
 
 def _one(run: Run, chosen: argparse.Namespace) -> None:
@@ -57,7 +65,13 @@ def _one(run: Run, chosen: argparse.Namespace) -> None:
     shipped = Folder(chosen.out / "shipped" / cells[0].folder) if run.preset == "compact" else folder
     if chosen.only != "score" and not shipped.trained:
         began = time.monotonic()
-        train.train(run, folder.path)
+        mark = chosen.out / run.preset / f"{cells[0].folder}.failed"
+        mark.unlink(missing_ok=True)
+        try:
+            train.train(run, folder.path)
+        except Exception:
+            mark.touch()
+            raise
         print(
             f"{run.preset} {cells[0].folder}: trained in {time.monotonic() - began:.0f} s ({_last(folder)})",
             flush=True,
@@ -65,6 +79,8 @@ def _one(run: Run, chosen: argparse.Namespace) -> None:
         if shipped is not folder:
             _halve(folder, shipped)
     while chosen.only == "score" and not shipped.trained:
+        if (chosen.out / run.preset / f"{cells[0].folder}.failed").exists():
+            raise RuntimeError(f"the training of {cells[0].folder} failed")
         time.sleep(1)
     for cell in cells if chosen.only != "train" else ():
         _score(cell, shipped)

@@ -126,17 +126,25 @@ def short(found: dict[str, dict[tuple[str, str], dict[str, Any]]]) -> str:
 
 
 def _row(found: dict[str, Any], task: str, method: str, metric: str) -> list[str]:
-    """The printed value with its error, then ours by each preset: bold if at most one standard error above it."""
+    """The printed value with its error, then ours by each preset: of SAPC bold if at most one standard error above it."""
     told = paper.printed("generation", task, metric, method)
     assert told is not None
     bound = told.mean + (told.error or 0)
-    cells = [f"{told.mean:.1e} ± {told.error:.0e}" if told.error else f"{told.mean:.1e}"]
+    cells = [f"{_short(told.mean)} ± {_short(told.error, 1)}" if told.error else _short(told.mean)]
     for preset in SCORES:
         own = found[preset].get((task, method))
         value = None if own is None else own["metrics"][metric]
-        text = "" if value is None else f"{value:.1e}" if value else "0"
-        cells.append(f"**{text}**" if value is not None and value <= bound else text)
+        text = "" if value is None else _short(value)
+        cells.append(f"**{text}**" if value is not None and value <= bound and method == "sapc" else text)
     return cells
+
+
+def _short(value: float, digits: int = 2) -> str:
+    """0.23, 4.7, 12, 8.2e-6."""
+    if value == 0 or 0.01 <= value < 100:
+        return f"{value:.{digits}g}"
+    mantissa, exponent = f"{value:.{digits - 1}e}".split("e")
+    return f"{mantissa}e{int(exponent)}"
 
 
 def _floor(found: dict[str, Any], task: str, metric: str) -> str:
@@ -146,7 +154,7 @@ def _floor(found: dict[str, Any], task: str, metric: str) -> str:
         for (name, _), own in scores.items()
         if name == task and metric in own["floor"]
     ]
-    return f"{values[-1]:.1e}" if values else ""
+    return _short(values[-1]) if values else ""
 
 
 if __name__ == "__main__":

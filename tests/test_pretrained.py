@@ -38,17 +38,22 @@ def test_folders_are_whole(name):
     assert about["step"] == run.steps
     card = folder.card.read_text()
     assert card.startswith("---\nlicense: apache-2.0\n")
-    assert f'sapc.load("{name}")' in card
+    assert f'from_pretrained("{name}")' in card
 
 
-@pytest.mark.parametrize("name", [n for n in NAMES if n.endswith("sapc")])
+@pytest.mark.parametrize("name", NAMES)
 def test_published_scores_are_of_these_weights_and_in_the_card(name):
     folder = Folder(pretrained.find(name))
+    if name == "navier_stokes-ffm":
+        assert not folder.scores.exists()
+        assert "None yet" in folder.card.read_text()
+        return
     scores = json.loads(folder.scores.read_text())
     assert scores["weights"] == sapc.files.sha256(folder.weights)
     w2 = scores["mean"]["metrics"]["w2"]
     assert f"| W2 | {w2:.2g} |" in folder.card.read_text()
-    assert w2 < paper.printed("generation", scores["run"]["task"], "w2", "ffm").mean / 1.8
+    told = paper.printed("generation", scores["run"]["task"], "w2", scores["run"]["method"])
+    assert w2 < 1.3 * told.mean
 
 
 def test_samples_are_solutions():
@@ -71,6 +76,7 @@ def test_a_folder_of_the_same_name_comes_first(tmp_path, monkeypatch):
     shutil.copytree(pretrained.HOME / "burgers-sapc", tmp_path / "heat-sapc")
     assert sapc.load("heat-sapc", "cpu").run.task == "burgers"
     shutil.rmtree(tmp_path / "heat-sapc")
+    (tmp_path / "heat-sapc").mkdir()  # no run folder
     assert sapc.load("heat-sapc", "cpu").run.task == "heat"
 
 
@@ -132,6 +138,30 @@ def test_weights_beyond_half_precision_are_refused(trained, tmp_path):
     assert not (tmp_path / "x").exists()
 
 
+def test_an_unfinished_model_is_refused(trained, tmp_path):
+    model = sapc.load(trained, "cpu")
+    model.step = 7
+    with pytest.raises(sapc.SapcError, match="not trained to its end: step 7 of 20"):
+        model.save_pretrained(tmp_path / "x")
+    assert not (tmp_path / "x").exists()
+
+
+def test_scores_go_along_with_what_they_were_measured_on(trained, tmp_path):
+    model = sapc.load(trained, "cpu")
+    scores = sapc.evaluate.evaluate(model, ["test0"], samples=2, reference=4, steps=1, floor_repeats=0)
+    whole = model.save_pretrained(tmp_path / "whole", scores=scores)
+    half = model.save_pretrained(tmp_path / "half", half=True, scores=scores)
+    kept = [json.loads((path / "scores.json").read_text()) for path in (whole, half)]
+    assert kept[0]["weights"] == sapc.files.sha256(whole / "model.safetensors")
+    assert "weights" not in kept[1]
+    assert [
+        (p / "README.md").read_text().count("before the weights were rounded") for p in (whole, half)
+    ] == [0, 1]
+    with pytest.raises(sapc.SapcError, match="what `evaluate` returns"):
+        model.save_pretrained(tmp_path / "x", scores={})
+    assert not (tmp_path / "x").exists()
+
+
 def test_a_folder_in_use_is_refused(trained, tmp_path):
     (tmp_path / "x").mkdir()
     (tmp_path / "x" / "mine").write_text("")
@@ -169,11 +199,16 @@ def test_what_is_neither_folder_nor_name(tmp_path):
         sapc.load("heat-spac")
 
 
-def test_an_own_task_without_printed_values_has_a_card():
-    run = sapc.preset("tiny", "heat", "cond_ffm")
+def test_a_card_says_what_was_changed_and_promises_nothing():
+    run = sapc.preset("tiny", "heat", "cond_ffm", lr=1e-3, seed=3)
     card = model_card(run, 7, {}, half=False)
-    assert "None were given" in card
+    assert "None yet" in card
+    assert "license" not in card
     assert re.search(r"it draws solutions\.\n", card)
+    assert "--preset tiny` with other seed, lr (`config.json`)" in card
+    assert "it draws solutions that satisfy them" in model_card(
+        sapc.preset("tiny", "heat", "sapc"), 7, {}, half=False
+    )
 
 
 # -- on the command line --
@@ -205,6 +240,31 @@ def test_export_takes_scores_along(call, trained, folder):
         "evaluate", "passed", "--set", "test0", "--samples", "4", "--steps", "2", "--device", "cpu"
     )
     assert (code, "wrote passed/scores" in out) == (0, True)
+
+
+@pytest.mark.filterwarnings("default::sapc.SapcWarning")
+def test_scores_of_other_weights_stay_behind(call, trained, folder):
+    shutil.copytree(trained, folder / "run")
+    assert (
+        call("evaluate", "run", "--set", "test0", "--samples", "4", "--steps", "2", "--device", "cpu")[0] == 0
+    )
+    path = folder / "run" / "scores.json"
+    path.write_text(path.read_text().replace('"weights": "', '"weights": "0'))
+    code, _, err = call("export", "run", "passed")
+    assert code == 0
+    assert "is of other weights and stays behind" in err
+    assert not (folder / "passed" / "scores.json").exists()
+    path.write_text('{"format": "sapc-scores-1"}')
+    code, _, err = call("export", "run", "again")
+    assert (code, one_sentence(err), "run/scores.json cannot be used" in err) == (2, True, True)
+
+
+def test_names_are_understood_where_folders_are(call, folder):
+    assert "romoli2026source" in call("cite", "heat-sapc")[1]
+    code, _, err = call("train", "--resume", "heat-sapc")
+    assert (code, one_sentence(err), "comes with the package" in err) == (2, True, True)
+    assert call("report", "heat-sapc", "heat-ffm", "--out", "r")[0] == 0
+    assert "8.2(4.6)e-6" in (folder / "r" / "tables.md").read_text()
 
 
 def test_scores_of_a_shipped_model_are_not_written(call, folder):

@@ -206,7 +206,7 @@ def load_weights(network: torch.nn.Module, tensors: Mapping[str, Tensor], path: 
 def read_json(path: Path) -> Any:
     """The contents of a JSON file."""
     try:
-        return json.loads(path.read_text())
+        return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise SapcError(
             f"{path} cannot be read ({first_line(error)}); it is damaged or of another kind"
@@ -216,7 +216,7 @@ def read_json(path: Path) -> Any:
 def write_json(path: Path, content: Any) -> None:
     """Write a JSON file, atomically."""
     with replacing(path) as partial:
-        partial.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n")
+        partial.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def environment() -> dict[str, Any]:

@@ -130,29 +130,48 @@ class Model:
     # -- passing it on --
 
     def save_pretrained(
-        self, path: str | os.PathLike[str], *, half: bool = False, scores: Mapping[str, Any] | None = None
+        self,
+        path: str | os.PathLike[str],
+        *,
+        half: bool = False,
+        scores: Mapping[str, Any] | None = None,
+        name: str | None = None,
+        license: str | None = None,
     ) -> Path:
         """Write the model as a folder that `load` and `from_pretrained` read and the Hugging Face hub takes as it is.
 
-        `half` halves the file; a weight then has 11 bits, as many as preset `paper` multiplies with. `scores`, as `evaluate` returns
-        them, go into the folder and its card.
+        half      half the size: a weight has 11 bits, as many as preset `paper` multiplies with
+        scores    of these weights, as `evaluate` returns them: they go into the folder and its card
+        name      by which others will find it, for the card
+        license   under which you pass it on, as the hub spells it (apache-2.0), for the card
         """
-        if Path(path).exists() and (not Path(path).is_dir() or any(Path(path).iterdir())):
+        home = Path(path)
+        if home.exists() and (not home.is_dir() or any(home.iterdir())):
             raise SapcError(f"{path} exists and is not an empty folder; choose another one")
-        kind = torch.float16 if half else torch.float32
-        weights = {name: value.to(kind) for name, value in self.network.state_dict().items()}
+        if self.step < self.run.steps:
+            raise SapcError(f"this model is not trained to its end: step {self.step} of {self.run.steps}")
+        own = self.network.state_dict()
+        weights = {name: value.half() if half else value for name, value in own.items()}
         if lost := [name for name, value in weights.items() if not bool(value.isfinite().all())]:
             raise SapcError(f"{lost[0]} has numbers beyond the range of half precision; save it without half")
-        with folder_for(path) as home:
-            span = {} if self.span is None else {"range": list(self.span)}
-            save_tensors(home / "model.safetensors", weights, {**self.about, **span, "step": self.step})
-            write_json(home / "config.json", self.run.to_dict())
-            if scores is not None:
-                write_json(home / "scores.json", {**scores, "weights": sha256(home / "model.safetensors")})
-            with replacing(home / "README.md") as partial:
-                partial.write_text(
-                    model_card(self.run, self.parameters, {**self.about, "step": self.step}, half, scores)
-                )
+        rounded = any(not torch.equal(weights[name].to(value.dtype), value) for name, value in own.items())
+        card = model_card(self.run, self.parameters, self.about, half, scores, rounded, name, license)
+        about = self.about | ({} if self.span is None else {"range": list(self.span)}) | {"step": self.step}
+        with folder_for(home):
+            try:
+                save_tensors(home / "model.safetensors", weights, about)
+                if scores is not None:  # measured with other weights, if these were rounded
+                    same = {} if rounded else {"weights": sha256(home / "model.safetensors")}
+                    write_json(
+                        home / "scores.json", {k: v for k, v in scores.items() if k != "weights"} | same
+                    )
+                with replacing(home / "README.md") as partial:
+                    partial.write_text(card, encoding="utf-8")
+                write_json(home / "config.json", self.run.to_dict())
+            except BaseException:
+                for file in ("model.safetensors", "scores.json", "README.md"):
+                    (home / file).unlink(missing_ok=True)
+                raise
         return home
 
     @classmethod

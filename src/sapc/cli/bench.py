@@ -34,7 +34,8 @@ def bench(
         list[str] | None, typer.Option("--task", help="A task; may be repeated. \\[all of them]")
     ] = None,
     preset: Annotated[
-        str | None, typer.Option(help="paper, small or tiny. \\[paper on a GPU, small without]")
+        str | None,
+        typer.Option(help="paper, full, compact, small or tiny. \\[paper on a GPU, small without]"),
     ] = None,
     parts: Annotated[
         list[str] | None,

@@ -13,6 +13,7 @@ from .. import references
 from ..checkpoint import Folder, read_json
 from ..errors import SapcError
 from ..methods import Method, get_method, method_names
+from ..pretrained import find
 from ..references import Reference
 from .app import app
 from .arguments import AsJson
@@ -51,8 +52,9 @@ def cite(
 
     Example: [bold]sapc cite runs/heat-ffm runs/heat-sapc > sapc.bib[/bold]
     """
-    used = [*(names or ()), *(name for folder in folders or () for name in methods_of(folder))]
-    scored = {name for folder in folders or () for name in distances_of(folder)}
+    found = [find(folder) for folder in folders or ()]
+    used = [*(names or ()), *(name for folder in found for name in methods_of(folder))]
+    scored = {name for folder in found for name in distances_of(folder)}
     purposes = bibliography([get_method(name) for name in used], scored)
     if as_json:
         print(json.dumps([_described(reference) for reference in purposes], ensure_ascii=False))

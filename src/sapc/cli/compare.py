@@ -30,7 +30,8 @@ def compare(
         typer.Option("--method", help="A method; may be repeated. \\[the eleven of the paper]"),
     ] = None,
     preset: Annotated[
-        str | None, typer.Option(help="paper, small or tiny. \\[paper on a GPU, small without]")
+        str | None,
+        typer.Option(help="paper, full, compact, small or tiny. \\[paper on a GPU, small without]"),
     ] = None,
     folder: Annotated[Path, typer.Option("--out", help="Folder for run folders and tables.")] = Path(
         "runs/compare"

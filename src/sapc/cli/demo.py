@@ -36,7 +36,7 @@ def demo(
             help="Train both first, by preset small or tiny, instead of taking the models that come with the package."
         ),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Seed of data, weights and noise.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the noise, and with --preset of data and weights.")] = 0,
     device: Device = "auto",
     projection: Annotated[
         bool,

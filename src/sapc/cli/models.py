@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,7 +12,8 @@ from rich import box
 from rich.table import Table
 
 from ..checkpoint import Folder, about_tensors, read_json
-from ..errors import SapcError
+from ..errors import SapcError, SapcWarning
+from ..files import first_line, sha256
 from ..model import load
 from ..pretrained import find, model_names
 from ..results.reading import read_scores
@@ -39,9 +41,7 @@ def models(as_json: AsJson = False) -> None:
         texts = ("" if value is None else f"{value:.1e}" if value else "0" for value in numbers)
         table.add_row(row["name"], grid, f"{row['bytes'] / 1e6:.1f}", *texts)
     out.print(table)
-    print(
-        "how they were trained and scored: docs/models.md, and README.md in their folders (--json names them)"
-    )
+    print("how they were trained and scored: README.md in their folders; --json names them")
 
 
 @app.command()
@@ -51,6 +51,12 @@ def export(
     half: Annotated[
         bool, typer.Option("--half", help="Weights in half precision: half the size, 11 bits each.")
     ] = False,
+    name: Annotated[
+        str | None, typer.Option(help="By which others will find it, for its card: OWNER/NAME.")
+    ] = None,
+    license: Annotated[
+        str | None, typer.Option(help="Under which you pass it on, for its card: apache-2.0.")
+    ] = None,
 ) -> None:
     """Write a trained model as a folder to pass on: weights, configuration, scores and a card, in the layout of the Hugging Face hub.
 
@@ -61,7 +67,11 @@ def export(
         raise SapcError(f"{folder} is not trained to its end; finish it with `sapc train --resume {folder}`")
     model = load(home.path, "cpu")
     model.about.setdefault("device", _device(home))
-    written = model.save_pretrained(path, half=half, scores=_scores(home))
+    scores = _scores(home)
+    if scores is not None and scores.get("weights", digest := sha256(home.weights)) != digest:
+        warnings.warn(SapcWarning(f"{home.scores} is of other weights and stays behind"), stacklevel=1)
+        scores = None
+    written = model.save_pretrained(path, half=half, scores=scores, name=name, license=license)
     size = sum(file.stat().st_size for file in written.iterdir())
     print(
         f"wrote {written}: {model.run.task} {model.run.method}, {model.parameters:,} parameters, {size / 1e6:.1f} MB"
@@ -90,7 +100,17 @@ def _described(name: str) -> dict[str, Any]:
 
 
 def _scores(folder: Folder) -> dict[str, Any] | None:
-    return read_scores(folder.scores) if folder.scores.is_file() else None
+    if not folder.scores.is_file():
+        return None
+    try:
+        scores = read_scores(folder.scores)
+        if not all(isinstance(scores["mean"][part], dict) for part in ("metrics", "floor")):
+            raise SapcError("has no means")
+    except (SapcError, KeyError, TypeError) as error:
+        raise SapcError(
+            f"{folder.scores} cannot be used ({first_line(error)}); run `sapc evaluate` again"
+        ) from error
+    return scores
 
 
 def _device(folder: Folder) -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ..pretrained import find
 from .app import app
 from .arguments import AsJson
 from .bars import stages_bar
@@ -40,7 +41,7 @@ def report(
     from ..report import make_report
 
     with stages_bar("collecting") as bar:
-        made = make_report(paths, folder, title, bar)
+        made = make_report([find(path) for path in paths], folder, title, bar)
     if as_json:
         print(json.dumps(_described(made)))
         return

@@ -16,6 +16,7 @@ from .. import train as training
 from ..checkpoint import Folder
 from ..config import Run
 from ..errors import SapcError
+from ..pretrained import find, is_shipped
 from .app import Stopped, app, warn
 from .arguments import AsJson, Device, GridText, OptionTexts, parse_grid, parse_options
 from .bars import TrainingBar
@@ -28,7 +29,8 @@ def train(
     task: Annotated[str | None, typer.Argument(help="A task name; `sapc tasks` lists them.")] = None,
     method: Annotated[str | None, typer.Option(help="A method; `sapc methods` lists them. \\[sapc]")] = None,
     preset: Annotated[
-        str | None, typer.Option(help="paper, small or tiny. \\[paper on a GPU, small without]")
+        str | None,
+        typer.Option(help="paper, full, compact, small or tiny. \\[paper on a GPU, small without]"),
     ] = None,
     path: Annotated[
         Path | None,
@@ -102,6 +104,8 @@ def _resumed(path: Path, given: list[str]) -> Run:
         raise SapcError(
             f"--resume reads the settings from {path}, so {given[0]} cannot be given as well; leave one of them out"
         )
+    if is_shipped(find(path)):
+        raise SapcError(f"{path} comes with the package and is trained; there is nothing to continue")
     return Folder(path).run()
 
 

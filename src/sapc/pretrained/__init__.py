@@ -1,10 +1,9 @@
 """Models that come with the package: a small SAPC and a small FFM network for every task, as folders beside this file.
 
-    config.json           what the run was              model.safetensors   its weights, in half precision
-    scores.json           how it scored                 environment.json    on what it was trained
-    README.md             all of it in words
+    config.json     what the run was            model.safetensors   its weights, in half precision
+    scores.json     how it scored               README.md           all of it in words
 
-Such a folder has the layout of a model on the Hugging Face hub, and everything that takes a run folder takes it too.
+Such a folder has the layout of a model on the Hugging Face hub, and can be loaded, sampled, evaluated, reported and cited as a run folder.
 """
 
 from __future__ import annotations
@@ -26,6 +25,6 @@ def is_shipped(path: str | os.PathLike[str]) -> bool:
 
 
 def find(where: str | os.PathLike[str]) -> Path:
-    """The folder of that path; if there is none, the model of that name."""
+    """The run folder of that path; if there is none, the model of that name."""
     path = Path(where)
-    return HOME / path if not path.exists() and str(where) in model_names() else path
+    return path if (path / "config.json").is_file() or str(where) not in model_names() else HOME / path
