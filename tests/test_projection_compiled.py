@@ -1,6 +1,7 @@
 """Compiled restoration: the same points as step by step, any batch size from one program, and a way back when compiling fails."""
 
 import warnings
+from dataclasses import replace
 from functools import cache
 
 import pytest
@@ -54,6 +55,16 @@ def test_compiled_equals_step_by_step(name):
     assert isinstance(program, compiled.Compiled)
     assert not program.failed
     assert set(program.programs) == {"begin", "advance"}
+
+
+def test_compiled_equals_step_by_step_in_long_attempts():
+    """Two passes are too few; those who go on are the only ones left in the batch."""
+    task, f, u = case("stokes_ic")
+    eager, fast = (task.manifold(f, solver=replace(solver, passes=2, patience=80)) for solver in solvers())
+    (want, there), (got, report) = eager.solve(u), fast.solve(u)
+    assert (report.iterations > 2 * 2).any()
+    assert torch.equal(report.iterations, there.iterations)
+    assert (got - want).abs().max() < 1e-12
 
 
 def test_the_compiled_derivative_equals_step_by_step():

@@ -241,6 +241,21 @@ def test_who_misses_tries_again_accepting_any_decrease():
     assert 4 < int(report.iterations[1]) < 4 + 6
 
 
+def test_who_ran_out_of_passes_goes_on():
+    """Two passes are too few for the second sample, with the test and without; the first one needs none and stays."""
+    u = 1 + 0.02 * noise((2, 4, 3, 5), 3)
+    H = (sapc.Pin.frame(0) & own_laws()[0]).on(u)
+    u[0] = next(pair(H)).project(u)[0]
+    for kappa, tried in (
+        (0.5, 2 + 2),
+        (1e-9, 2 + 2 + 4),
+    ):  # in the end the test passes, or gets stuck and any decrease will do
+        _, report = same(H, u, kappa=kappa, passes=2, patience=40)
+        assert bool(report.converged.all())
+        assert int(report.iterations[0]) == 0
+        assert tried + 2 < int(report.iterations[1]) < tried + 10
+
+
 def test_some_samples_alone():
     """The others come back as they are."""
     u = 2 * noise((2, 4, 3, 5), 3)

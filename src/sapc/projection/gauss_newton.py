@@ -10,7 +10,9 @@ It is differentiated step by step.
 **Globalised**, feasible first, then nearest. Feasible by *restoration*: `u <- u - alpha J^+ r(u)`. A trial is accepted when the residual
 follows its linear prediction, `|r(u - alpha d) - (1 - alpha) r(u)| <= kappa alpha |r(u)|` (Deuflhard's monotonicity test, kappa = 1/2),
 so the path stays short and the point found is close to u_0. A sample whose path ends at a fold of the manifold starts again from u_0
-and then accepts any decrease of |r|, which gets through at the price of a longer way. From there `nearest` goes on.
+and then accepts any decrease of |r|, which gets through at the price of a longer way. Some paths have no such end and only need many
+short steps: who missed both times for want of passes, and not because no shorter step helped, gets `patience` passes, first with the
+test, then without. From there `nearest` goes on.
 
 Every sample runs its own iteration: once it has converged it is frozen, so batch mates do not influence it. The host runs one pass ahead
 of the device (see `stop`), and a pass too many changes no frozen sample.
@@ -53,6 +55,7 @@ class Globalised:
     rtol      nearest when |tau| <= rtol |u - u_0|
     kappa     how closely a restoration step must follow its linear prediction
     retry     whether samples that miss the manifold try once more, accepting any decrease
+    patience  trial points for samples that missed it both times for want of passes; 0: they are left where they are
     ahead     whether restoration takes all its passes, needed or not, and no retry, so that it never waits for the device
     compiled  whether restoration runs as a compiled program; None: on a GPU, where the compiler is installed
     fused     whether restoration is one kernel, for laws that have one (`LawKernel`); None: on a GPU, unless `compiled` is given
@@ -65,14 +68,17 @@ class Globalised:
     rtol: float = 1e-9
     kappa: float = 0.5
     retry: bool = True
+    patience: int = 1000
     ahead: bool = False
     compiled: bool | None = None
     fused: bool | None = None
 
     def __post_init__(self) -> None:
-        if self.tol <= 0 or self.passes < 1 or self.nearest < 0 or self.inner < 1 or not 0 < self.kappa <= 1:
+        counts = self.passes >= 1 and self.nearest >= 0 and self.inner >= 1 and self.patience >= 0
+        if not counts or self.tol <= 0 or not 0 < self.kappa <= 1:
             raise SapcError(
-                f"Globalised needs tol > 0, passes >= 1, nearest >= 0, inner >= 1 and 0 < kappa <= 1, got {self}"
+                "Globalised needs tol > 0, passes >= 1, nearest >= 0, inner >= 1, patience >= 0 and 0 < kappa <= 1, "
+                f"got {self}"
             )
 
 

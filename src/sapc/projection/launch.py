@@ -22,7 +22,7 @@ from ..grid import kept_like
 from ..triton_here import capturing, why_no_kernels
 from .gauss_newton import Globalised
 from .problem import Banded, Problem
-from .restoration import choose
+from .restoration import attempts, choose
 
 MOST = 16  # kernels kept, the latest ones
 
@@ -99,19 +99,27 @@ class Kernel:
         self.failed = False
         self.ready: set[object] = set()  # what has been compiled
 
-    def restore(self, u: Tensor, limit: int, retry: bool) -> tuple[Tensor, Tensor, Tensor, Tensor] | None:
+    def restore(
+        self, u: Tensor, limit: int, retry: bool, patience: int = 0
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor] | None:
         """See `restoration.restore`: the fields, |R|_inf, tolerance and passes; None if this cannot be had."""
-        first = self._launch(u, limit, strict=True)
-        if first is None or not retry:
-            return first
-        end, size, tol, passes = first
-        off = size > tol
-        second = self._launch(u, limit, strict=False, only=off)
-        if second is None:
+        (strict, most), *more = attempts(limit, retry, patience)
+        first = self._launch(u, most, strict)
+        if first is None:
             return None
-        better = off & (second[1] < size)
-        end, size = choose(better, second[0], end), torch.where(better, second[1], size)
-        return end, size, tol, passes + torch.where(off, second[3], 0)
+        end, size, tol, passes = first
+        cut = {strict: passes >= most}  # of each kind of attempt, who ran out of passes
+        for strict, most in more:
+            off = size > tol
+            who = off & cut.get(strict, off)
+            again = self._launch(u, most, strict, only=who)
+            if again is None:
+                return None
+            cut[strict] = again[3] >= most
+            better = who & (again[1] < size)
+            end, size = choose(better, again[0], end), torch.where(better, again[1], size)
+            passes = passes + torch.where(who, again[3], 0)
+        return end, size, tol, passes
 
     def _launch(
         self, u: Tensor, limit: int, strict: bool, only: Tensor | None = None

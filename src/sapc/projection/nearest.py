@@ -123,10 +123,11 @@ def _feasible(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """The point that restoration reaches, |R|_inf there, the tolerance and the passes; in one kernel where nobody wants the path."""
     kernel = kernel_of(problem, solver) if path is None else None
-    done = None if kernel is None else kernel.restore(u0, solver.passes, solver.retry and not solver.ahead)
+    limit, retry, patience = solver.passes, solver.retry, solver.patience
+    done = None if kernel is None else kernel.restore(u0, limit, retry and not solver.ahead, patience)
     if done is not None:
         return done
-    state = restore(passes_of(problem, solver), u0, solver.passes, solver.retry, solver.ahead, path)
+    state = restore(passes_of(problem, solver), u0, limit, retry, solver.ahead, path, patience)
     return state.u, sup(state.r), state.tol, state.passes
 
 

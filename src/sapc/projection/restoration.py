@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
+from ..triton_here import capturing
 from .problem import Linearisation, Problem, dot, norm, spread
 from .stop import Stop
 
@@ -50,6 +51,20 @@ class Step(NamedTuple):
 
 
 Path = list[Step]
+
+
+class Attempt(NamedTuple):
+    """From the start, with the test of `gauss_newton` or accepting any decrease, at most `limit` passes."""
+
+    strict: bool
+    limit: int
+
+
+def attempts(limit: int, retry: bool, patience: int) -> tuple[Attempt, ...]:
+    """The attempts of `restore`, each for those whom the ones before left off the manifold."""
+    limits = (limit, patience) if patience > limit else (limit,)
+    every = tuple(Attempt(strict, most) for most in limits for strict in (True, False))
+    return every if retry else every[:1]
 
 
 @runtime_checkable
@@ -187,10 +202,10 @@ class _Loop:
             self.path.append(Step(before.u, _taken(before, self.state), self.index))
         return counts if self.index is None else counts + self.lost
 
-    def shrink(self, count: int) -> None:
-        """Go on with `count` samples, all active ones among them, if that is worth it."""
+    def shrink(self, count: int, few: bool = False) -> None:
+        """Go on with `count` samples, all active ones among them, if that is worth it; with `few`, in any case."""
         n = self.state.u.shape[0]
-        if not 0 < count < n or (self.state.u.is_cuda and (n <= FEWEST or count > n // 2)):
+        if not 0 < count < n or (self.state.u.is_cuda and not few and (n <= FEWEST or count > n // 2)):
             return
         self.whole, before = self.merged(), _ended(self.state)[1]
         chosen = self.state.active.to(torch.int8).argsort(descending=True, stable=True)[:count]
@@ -226,16 +241,20 @@ def run(
     passes: Passes,
     state: State,
     counts: Tensor,
-    limit: int,
-    strict: bool,
+    attempt: Attempt,
     most: int,
     path: Path | None = None,
+    few: bool = False,
 ) -> tuple[State, int]:
-    """At most `limit` passes with at most `most` active samples; the state reached, and how many samples are off the manifold."""
-    loop, stop = _Loop(passes, state, path), Stop(passes.expected if strict else 0)
-    loop.shrink(most)
+    """One attempt of at most `most` active samples; the state reached, and how many samples are off the manifold.
+
+    `few`: the others are left out from the start, as for a long attempt they should be.
+    """
+    strict = attempt.strict
+    loop, stop = _Loop(passes, state, path), Stop(passes.expected if strict and not few else 0)
+    loop.shrink(most, few)
     how = torch.full((), strict, dtype=torch.bool, device=state.u.device)
-    for _ in range(limit):
+    for _ in range(attempt.limit):
         if stop(counts):
             break
         if stop.known is not None:
@@ -244,7 +263,7 @@ def run(
     else:
         stop(counts)
     final = stop.final()
-    if strict:
+    if strict and not few:
         passes.expected = stop.taken
     return loop.merged(), state.u.shape[0] if final is None else final[1]
 
@@ -256,11 +275,14 @@ def restore(
     retry: bool = True,
     ahead: bool = False,
     path: Path | None = None,
+    patience: int = 0,
 ) -> State:
     """Newton steps of smallest norm onto the manifold; who misses it may try again from `u`, then accepting any decrease.
 
-    With `ahead` all passes are queued at once and nobody is asked whether they are needed, nor tries again. An empty `path` is filled
-    with the passes that lead from `u` to the result.
+    Who misses it once more may try both ways again with `patience` passes: those who ran out of passes in the shorter attempt of that
+    kind, because the longer one would only repeat how the others got stuck. With `ahead` all passes are queued at once and nobody is
+    asked whether they are needed, nor tries again. An empty `path` is filled with the passes that lead from `u` to the result. A
+    captured graph, where nobody can be asked, holds no long attempts.
     """
     start, counts = passes.begin(u)
     if ahead:
@@ -269,19 +291,28 @@ def restore(
         for _ in range(limit):
             loop.advance(strict)
         return loop.state
-    first, missed = run(passes, start, counts, limit, strict=True, most=u.shape[0], path=path)
-    if missed == 0 or not retry:
-        return first
-    off = sup(first.r) > first.tol
-    start = start._replace(active=start.active & off)
-    counts = torch.stack((start.active.sum(), off.sum()))
-    again: Path | None = None if path is None else []
-    second, _ = run(passes, start, counts, limit, strict=False, most=missed, path=again)
-    better = off & (sup(second.r) < sup(first.r))
-    if path is not None and again is not None:  # the attempt that was no use leads nowhere
-        path[:] = [*_only(path, ~better), *_only(again, better)]
-    return first._replace(
-        u=choose(better, second.u, first.u),
-        r=choose(better, second.r, first.r),
-        passes=first.passes + torch.where(off, second.passes, 0),
-    )
+    first, *more = attempts(limit, retry, patience)
+    best, missed = run(passes, start, counts, first, most=u.shape[0], path=path)
+    cut = {first.strict: best.passes >= first.limit}  # of each kind of attempt, who ran out
+    for attempt in more:
+        long = attempt.strict in cut
+        if missed == 0 or (long and capturing(u)):
+            break
+        off = sup(best.r) > best.tol
+        who = start.active & off & cut.get(attempt.strict, off)
+        most = int(who.sum()) if long else missed
+        if most == 0:
+            continue
+        counts = torch.stack((who.sum(), off.sum()))
+        again: Path | None = None if path is None else []
+        end, _ = run(passes, start._replace(active=who), counts, attempt, most, again, few=long)
+        cut[attempt.strict] = end.passes >= attempt.limit
+        better = who & (sup(end.r) < sup(best.r))
+        if path is not None and again is not None:  # the attempt that was no use leads nowhere
+            path[:] = [*_only(path, ~better), *_only(again, better)]
+        best = best._replace(
+            u=choose(better, end.u, best.u),
+            r=choose(better, end.r, best.r),
+            passes=best.passes + torch.where(who, end.passes, 0),
+        )
+    return best
