@@ -12,6 +12,7 @@ Scores: src/sapc/pretrained (preset compact), results/full and results/paper.
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 import tempfile
 from pathlib import Path
@@ -43,6 +44,8 @@ def main() -> None:
     stale = []
     check = parser.parse_args().check
     for path, text in made().items():
+        if mark := re.search(r"@[A-Z]+@", text):
+            raise SystemExit(f"{path.relative_to(ROOT)} still has {mark[0]}")
         if not path.exists() or path.read_text() != text:
             stale.append(str(path.relative_to(ROOT)))
             if not check:
