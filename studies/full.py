@@ -1,13 +1,13 @@
-"""The published network with the better training of preset `full`: what `studies/paper.py` has, in the same order."""
+"""What `studies/paper.py` has, in the same order, with the better training of preset `full`."""
+
+from pathlib import Path
+from runpy import run_path
 
 from sapc.study import cells
 
-FIRST = ("sapc", "ffm", "sapc_s1", "sapc_s3", "eci", "pcfm")
-THEN = ("cond_ffm", "cafm", "sapc_s2", "pbfm")
-
+published = run_path(str(Path(__file__).with_name("paper.py")))["runs"]
 runs = [
     cell
-    for seed in (0, 42, 205)
-    for methods in (FIRST, THEN, ("dflow",))
-    for cell in cells(methods=methods, seeds=(seed,), preset="full", watch=256)
+    for c in published
+    for cell in cells([c.run.task], [c.method], [c.run.seed], preset="full", watch=c.watch)
 ]
