@@ -1,12 +1,20 @@
-"""The Hugging Face hub: models by the name of their repository, if `huggingface_hub` is installed."""
+"""Models to pass on: folders in the layout of the Hugging Face hub, and repositories there, if `huggingface_hub` is installed."""
 
 from __future__ import annotations
 
+import os
 import re
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
+import torch
+
+from .card import model_card
+from .checkpoint import Tensors, save_tensors, write_json
+from .config import Run
 from .errors import SapcError
-from .files import first_line
+from .files import first_line, folder_for, replacing, sha256
 
 REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+")
 FILES = ["config.json", "model.safetensors"]
@@ -28,3 +36,40 @@ def fetched(repository: str, revision: str | None = None) -> Path:
             f"there is no folder {repository}, and the Hugging Face hub did not give one "
             f"({type(error).__name__}: {first_line(error)})"
         ) from error
+
+
+def write_model(
+    path: str | os.PathLike[str],
+    run: Run,
+    network: Tensors,
+    about: Mapping[str, Any],
+    *,
+    half: bool,
+    scores: Mapping[str, Any] | None,
+    name: str | None,
+    license: str | None,
+) -> Path:
+    """See `Model.save_pretrained`; config.json comes last, and a failure leaves nothing."""
+    home = Path(path)
+    if home.exists() and (not home.is_dir() or any(home.iterdir())):
+        raise SapcError(f"{path} exists and is not an empty folder; choose another one")
+    weights = {key: value.half() if half else value for key, value in network.items()}
+    if lost := [key for key, value in weights.items() if not bool(value.isfinite().all())]:
+        raise SapcError(f"{lost[0]} has numbers beyond the range of half precision; save it without half")
+    rounded = any(not torch.equal(weights[key].to(value.dtype), value) for key, value in network.items())
+    parameters = sum(value.numel() for value in network.values())
+    card = model_card(run, parameters, about, half, scores, rounded, name, license)
+    with folder_for(home):
+        try:
+            save_tensors(home / "model.safetensors", weights, about)
+            if scores is not None:  # measured with other weights, if these were rounded
+                same = {} if rounded else {"weights": sha256(home / "model.safetensors")}
+                write_json(home / "scores.json", {k: v for k, v in scores.items() if k != "weights"} | same)
+            with replacing(home / "README.md") as partial:
+                partial.write_text(card, encoding="utf-8")
+            write_json(home / "config.json", run.to_dict())
+        except BaseException:
+            for file in ("model.safetensors", "scores.json", "README.md"):
+                (home / file).unlink(missing_ok=True)
+            raise
+    return home

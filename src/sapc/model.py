@@ -24,16 +24,14 @@ import torch
 from torch import Tensor
 
 from . import source
-from .card import model_card
-from .checkpoint import Folder, load_tensors, load_weights, save_tensors, write_json
+from .checkpoint import Folder, load_tensors, load_weights
+from .condition import pinned_values
 from .config import Run
-from .constraints import Pin
 from .distributed import find_device
 from .errors import SapcError, SapcWarning, whole
-from .files import folder_for, replacing, sha256
 from .flow import Velocity, within
 from .fno import FNO, matmul_precision
-from .hub import REPOSITORY, fetched
+from .hub import REPOSITORY, fetched, write_model
 from .methods import Method, get_method
 from .pretrained import find
 from .projection import Manifold
@@ -145,34 +143,20 @@ class Model:
         name      by which others will find it, for the card
         license   under which you pass it on, as the hub spells it (apache-2.0), for the card
         """
-        home = Path(path)
-        if home.exists() and (not home.is_dir() or any(home.iterdir())):
-            raise SapcError(f"{path} exists and is not an empty folder; choose another one")
         if self.step < self.run.steps:
             raise SapcError(f"this model is not trained to its end: step {self.step} of {self.run.steps}")
-        own = self.network.state_dict()
-        weights = {name: value.half() if half else value for name, value in own.items()}
-        if lost := [name for name, value in weights.items() if not bool(value.isfinite().all())]:
-            raise SapcError(f"{lost[0]} has numbers beyond the range of half precision; save it without half")
-        rounded = any(not torch.equal(weights[name].to(value.dtype), value) for name, value in own.items())
-        card = model_card(self.run, self.parameters, self.about, half, scores, rounded, name, license)
-        about = self.about | ({} if self.span is None else {"range": list(self.span)}) | {"step": self.step}
-        with folder_for(home):
-            try:
-                save_tensors(home / "model.safetensors", weights, about)
-                if scores is not None:  # measured with other weights, if these were rounded
-                    same = {} if rounded else {"weights": sha256(home / "model.safetensors")}
-                    write_json(
-                        home / "scores.json", {k: v for k, v in scores.items() if k != "weights"} | same
-                    )
-                with replacing(home / "README.md") as partial:
-                    partial.write_text(card, encoding="utf-8")
-                write_json(home / "config.json", self.run.to_dict())
-            except BaseException:
-                for file in ("model.safetensors", "scores.json", "README.md"):
-                    (home / file).unlink(missing_ok=True)
-                raise
-        return home
+        span = {} if self.span is None else {"range": list(self.span)}
+        about = {**self.about, **span, "step": self.step}
+        return write_model(
+            path,
+            self.run,
+            self.network.state_dict(),
+            about,
+            half=half,
+            scores=scores,
+            name=name,
+            license=license,
+        )
 
     @classmethod
     def from_pretrained(
@@ -284,7 +268,7 @@ class Model:
     def manifold(self, condition: Tensor | Dataset, grid: Sequence[int] | None = None) -> Manifold:
         """The manifolds of conditions as `sample` takes them, on the model's device."""
         task = self.on(grid)
-        return self._manifold(_pinned_values(condition, task), task)
+        return self._manifold(pinned_values(condition, task), task)
 
     def sampler(self, method: str | None) -> Method:
         """The method to sample with: the trained one, or another that uses its weights."""
@@ -347,7 +331,7 @@ class Model:
                     f"(pinned are: {task.pinned})"
                 )
             return self._manifold(torch.zeros(1, *task.grid.shape), task)
-        values = _pinned_values(condition, task)
+        values = pinned_values(condition, task)
         if len(values) not in (1, n):
             raise SapcError(
                 f"{len(values)} conditions for {n} samples; give a single one for all, as condition[:1], or one each"
@@ -374,46 +358,6 @@ class _Fresh:
     def next_batch(self) -> None:
         """Each generator goes on with the fields of the next batch."""
         self.calls = 0
-
-
-def pinned_mask(task: Task) -> Tensor:
-    """The pinned points of a task's grid, boolean."""
-    shape = task.grid.shape
-    mask = torch.zeros(shape, dtype=torch.bool)
-    for part in task.constraint.parts:
-        if isinstance(part, Pin):
-            mask |= part.mask(shape)
-    return mask
-
-
-def _pinned_values(condition: Tensor | Dataset, task: Task) -> Tensor:
-    """The condition in float64, zero where nothing is pinned; refuses another shape, and NaN where it counts."""
-    if isinstance(condition, Dataset):
-        if condition.task != task.name:
-            raise SapcError(
-                f"the condition is a dataset of {condition.task}, but this is a model of {task.name}"
-            )
-        condition = condition.fields
-    shape = task.grid.shape
-    if not isinstance(condition, Tensor) or condition.is_complex() or condition.dtype == torch.bool:
-        got = str(condition.dtype) if isinstance(condition, Tensor) else type(condition).__name__
-        raise SapcError(
-            f"the condition must be a real tensor of fields or a Dataset, got {got}; use torch.as_tensor"
-        )
-    if tuple(condition.shape[1:]) != shape or len(condition) == 0:
-        wanted = ", ".join(map(str, shape))
-        raise SapcError(
-            f"the condition has shape {tuple(condition.shape)}; expected (1, {wanted}), or one per sample, (n, {wanted}); "
-            "for another resolution give grid= as well"
-        )
-    mask = pinned_mask(task).to(condition.device)
-    values = torch.where(mask, condition.detach().double(), 0.0)
-    if bad := int((~values.isfinite()).sum()):
-        raise SapcError(
-            f"{bad} of the condition's {len(values) * int(mask.sum())} pinned values are NaN or infinite; "
-            f"give finite ones (pinned are: {task.pinned})"
-        )
-    return values
 
 
 def _check_finite(fields: Tensor, method: Method) -> None:

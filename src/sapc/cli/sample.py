@@ -11,9 +11,10 @@ import typer
 from torch import Tensor
 
 from ..checkpoint import environment
+from ..condition import pinned_mask
 from ..errors import SapcError, whole
 from ..evaluate import worst_residuals
-from ..model import Model, load, pinned_mask
+from ..model import Model, load
 from ..tasks import SPLITS, Task
 from .app import app
 from .arguments import AsJson, Device, GridText, RunFolder, SamplerName, check_target, parse_grid
