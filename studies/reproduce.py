@@ -101,8 +101,11 @@ def _halve(folder: Folder, shipped: Folder) -> None:
 
 def _score(cell: Cell, folder: Folder) -> None:
     if (scores := cell.scored(folder)) is None:
-        other = Folder(folder.path.with_name(folder.path.name.replace("-ffm-", "-sapc-")))
-        began, known = time.monotonic(), [*there(folder, "ffm"), *there(other, "sapc")]  # for their floors
+        beside = {m: Folder(folder.path.with_name(f"{cell.run.task}-{m}-seed0")) for m in ("sapc", "ffm")}
+        began, known = (
+            time.monotonic(),
+            [s for m, f in beside.items() for s in there(f, m)],
+        )  # for their floors
         scores = cell.evaluate(load(folder.path), folder, known)
         took = f"{time.monotonic() - began:.0f} s"
     else:

@@ -6,7 +6,7 @@
     docs/results-compact.md, -full.md, -paper.md    the tables of `sapc report` for the runs of one preset
     docs/results.md, README.md                      between two marks: ours beside the printed values, all presets at one look
 
-Scores: src/sapc/pretrained (preset compact), results/full and results/paper.
+Scores: src/sapc/pretrained and results/compact (preset compact), results/full and results/paper.
 """
 
 from __future__ import annotations
@@ -15,20 +15,23 @@ import argparse
 import re
 import sys
 import tempfile
+from math import log
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
-from sapc import paper
+from sapc import fpd, paper
 from sapc.report import make_report
 from sapc.results.reading import read_scores
 
 ROOT = Path(__file__).resolve().parent.parent
 SCORES = {
-    "paper": ROOT / "results" / "paper",
-    "full": ROOT / "results" / "full",
-    "compact": ROOT / "src" / "sapc" / "pretrained",
+    "paper": [ROOT / "results" / "paper"],
+    "full": [ROOT / "results" / "full"],
+    "compact": [ROOT / "src" / "sapc" / "pretrained", ROOT / "results" / "compact"],
 }
 METRICS = ("mmse", "smse", "w2", "ce_local", "ce_global")
+ORDER = tuple(dict.fromkeys((*paper.METHODS, *paper.ABLATION_METHODS)))
 BEGIN, END = "<!-- results: made by studies/results.py -->\n", "<!-- end of results -->\n"
 TITLES = {
     "paper": "Published settings",
@@ -56,7 +59,7 @@ def main() -> None:
 
 def made() -> dict[Path, str]:
     """All files, as they should be."""
-    found = {preset: means(folder) for preset, folder in SCORES.items()}
+    found = {preset: means(folders) for preset, folders in SCORES.items()}
     files = {
         ROOT / "docs" / f"results-{preset}.md": tables(preset) for preset, scores in found.items() if scores
     }
@@ -66,10 +69,10 @@ def made() -> dict[Path, str]:
     return files
 
 
-def means(folder: Path) -> dict[tuple[str, str], dict[str, Any]]:
+def means(folders: list[Path]) -> dict[tuple[str, str], dict[str, Any]]:
     """By task and sampling method, means over seeds of the means over test sets; with the floor, and how many seeds."""
     several: dict[tuple[str, str], list[dict[str, Any]]] = {}
-    for path in sorted([*folder.glob("*.json"), *folder.glob("*/scores*.json")]):
+    for path in sorted(p for f in folders for p in (*f.glob("*.json"), *f.glob("*/scores*.json"))):
         scores = read_scores(path)
         several.setdefault((scores["run"]["task"], scores["settings"]["method"]), []).append(scores)
     found = {}
@@ -88,9 +91,9 @@ def means(folder: Path) -> dict[tuple[str, str], dict[str, Any]]:
 def tables(preset: str) -> str:
     """What `sapc report` says of one preset."""
     with tempfile.TemporaryDirectory() as out:
-        make_report([SCORES[preset]], out)
+        make_report(SCORES[preset], out)
         text = (Path(out) / "tables.md").read_text()
-    where = SCORES[preset].relative_to(ROOT)
+    where = " ".join(str(folder.relative_to(ROOT)) for folder in SCORES[preset])
     head = f"# {TITLES[preset]}\n\nMade by `sapc report {where}`; [what it means](results.md).\n"
     return head + text.removeprefix("# Tables\n")
 
@@ -111,19 +114,54 @@ def summary(found: dict[str, dict[tuple[str, str], dict[str, Any]]]) -> str:
             lines.append(
                 f"| {paper.TASK_LABELS[task]} | {paper.METRIC_LABELS[metric]} | {' | '.join(cells)} | {_floor(found, task, metric)} |"
             )
-    return "\n".join(lines) + "\n"
+    return (
+        "\n".join(
+            [*lines, "", "W2 of every method, in the paper's order, the paper's first:", "", *order(found)]
+        )
+        + "\n"
+    )
+
+
+def order(found: dict[str, dict[tuple[str, str], dict[str, Any]]]) -> list[str]:
+    """W2 of every method on every task, the paper's beside ours by preset compact, and how far the orders agree."""
+    told = {task: {m: v for m in ORDER if (v := _printed(task, m)) is not None} for task in paper.TASKS}
+    own = {
+        task: {m: found["compact"][task, m]["metrics"]["w2"] for m in ORDER if (task, m) in found["compact"]}
+        for task in paper.TASKS
+    }
+    lines = [
+        "| | " + " | ".join(paper.TASK_LABELS[task] for task in paper.TASKS) + " |",
+        "|---|" + "---:|" * len(paper.TASKS),
+    ]
+    for m in sorted(ORDER, key=lambda m: fmean(log(told[task][m]) for task in paper.TASKS)):
+        cells = (f"{_short(told[t][m])}, {_short(own[t][m]) if m in own[t] else '–'}" for t in paper.TASKS)
+        lines.append(f"| {paper.METHOD_LABELS[m]} | {' | '.join(cells)} |")
+    cells = (_agreement([(told[t][m], own[t][m]) for m in own[t]]) for t in paper.TASKS)
+    return [*lines, f"| Spearman's rank correlation | {' | '.join(cells)} |"]
+
+
+def _printed(task: str, method: str) -> float | None:
+    for table in ("generation", "ablation"):
+        if (cell := paper.printed(table, task, "w2", method)) is not None:
+            return cell.mean
+    return None
+
+
+def _agreement(pairs: list[tuple[float, float]]) -> str:
+    return f"{fpd.agreement(*(list(x) for x in zip(*pairs, strict=True)))['spearman']:.2f} of {len(pairs)}"
 
 
 def short(found: dict[str, dict[tuple[str, str], dict[str, Any]]]) -> str:
     """W2 and CE_G on every task, for the README."""
     lines = [
-        "| | SAPC, W2: paper | ours, full | ours, compact | FFM, W2: paper | ours, compact | floor | SAPC, CE_G: paper | ours, compact |",
-        "|---|" + "---:|" * 8,
+        "| | SAPC, W2: paper | ours, full | ours, compact | FFM, W2: paper | ours, compact | floor "
+        "| SAPC, CE_G: paper | ours, full | ours, compact |",
+        "|---|" + "---:|" * 9,
     ]
     for task in paper.TASKS:
         sapc, ffm = _row(found, task, "sapc", "w2"), _row(found, task, "ffm", "w2")
         law = _row(found, task, "sapc", "ce_global")
-        cells = (sapc[0], sapc[2], sapc[3], ffm[0], ffm[3], _floor(found, task, "w2"), law[0], law[3])
+        cells = (sapc[0], sapc[2], sapc[3], ffm[0], ffm[3], _floor(found, task, "w2"), law[0], law[2], law[3])
         lines.append(f"| {paper.TASK_LABELS[task]} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
