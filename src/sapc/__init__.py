@@ -21,15 +21,17 @@ A run is a task, a method and everything else that decides a training; a model i
 __version__ = "0.1.0"
 
 from . import evaluate, flow, fpd, metrics, poseidon, source, train
+from .checking import check
 from .config import Run, preset
 from .constraints import Affine, Balance, Constraint, LawKernel, Pin, WithGradient
 from .errors import SapcError, SapcWarning
+from .fields import Fields, read_fields, read_sensors, to_xarray, write_netcdf
 from .fno import FNO
 from .grid import Axis, FrameIntegral, Grid
-from .methods import Method, get_method, method_names
+from .methods import Method, get_method, method_names, register_method, use
 from .model import Model, load
 from .projection import Globalised, Manifold, Plain
-from .tasks import Dataset, get_task, load_dataset, task_names
+from .tasks import Dataset, OwnTask, get_task, load_dataset, own_task, task_names
 
 __all__ = [
     "FNO",
@@ -38,6 +40,7 @@ __all__ = [
     "Balance",
     "Constraint",
     "Dataset",
+    "Fields",
     "FrameIntegral",
     "Globalised",
     "Grid",
@@ -45,6 +48,7 @@ __all__ = [
     "Manifold",
     "Method",
     "Model",
+    "OwnTask",
     "Pin",
     "Plain",
     "Run",
@@ -52,6 +56,7 @@ __all__ = [
     "SapcWarning",
     "WithGradient",
     "__version__",
+    "check",
     "evaluate",
     "flow",
     "fpd",
@@ -61,9 +66,15 @@ __all__ = [
     "load_dataset",
     "method_names",
     "metrics",
+    "own_task",
     "poseidon",
     "preset",
+    "read_fields",
+    "read_sensors",
+    "register_method",
     "source",
     "task_names",
+    "to_xarray",
     "train",
+    "use",
 ]

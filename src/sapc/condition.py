@@ -5,29 +5,73 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from .constraints import Pin
+from .constraints import Constraint, Pin, Stackable
 from .errors import SapcError
+from .fields import Fields
 from .tasks import Dataset, Task
 
 
-def pinned_mask(task: Task) -> Tensor:
-    """The pinned points of a task's grid, boolean."""
-    shape = task.grid.shape
-    mask = torch.zeros(shape, dtype=torch.bool)
-    for part in task.constraint.parts:
-        if isinstance(part, Pin):
-            mask |= part.mask(shape)
+def pinned_mask(task: Task, also: Stackable | None = None) -> Tensor:
+    """The pinned points of a task's grid, boolean; `also` is a constraint besides the task's."""
+    return _mask(_pins(task, also), task)
+
+
+def pinned_values(
+    condition: Tensor | Dataset | Fields, task: Task, also: Stackable | None = None
+) -> Tensor:
+    """The condition in float64, zero where nothing counts; refuses another shape, and NaN where it counts.
+
+    Values that a pin prescribes itself need not be given. Where a law takes its value from the condition, every point counts.
+    """
+    condition = _tensor(condition, task)
+    pins = _pins(task, also)
+    given, own = (
+        _mask([pin for pin in pins if (pin.value is None) == open_], task).to(condition.device)
+        for open_ in (True, False)
+    )
+    if whole := _wants_all(task, also):
+        given = torch.ones_like(given)
+    values = torch.where(given & ~own, condition.detach().double(), 0.0)
+    for pin in pins:
+        values = pin.prescribed(values)
+    if bad := int((~values.isfinite()).sum()):
+        what = f"values ({whole} takes its value from them)" if whole else "pinned values"
+        pinned = ", ".join(filter(None, (task.pinned, *(p.label for p in pins if also and p in also.parts))))
+        raise SapcError(
+            f"{bad} of the condition's {len(values) * int(given.sum())} {what} are NaN or infinite; "
+            f"give finite ones (pinned are: {pinned})"
+        )
+    return values
+
+
+def _pins(task: Task, also: Stackable | None) -> list[Pin]:
+    parts = (*task.constraint.parts, *(also.parts if also is not None else ()))
+    return [part for part in parts if isinstance(part, Pin)]
+
+
+def _mask(pins: list[Pin], task: Task) -> Tensor:
+    mask = torch.zeros(task.grid.shape, dtype=torch.bool)
+    for pin in pins:
+        mask |= pin.mask(task.grid.shape)
     return mask
 
 
-def pinned_values(condition: Tensor | Dataset, task: Task) -> Tensor:
-    """The condition in float64, zero where nothing is pinned; refuses another shape, and NaN where it counts."""
+def _wants_all(task: Task, also: Stackable | None) -> str:
+    """The kind of a law whose value is that of the conditioning field, if there is one."""
+    parts = (*task.constraint.parts, *(also.parts if also is not None else ()))
+    return next((type(p).__name__ for p in parts if isinstance(p, Constraint) and isinstance(p.value, str)), "")
+
+
+def _tensor(condition: Tensor | Dataset | Fields, task: Task) -> Tensor:
+    """The fields of a condition, known to be on the task's grid."""
     if isinstance(condition, Dataset):
         if condition.task != task.name:
             raise SapcError(
                 f"the condition is a dataset of {condition.task}, but this is a model of {task.name}"
             )
         condition = condition.fields
+    if isinstance(condition, Fields):
+        condition = condition.values
     shape = task.grid.shape
     if not isinstance(condition, Tensor) or condition.is_complex() or condition.dtype == torch.bool:
         got = str(condition.dtype) if isinstance(condition, Tensor) else type(condition).__name__
@@ -40,11 +84,4 @@ def pinned_values(condition: Tensor | Dataset, task: Task) -> Tensor:
             f"the condition has shape {tuple(condition.shape)}; expected (1, {wanted}), or one per sample, (n, {wanted}); "
             "for another resolution give grid= as well"
         )
-    mask = pinned_mask(task).to(condition.device)
-    values = torch.where(mask, condition.detach().double(), 0.0)
-    if bad := int((~values.isfinite()).sum()):
-        raise SapcError(
-            f"{bad} of the condition's {len(values) * int(mask.sum())} pinned values are NaN or infinite; "
-            f"give finite ones (pinned are: {task.pinned})"
-        )
-    return values
+    return condition

@@ -22,7 +22,7 @@ from .fno import FNO, Precision
 from .methods import Method, get_method
 from .projection import Globalised
 from .projection.gauss_newton import Solver
-from .tasks import Task, get_task
+from .tasks import OwnTask, Task, get_task
 
 FORMAT = "sapc-run-1"
 Projector = Literal["feasible", "nearest", "paper"]
@@ -133,6 +133,7 @@ class Run:
         shown = int(self.make_method().shows is not None)
         return FNO(
             len(self.grid),
+            channels=max(1, len(self.options.get("own", {}).get("grid", {}).get("channels", ()))),
             conditions=shown,
             precision=self.precision,
             compiled=compiled,
@@ -170,25 +171,47 @@ class Run:
         return cls(**values)
 
 
-def preset(name: str, task: str, method: str, grid: tuple[int, ...] | None = None, **changes: Any) -> Run:
-    """A run of `task` with `method` by a preset's settings, with any of them changed."""
+def preset(
+    name: str, task: str | Task, method: str, grid: tuple[int, ...] | None = None, **changes: Any
+) -> Run:
+    """A run of `task`, by name or a task of your own, with `method` by a preset's settings, with any of them changed."""
     if name not in get_args(Preset):
         raise SapcError(f"unknown preset {name!r}; choose one of {', '.join(get_args(Preset))}")
-    options = changes.pop("options", {})
-    published = get_task(task, **options)
-    settings = _PRESETS[name](published)
-    usual = settings.pop("grid")
-    chosen = get_task(task, grid=usual if grid is None else grid, **options)
+    if isinstance(task, Task):
+        if grid is not None or "options" in changes:
+            raise SapcError("a task of your own has its grid and options already; leave out grid and options")
+        chosen, settings = task, _own(name, task) if isinstance(task, OwnTask) else _PRESETS[name](task)
+    else:
+        options = changes.pop("options", {})
+        settings = _PRESETS[name](get_task(task, **options))
+        chosen = get_task(task, grid=settings["grid"] if grid is None else grid, **options)
+    del settings["grid"]
     sizes = {f.name for f in fields(Backbone)}
     wanted = {k: changes.pop(k) for k in list(changes) if k in sizes}
     if isinstance(modes := wanted.get("modes"), int):
-        wanted["modes"] = (modes,) * len(chosen.grid.shape)
+        wanted["modes"] = (modes,) * len(chosen.grid.lattice)
     body = replace(changes.pop("backbone", None) or settings["backbone"], **wanted)
     if unknown := sorted(set(changes) - {f.name for f in fields(Run)}):
         raise SapcError(f"unknown setting {unknown[0]!r} of a run")
     del settings["backbone"]
     values = {**settings, "options": chosen.options, "preset": name, **changes}
-    return Run(task=task, method=method, grid=tuple(chosen.grid.shape), backbone=body, **values)
+    return Run(task=chosen.name, method=method, grid=tuple(chosen.grid.lattice), backbone=body, **values)
+
+
+def _own(name: str, task: OwnTask) -> dict[str, Any]:
+    """A preset's network and training for a grid and a number of samples that are not the paper's."""
+    lattice = task.grid.lattice
+    flat = get_task("heat" if len(lattice) <= 2 else "navier_stokes")
+    settings = _PRESETS[name](flat)
+    body, sizes = settings["backbone"], task.sizes
+    modes = tuple(min(body.modes[0], 8 if len(lattice) == 4 else n, n) for n in lattice)
+    settings |= {"backbone": replace(body, modes=modes), "grid": lattice, **sizes}
+    settings["batch"] = min(settings["batch"], sizes["train"])
+    if name == "tiny":
+        settings |= {split: min(n, _tiny(flat)[split]) for split, n in sizes.items()}
+    if name in ("small", "tiny"):
+        settings |= {"schedule": "cosine", "lr_floor": 1e-6, "clip": 1.0}
+    return settings
 
 
 def _paper(task: Task) -> dict[str, Any]:

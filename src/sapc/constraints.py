@@ -15,7 +15,7 @@ are those of `fields`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from .errors import SapcError
-from .grid import FrameIntegral, kept_like
+from .grid import FrameIntegral, Grid, kept_like
 
 if TYPE_CHECKING:
     from .projection import Manifold
@@ -66,6 +66,8 @@ class LawKernel:
 
 
 SPACE_NAMES = ("x", "y", "z")
+Channels = str | Sequence[str] | None
+Value = float | Tensor | None
 
 
 class Stackable:
@@ -105,22 +107,41 @@ class Pin(Stackable):
     """Values prescribed on part of the grid: an initial condition, a boundary, sensors.
 
     `where` is a boolean mask of the grid's shape or a function from that shape to such a mask;
-    `Pin.frame` and `Pin.at` write the usual ones.
+    `Pin.frame`, `Pin.at` and `Pin.near` write the usual ones. The values are those of the conditioning field, or `value`, the same for every
+    sample, where that is given: a number, or a tensor that broadcasts to the grid.
     """
 
     where: Tensor | Callable[[tuple[int, ...]], Tensor]
     label: str = "pin"
+    value: float | Tensor | None = None
 
     @classmethod
-    def frame(cls, index: int = 0) -> Pin:
-        """One whole frame, the initial one by default."""
-        return cls.at(t=index)
+    def frame(
+        cls, index: int = 0, *, grid: Grid | None = None, channel: Channels = None, value: Value = None
+    ) -> Pin:
+        """One whole frame, the initial one by default; of some channels only, if they are named (then give the grid)."""
+        if channel is None:
+            return cls(lambda shape: _last(shape, index), f"t[{index}]", value)
+        if grid is None:
+            raise SapcError(
+                "Pin.frame needs the grid to know its channels, as in Pin.frame(0, grid=grid, channel='h')"
+            )
+        return cls.at(grid, channel=channel, value=value, **{grid.time.name: index})
 
     @classmethod
-    def at(cls, **indices: int | slice) -> Pin:
-        """All points with the given indices, `Pin.at(x=0)` or `Pin.at(x=-1, t=slice(0, 5))`; axes are x, y, z in order and t last."""
-        if not indices:
+    def at(
+        cls, grid: Grid | None = None, /, *, channel: Channels = None, value: Value = None, **indices: int | slice
+    ) -> Pin:
+        """All points with the given indices, `Pin.at(x=0)` or `Pin.at(x=-1, t=slice(0, 5))`; axes are x, y, z in order and t last.
+
+        With a grid its own names of axes and channels count: `Pin.at(grid, lon=0, channel="h")`.
+        """
+        if not indices and channel is None:
             raise SapcError("Pin.at needs at least one axis, as in Pin.at(x=0)")
+        if grid is not None:
+            return cls(_mask(grid, channel, indices), _told(channel, indices), value)
+        if channel is not None:
+            raise SapcError("Pin.at needs the grid to know its channels, as in Pin.at(grid, x=0, channel='h')")
 
         def where(shape: tuple[int, ...]) -> Tensor:
             mask = torch.zeros(shape, dtype=torch.bool)
@@ -135,7 +156,27 @@ class Pin(Stackable):
                 raise SapcError(f"Pin.at({indices}) is outside a grid of shape {shape}") from error
             return mask
 
-        return cls(where, ", ".join(f"{k}[{v}]" for k, v in indices.items()))
+        return cls(where, _told(None, indices), value)
+
+    @classmethod
+    def near(
+        cls, grid: Grid, /, *, channel: Channels = None, value: Value = None, **coordinates: float
+    ) -> Pin:
+        """The points nearest to coordinates, in the units of the axes: `Pin.near(grid, x=0.3, y=0.7)`, a sensor at all times."""
+        return cls.at(grid, channel=channel, value=value, **grid.nearest(**coordinates))
+
+    def prescribed(self, fields: Tensor) -> Tensor:
+        """Fields with the values of this pin where it has its own."""
+        if self.value is None:
+            return fields
+        try:
+            value = torch.as_tensor(self.value, dtype=fields.dtype, device=fields.device)
+            value = value.broadcast_to(fields.shape)
+        except (RuntimeError, TypeError) as error:
+            raise SapcError(
+                f"the value of the pin {self.label!r} must be a number or broadcast to {tuple(fields.shape[1:])}"
+            ) from error
+        return torch.where(self.mask(tuple(fields.shape[1:])).to(fields.device), value, fields)
 
     def mask(self, shape: tuple[int, ...]) -> Tensor:
         """The pinned points of a grid of this shape, on the CPU."""
@@ -145,6 +186,37 @@ class Pin(Stackable):
                 f"a pin's mask must be boolean of shape {tuple(shape)}, got {mask.dtype} of shape {tuple(mask.shape)}"
             )
         return mask
+
+
+def _last(shape: tuple[int, ...], index: int) -> Tensor:
+    """A mask of one frame."""
+    mask = torch.zeros(shape, dtype=torch.bool)
+    try:
+        mask[..., index] = True
+    except IndexError as error:
+        raise SapcError(f"Pin.frame({index}) is outside fields of {shape[-1]} frames") from error
+    return mask
+
+
+def _mask(grid: Grid, channel: Channels, indices: Mapping[str, int | slice]) -> Tensor:
+    """The mask of some channels at indices along named axes."""
+    if unknown := sorted(set(indices) - set(grid.names)):
+        raise SapcError(f"Pin.at has no axis {unknown[0]!r}; the grid has {', '.join(grid.names)}")
+    mask = torch.zeros(grid.width, *grid.lattice, dtype=torch.bool)
+    names = grid.channels if channel is None else (channel,) if isinstance(channel, str) else tuple(channel)
+    for i in [grid.channel(name) for name in names] or range(grid.width):
+        try:
+            mask[(i, *(indices.get(name, slice(None)) for name in grid.names))] = True
+        except IndexError as error:
+            raise SapcError(
+                f"Pin.at({dict(indices)}) is outside a grid of {' x '.join(map(str, grid.lattice))} points"
+            ) from error
+    return mask.reshape(grid.shape)
+
+
+def _told(channel: Channels, indices: Mapping[str, int | slice]) -> str:
+    named = () if channel is None else (channel,) if isinstance(channel, str) else tuple(channel)
+    return ", ".join((*named, *(f"{k}[{v}]" for k, v in indices.items())))
 
 
 @dataclass(frozen=True, eq=False)
@@ -201,6 +273,10 @@ class Balance(Stackable):
     def increments(self, u: Tensor) -> Tensor:
         """The law between consecutive frames, `(batch, frames - 1)`; its running sum is the residual."""
         d = self.checked(self.stored, "stored")(u).diff(dim=1)
+        if d.shape[1] == 0:
+            raise SapcError(
+                "a Balance compares frames, and these fields have one; for steady fields use Affine(grid.integral(), value=...)"
+            )
         if self.rate is None:
             return d
         s = self.checked(self.rate, "rate")(u)

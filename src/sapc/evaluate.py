@@ -4,6 +4,9 @@ A test set is one condition with many solutions. As many fields are generated on
 distribution metric stands its sampling floor, the same metric between two independent draws of the solutions, below which nothing can be
 expected. What is generated stays in float64, so the constraint errors show rounding and nothing else where a method is exact.
 
+Data of one's own have no test sets: there each sample of the validation split gives one condition, and the ensemble of the fields generated
+for them is compared with the split as a whole. No floor can be told, since there are no further draws.
+
 The result is plain JSON:
 
     run        task, method, seed and steps of the training        settings   how it was evaluated
@@ -38,7 +41,7 @@ from .moments import Kept
 from .projection import Manifold
 from .scores import FORMAT, mean_of_sets
 from .scores import write_scores as write_scores
-from .tasks import SPLITS, Task
+from .tasks import SPLITS, OwnTask, Task
 from .trajectory import Watch
 
 TEST_SETS = tuple(split for split in SPLITS if split.startswith("test"))
@@ -49,9 +52,14 @@ Progress = Callable[[str, int, int], None]
 """Called with what is being done, (parts done, parts in all)."""
 
 
+def sets_of(task: Task) -> tuple[str, ...]:
+    """What a task is evaluated on."""
+    return ("validation",) if isinstance(task, OwnTask) else TEST_SETS
+
+
 def evaluate(
     model: Model | str | os.PathLike[str],
-    splits: Sequence[str] = TEST_SETS,
+    splits: Sequence[str] | None = None,
     samples: int | None = None,
     reference: int = 1225,
     steps: int | None = None,
@@ -80,6 +88,10 @@ def evaluate(
     keep           gets what pictures need: moments of samples and solutions
     """
     model = model if isinstance(model, Model) else load(model, device)
+    splits = sets_of(model.task) if splits is None else splits
+    if isinstance(model.task, OwnTask):
+        most = model.task.sizes["validation"]
+        reference, samples = min(reference, most), min(100, most) if samples is None else samples
     if samples is None:
         samples = 1225 if len(model.task.grid.shape) == 2 else 100
     ignore = lambda what, done, total: None
@@ -166,15 +178,16 @@ class _Wanted:
         whole(self.repeats, "number of floor repeats", 0)
         if isinstance(splits, str) or not splits:
             raise SapcError(f"give test sets as a list, as ['test0'], got {splits!r}")
+        known = sets_of(self.task)
         for split in splits:
-            if split not in TEST_SETS:
-                raise SapcError(f"unknown test set {split!r}; choose from {', '.join(TEST_SETS)}")
+            if split not in known:
+                raise SapcError(f"unknown test set {split!r}; choose from {', '.join(known)}")
             self.task.check(split, max(self.reference, self.samples))
 
     def score(self, split: str) -> dict[str, Any]:
         """All about one test set."""
         truth = self._solutions(split, self.reference, 0, f"{split}: solving")
-        condition = truth[:1]
+        condition = truth[: self.samples] if isinstance(self.task, OwnTask) else truth[:1]
         watch = Watch() if self.trajectory else None
         generated, cost = self._generate(split, condition, watch)
         if self.on_fields is not None:
@@ -214,9 +227,9 @@ class _Wanted:
         sample = partial(model.sample, condition=condition, seed=self.seed, method=self.method.name)
         size = model.batch_size(self.samples, self.task, self.batch, self.method)
         if cuda:  # what happens once only is not part of the time: kernels are loaded, the network compiled
-            sample(size, steps=1, batch=size)
+            partial(sample, condition=condition[:1])(size, steps=1, batch=size)
             if self.method.joint and (rest := self.samples % size):  # a last batch of its own size
-                sample(rest, steps=1, batch=size)
+                partial(sample, condition=condition[:1])(rest, steps=1, batch=size)
             torch.cuda.reset_peak_memory_stats(model.device)
         report = lambda done, total: self.progress(f"{split}: sampling", done, total)
         start = time.perf_counter()
@@ -232,6 +245,8 @@ class _Wanted:
         """Every distribution metric between independent solutions, one value per repeat, or why there is none."""
         if not self.repeats:
             return {}, "not asked for"
+        if isinstance(self.task, OwnTask):
+            return {}, "data of your own have no further draws"
         if is_costly(self.task, self.model.device, self.samples + self.reference):
             return {}, "solving further draws would take minutes on a CPU; evaluate on a GPU"
         names = (*metrics.DISTRIBUTION, *(d.name for d in self.distances))

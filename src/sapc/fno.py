@@ -8,6 +8,8 @@
 A coarser grid has fewer modes; those it has keep their weights, so one set of weights serves every resolution. On each mode, channels are
 mixed by a complex matrix, stored as a pair of real ones.
 
+**Channels.** Fields of several channels are `(batch, channel, *grid)`; lifting takes all of them, and projecting gives as many.
+
 **Three paths** with the same weights compute the same function. `transform="fused"`: Triton kernels in which an activation is read and
 written once per block (`sapc.fused`). `"dft"`: products with thin DFT matrices (`sapc.dft`), on any device, compiled if asked for.
 `"fft"`: full FFTs, the oracle in the tests and the yardstick in the benchmark. `"auto"` follows the environment variable SAPC_KERNELS (on,
@@ -170,6 +172,7 @@ class FNO(nn.Module):
         time_channels: int = 32,
         *,
         blocks: int = 4,
+        channels: int = 1,
         conditions: int = 0,
         precision: str = "float32",
         transform: str = "auto",
@@ -177,19 +180,19 @@ class FNO(nn.Module):
     ) -> None:
         super().__init__()
         per_axis = (modes,) * grid_dims if isinstance(modes, int) else tuple(modes)
-        _check(grid_dims, per_axis, hidden, projection, time_channels, blocks, precision, transform)
+        _check(grid_dims, per_axis, hidden, projection, time_channels, blocks, channels, precision, transform)
         self.modes = (*per_axis[:-1], per_axis[-1] // 2 + 1)
-        self.time_channels, self.conditions = time_channels, conditions
+        self.time_channels, self.channels, self.conditions = time_channels, channels, conditions
         self.precision, self.transform = precision, transform
         self.tuning: Tuning | None = None  # how the kernels are launched, if not as usual
         self.plan: Plan | None = None  # of the last evaluation by kernels
         self.compile_instead = False  # whether products are compiled where kernels turn out not to work
         self._no_kernels = False  # on this GPU, as it turned out
-        self.lift_in = nn.Linear(1 + conditions + time_channels + grid_dims, projection)
+        self.lift_in = nn.Linear(channels * (1 + conditions) + time_channels + grid_dims, projection)
         self.lift_out = nn.Linear(projection, hidden)
         self.blocks = nn.ModuleList(Block(hidden, self.modes) for _ in range(blocks))
         self.project_in = nn.Linear(hidden, projection)
-        self.project_out = nn.Linear(projection, 1)
+        self.project_out = nn.Linear(projection, channels)
         self._core: Callable[[Tensor, Tensor, Transforms], Tensor] = self._velocity
         if compiled:
             self.compile_core()
@@ -219,13 +222,16 @@ class FNO(nn.Module):
             v = self._fused(u.to(exact), t.double(), None if condition is None else condition.to(exact))
             if v is not None:
                 return v
+        lattice = tuple(u.shape[-len(self.modes) :])
         how = transforms(
-            tuple(u.shape[1:]), self.modes, torch.bfloat16 if self.precision == "bf16" else exact, u.device
+            lattice, self.modes, torch.bfloat16 if self.precision == "bf16" else exact, u.device
         )
-        channels = u[..., None] if condition is None else torch.stack((u, condition), -1)
+        seen = (u,) if condition is None else (u, condition)
+        channels = torch.stack(seen, -1) if self.channels == 1 else torch.cat(seen, 1).movedim(1, -1)
         place = how.place.to(exact).expand(len(u), -1, -1)
         inputs = torch.cat((channels.to(exact).flatten(1, -2), place), -1)
-        return self._core(inputs, t.double(), how).reshape(u.shape)
+        v = self._core(inputs, t.double(), how)
+        return v.reshape(u.shape) if self.channels == 1 else v.movedim(-1, 1).reshape(u.shape)
 
     def path(self, u: Tensor, condition: Tensor | None = None) -> str:
         """The path that fields like these take; a path that was asked for and cannot be taken is refused."""
@@ -233,6 +239,8 @@ class FNO(nn.Module):
         if wish in ("dft", "fft") or (wish == "auto" and not self._pays(u)):
             return "dft" if wish == "auto" else wish
         against = why_not(u.device, self._kept, self.lift_out.out_features, self.lift_in.out_features)
+        if self.channels > 1 or len(self.modes) not in (2, 3):
+            against = "the kernels know fields of one channel on two or three axes"
         if not against and condition is not None and condition.requires_grad:
             against = "the kernels give the condition no gradient"
         if against and wish == "fused":
@@ -241,6 +249,8 @@ class FNO(nn.Module):
 
     def has_kernels(self, device: torch.device) -> bool:
         """Whether fields on a device take the fused path."""
+        if self.channels > 1:
+            return False
         return self.path(torch.empty(1, *(1 for _ in self.modes), device=device)) == "fused"
 
     def _pays(self, u: Tensor) -> bool:
@@ -310,6 +320,8 @@ class FNO(nn.Module):
             x = gelu(x) if i < len(self.blocks) - 1 else x
         x = gelu(linear(x, self.project_in.weight.to(x.dtype), self.project_in.bias.to(x.dtype)))
         weight, bias = self.project_out.weight, self.project_out.bias
+        if self.channels > 1:
+            return linear(x.to(weight.dtype), weight, bias)
         if x.is_cuda:  # a sum that a compiler folds into the line above, so that the wide tensor is read once
             return (x.to(weight.dtype) * weight[0]).sum(-1) + bias
         return linear(x.to(weight.dtype), weight, bias)[..., 0]
@@ -335,9 +347,11 @@ class FNO(nn.Module):
         return torch.cat((phase.sin(), phase.cos()), 1)
 
     def _check_input(self, u: Tensor, t: Tensor, condition: Tensor | None) -> None:
-        if u.ndim != len(self.modes) + 1:
+        several = (self.channels,) if self.channels > 1 else ()
+        if u.ndim != len(self.modes) + 1 + len(several) or u.shape[1 : 1 + len(several)] != several:
+            wanted = f"(batch, {self.channels} channels, *grid)" if several else "(batch, *grid)"
             raise SapcError(
-                f"this FNO takes fields (batch, *grid) with {len(self.modes)} grid axes, got shape {tuple(u.shape)}"
+                f"this FNO takes fields {wanted} with {len(self.modes)} grid axes, got shape {tuple(u.shape)}"
             )
         if t.shape != u.shape[:1]:
             raise SapcError(f"one flow time per field: expected shape ({len(u)},), got {tuple(t.shape)}")
@@ -357,13 +371,14 @@ def _check(
     projection: int,
     time: int,
     blocks: int,
+    channels: int,
     precision: str,
     transform: str,
 ) -> None:
-    if dims < 1 or len(modes) != dims or min(*modes, hidden, projection, blocks) < 1:
+    if dims < 1 or len(modes) != dims or min(*modes, hidden, projection, blocks, channels) < 1:
         raise SapcError(
             f"an FNO needs grid_dims >= 1, one positive number of modes per axis and positive widths; got grid_dims {dims}, "
-            f"modes {modes}, hidden {hidden}, projection {projection}, blocks {blocks}"
+            f"modes {modes}, hidden {hidden}, projection {projection}, blocks {blocks}, channels {channels}"
         )
     if time < 4 or time % 2:
         raise SapcError(f"time_channels must be an even number of at least 4, got {time}")

@@ -1,6 +1,7 @@
 """Grids: where a field lives, and how it is integrated and differentiated there.
 
-A field is a tensor `(batch, *space, time)`: physical time is always the last axis. Each axis keeps its own convention,
+A field is a tensor `(batch, *space, time)`: physical time is always the last axis. A field of several channels, as height and velocities,
+is `(batch, channel, *space, time)`, and a steady field has no time. Each axis keeps its own convention,
 
     periodic   x_i = a + i (b - a) / n          the endpoint b is the point a again, so it is left out
     closed     x_i = a + i (b - a) / (n - 1)    both ends are points
@@ -187,9 +188,11 @@ class FrameIntegral:
     """
 
     weights: Float[Tensor, "*space"]
+    steady: bool = False  # of fields without time: a single number
 
     def __call__(self, u: Float[Tensor, "batch *grid"]) -> Float[Tensor, "batch time"]:
-        """Apply it to a batch of fields, in the fields' own precision."""
+        """Apply it to a batch of fields, in the fields' own precision; steady fields are one frame."""
+        u = u[..., None] if self.steady else u
         if u.shape[1:-1] != self.weights.shape:
             raise SapcError(
                 f"a frame integral over a spatial grid {tuple(self.weights.shape)} was given fields of shape {tuple(u.shape)}; "
@@ -214,20 +217,39 @@ def kept_like(owner: object, name: str, u: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Grid:
-    """A product of axes, physical time last."""
+    """A product of axes, physical time last, and the names of the channels that live on it.
+
+    A single channel has no axis of its own: then a field is `(batch, *space, time)`, whether the channel has a name or not.
+    """
 
     axes: tuple[Axis, ...]
+    channels: tuple[str, ...] = ()
+    steady: bool = False
 
     def __post_init__(self) -> None:
-        if len(self.axes) < 2:
-            raise SapcError(f"a grid needs at least one spatial axis and time, got {len(self.axes)} axes")
-        if len({a.name for a in self.axes}) < len(self.axes):
-            raise SapcError(f"axis names must differ, got {[a.name for a in self.axes]}")
+        if len(self.axes) < (1 if self.steady else 2):
+            raise SapcError(
+                f"a grid needs at least one spatial axis and time, got {len(self.axes)} axes; fields without time have a grid with steady=True"
+            )
+        if len({*self.names, *self.channels}) < len(self.names) + len(self.channels):
+            raise SapcError(
+                f"axis and channel names must differ, got {[*self.names, *self.channels]}; rename one of them"
+            )
+
+    @property
+    def lattice(self) -> tuple[int, ...]:
+        """Points per axis."""
+        return tuple(a.n for a in self.axes)
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Points per axis."""
-        return tuple(a.n for a in self.axes)
+        """Of one field: points per axis, with several channels their number first."""
+        return self.lattice if self.width == 1 else (self.width, *self.lattice)
+
+    @property
+    def width(self) -> int:
+        """Numbers per point."""
+        return max(1, len(self.channels))
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -237,11 +259,13 @@ class Grid:
     @property
     def space(self) -> tuple[Axis, ...]:
         """The spatial axes."""
-        return self.axes[:-1]
+        return self.axes if self.steady else self.axes[:-1]
 
     @property
     def time(self) -> Axis:
         """The physical time axis."""
+        if self.steady:
+            raise SapcError("this grid is of steady fields, which have no time axis")
         return self.axes[-1]
 
     def __getitem__(self, name: str) -> Axis:
@@ -252,13 +276,26 @@ class Grid:
             raise SapcError(f"the grid has no axis {name!r}; it has {', '.join(self.names)}")
         return self.names.index(name)
 
+    def channel(self, name: str) -> int:
+        """The place of a channel among the channels."""
+        if name not in self.channels:
+            known = ", ".join(self.channels) or "one channel without a name"
+            raise SapcError(f"the grid has no channel {name!r}; it has {known}")
+        return self.channels.index(name)
+
+    def take(self, u: Float[Tensor, "batch *grid"], name: str) -> Float[Tensor, "batch *points"]:
+        """One channel of a batch of fields, `(batch, *space, time)`."""
+        self.check(u)
+        i = self.channel(name)
+        return u if self.width == 1 else u[:, i]
+
     def resize(self, *shape: int) -> Grid:
         """The same domain with other numbers of points."""
         if len(shape) != len(self.axes):
             raise SapcError(
                 f"this grid has {len(self.axes)} axes ({', '.join(self.names)}), got {len(shape)} sizes {shape}"
             )
-        return Grid(tuple(replace(a, n=n) for a, n in zip(self.axes, shape, strict=True)))
+        return replace(self, axes=tuple(replace(a, n=n) for a, n in zip(self.axes, shape, strict=True)))
 
     @cached_property
     def weights(self) -> Float[Tensor, "*space"]:
@@ -268,27 +305,44 @@ class Grid:
             w = w[..., None] * axis.weights
         return w
 
-    def integral(self) -> FrameIntegral:
-        """The integral over space as a linear functional of each frame."""
-        return self._integral
+    def integral(self, channel: str | None = None) -> FrameIntegral:
+        """The integral over space as a linear functional of each frame: of fields of one channel, or of the named one of several."""
+        if channel is None or self.width == 1:
+            if channel is not None:
+                self.channel(channel)
+            return self._integral
+        return FrameIntegral(self._spread(self.weights, channel), self.steady)
 
     @cached_property
     def _integral(self) -> FrameIntegral:
-        return FrameIntegral(self.weights)
+        return FrameIntegral(self.weights, self.steady)
 
-    def total(self) -> FrameIntegral:
+    def total(self, channel: str | None = None) -> FrameIntegral:
         """The plain sum over the spatial points of each frame, without the cell volume."""
-        return FrameIntegral(torch.ones_like(self.weights))
+        ones = torch.ones_like(self.weights)
+        several = channel is not None and self.width > 1
+        return FrameIntegral(self._spread(ones, channel or "") if several else ones, self.steady)
+
+    def _spread(self, weights: Tensor, channel: str) -> Tensor:
+        """Weights of one channel as weights of all, the others zero."""
+        every = weights.new_zeros(self.width, *weights.shape)
+        every[self.channel(channel)] = weights
+        return every
 
     def derivative(self, u: Float[Tensor, "batch *grid"], name: str) -> Float[Tensor, "batch *grid"]:
-        """First derivative of a batch of fields along the named axis."""
-        self.check(u)
+        """First derivative along the named axis, of a batch of fields or of one channel of them."""
+        if self.width == 1 or u.ndim != len(self.axes) + 1:
+            self.check(u)
         i = self._index(name)
-        return self.axes[i].derivative(u, i + 1)
+        return self.axes[i].derivative(u, i - len(self.axes))
 
     def mesh(self) -> tuple[Tensor, ...]:
         """Coordinates of every point, one float64 tensor of the grid's shape per axis."""
         return torch.meshgrid(*(a.points for a in self.axes), indexing="ij")
+
+    def nearest(self, **coordinates: float) -> dict[str, int]:
+        """The indices of the points nearest to coordinates, by axis."""
+        return {name: int((self[name].points - at).abs().argmin()) for name, at in coordinates.items()}
 
     def check(self, u: Tensor, what: str = "field") -> None:
         """Refuse a tensor that is not a batch of fields on this grid."""
@@ -299,17 +353,17 @@ class Grid:
 
     def to_dict(self) -> dict[str, Any]:
         """A JSON-ready description; `from_dict` reads it back."""
-        return {
-            "axes": [
-                {"name": a.name, "n": a.n, "start": a.start, "stop": a.stop, "kind": a.kind}
-                for a in self.axes
-            ]
-        }
+        axes = [
+            {"name": a.name, "n": a.n, "start": a.start, "stop": a.stop, "kind": a.kind} for a in self.axes
+        ]
+        more = {"channels": list(self.channels)} if self.channels else {}
+        return {"axes": axes, **more, **({"steady": True} if self.steady else {})}
 
     @classmethod
     def from_dict(cls, description: Mapping[str, Any]) -> Grid:
         """The grid that `to_dict` described."""
         try:
-            return cls(tuple(Axis(**axis) for axis in description["axes"]))
+            axes = tuple(Axis(**axis) for axis in description["axes"])
+            return cls(axes, tuple(description.get("channels", ())), bool(description.get("steady", False)))
         except (KeyError, TypeError) as error:
             raise SapcError(f"not a grid description: {error}") from error

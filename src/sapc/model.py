@@ -25,10 +25,12 @@ from torch import Tensor
 
 from . import source
 from .checkpoint import Folder, load_tensors, load_weights
-from .condition import pinned_values
+from .condition import pinned_mask, pinned_values
 from .config import Run
+from .constraints import Stackable
 from .distributed import find_device
 from .errors import SapcError, SapcWarning, whole
+from .fields import Fields, read_fields
 from .flow import Velocity, within
 from .fno import FNO, matmul_precision
 from .hub import REPOSITORY, fetched, write_model
@@ -36,7 +38,7 @@ from .methods import Method, get_method
 from .pretrained import find
 from .projection import Manifold
 from .replay import Replayed
-from .tasks import Dataset, Task
+from .tasks import Dataset, OwnTask, Task, load_physics, reading, remember
 from .tasks.memory import allocating, require
 from .training import seed_of
 from .trajectory import Watch
@@ -51,15 +53,24 @@ Progress = Callable[[int, int], None]
 
 
 def load(
-    path: str | os.PathLike[str], device: str | torch.device = "auto", compiled: bool | None = None
+    path: str | os.PathLike[str],
+    device: str | torch.device = "auto",
+    compiled: bool | None = None,
+    *,
+    physics: Any = None,
+    data: Fields | str | os.PathLike[str] | None = None,
 ) -> Model:
     """The model in a run folder, or the one of that name that comes with the package, on a device (`auto`: the GPU where there is one).
 
-    `compiled` is whether the network is compiled; unless given it is on a GPU, once many evaluations are asked for.
+    compiled    whether the network is compiled; unless given it is on a GPU, once many evaluations are asked for
+    physics     of a model of your own data: the file, function or constraints it was trained with, which a folder does not hold
+    data        its file or fields, where splits are wanted again
+
     An unfinished training gives the weights of its last checkpoint, with a warning.
     """
     folder = Folder(find(path))
     run, where = folder.run(), find_device(str(device))
+    recall(run, physics, data)
     if folder.trained:
         file = folder.weights
     elif folder.checkpoint.is_file():
@@ -177,10 +188,11 @@ class Model:
     def sample(
         self,
         n: SupportsIndex = 64,
-        condition: Tensor | Dataset | None = None,
+        condition: Tensor | Dataset | Fields | None = None,
         steps: SupportsIndex | None = None,
         seed: SupportsIndex = 0,
         *,
+        also: Stackable | None = None,
         method: str | None = None,
         grid: Sequence[int] | None = None,
         batch: SupportsIndex | None = None,
@@ -191,6 +203,7 @@ class Model:
 
         condition   fields `(1, *grid)`, one for all, or `(n, *grid)`, one each; only the pinned values count, the others may be NaN
         steps       of the sampler, the method's own number unless given
+        also        constraints besides the task's, as `Pin(sensors)`: the condition holds the values of its pins too
         method      another method that samples with these weights
         grid        points per axis, if not those of the training; the condition lives there too
         batch       fields at a time, at most
@@ -214,7 +227,7 @@ class Model:
             matmul_precision(self.run.precision),
             allocating(f"{size} fields at a time"),
         ):
-            H = self._manifold_for(chosen, condition, n, task)
+            H = self._manifold_for(chosen, condition, n, task, also)
             out = torch.empty(n, *task.grid.shape, dtype=torch.float64)
             draws = self._draws(task, n, size, seed, filled=not chosen.joint)
             upcoming = next(draws, None)
@@ -227,12 +240,21 @@ class Model:
                 upcoming = next(draws, None)  # drawn while a GPU is at work
                 if watch is not None:
                     watch.finish(fields, own, keep=new)
-                out[int(rows[0]) :][:new] = fields[:new].cpu()
+                out[int(rows[0]) :][:new] = task.leave(fields[:new]).cpu()
                 fresh.next_batch()
         if progress is not None:
             progress(n, n)
         _check_finite(out, chosen)
-        return out
+        return out if condition is None or chosen.exact == "none" else self._exactly(out, condition, task, also)
+
+    def _exactly(
+        self, fields: Tensor, condition: Tensor | Dataset | Fields, task: Task, also: Stackable | None
+    ) -> Tensor:
+        """With the pinned values to the last bit, where a task's units came in between."""
+        if not isinstance(task, OwnTask):
+            return fields
+        values = pinned_values(condition, task, also).cpu()
+        return torch.where(pinned_mask(task, also), values, fields)
 
     def _velocity(
         self, method: Method, network: Callable[..., Tensor], H: Manifold, watch: Watch | None
@@ -265,10 +287,16 @@ class Model:
         v1 = source.sample(task.grid, new, g, length=self.run.length, dtype=torch.float64)
         return v1[rows - rows[0]].to(self.device)
 
-    def manifold(self, condition: Tensor | Dataset, grid: Sequence[int] | None = None) -> Manifold:
-        """The manifolds of conditions as `sample` takes them, on the model's device."""
+    def manifold(
+        self,
+        condition: Tensor | Dataset | Fields,
+        grid: Sequence[int] | None = None,
+        also: Stackable | None = None,
+    ) -> Manifold:
+        """The manifolds of conditions as `sample` takes them, on the model's device and in the units of the fields."""
         task = self.on(grid)
-        return self._manifold(pinned_values(condition, task), task)
+        values = pinned_values(condition, task, also).to(self.device)
+        return task.manifold(values, also, solver=self.run.solver(task))
 
     def sampler(self, method: str | None) -> Method:
         """The method to sample with: the trained one, or another that uses its weights."""
@@ -322,24 +350,48 @@ class Model:
         return v
 
     def _manifold_for(
-        self, method: Method, condition: Tensor | Dataset | None, n: int, task: Task
+        self,
+        method: Method,
+        condition: Tensor | Dataset | Fields | None,
+        n: int,
+        task: Task,
+        also: Stackable | None,
     ) -> Manifold:
+        """As the sampler sees them."""
         if condition is None:
-            if method.conditioned:
+            if method.conditioned or also is not None:
                 raise SapcError(
                     f"{method.name} samples on the manifold of a condition: give one, as condition=data.fields[:1] "
                     f"(pinned are: {task.pinned})"
                 )
-            return self._manifold(torch.zeros(1, *task.grid.shape), task)
-        values = pinned_values(condition, task)
+            values = torch.zeros(1, *task.grid.shape)
+        else:
+            values = pinned_values(condition, task, also)
         if len(values) not in (1, n):
             raise SapcError(
                 f"{len(values)} conditions for {n} samples; give a single one for all, as condition[:1], or one each"
             )
-        return self._manifold(values, task)
+        return task.inner(task.enter(values.to(self.device)), also, solver=self.run.solver(task))
 
-    def _manifold(self, values: Tensor, task: Task) -> Manifold:
-        return task.manifold(values.to(self.device), solver=self.run.solver(task))
+
+def recall(run: Run, physics: Any, data: Fields | str | os.PathLike[str] | None) -> None:
+    """Let a run of own data find its physics and its data, and tell where they are not those of its training."""
+    about = run.options.get("own")
+    if about is None:
+        if physics is not None or data is not None:
+            raise SapcError(f"{run.task} is a task of this package; physics and data are for models of your own")
+        return
+    if physics is not None:
+        known = load_physics(physics)
+        if known.sha256 and known.sha256 != about["physics"]["sha256"]:
+            message = f"the physics is not what {run.task} was trained with: its text has changed since"
+            warnings.warn(message, SapcWarning, stacklevel=3)
+        remember(run.task, known)
+    if data is not None:
+        fields = data if isinstance(data, Fields) else read_fields(data, **reading(about))
+        if fields.origin.get("sha256") != about["data"].get("sha256"):
+            raise SapcError(f"{data} is not the file that {run.task} was trained on; give that one")
+        remember(run.task, data=fields)
 
 
 class _Fresh:

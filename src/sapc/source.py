@@ -83,7 +83,7 @@ def sample(
     device: torch.device | str | None = None,
     dtype: torch.dtype = torch.float32,
 ) -> Float[Tensor, " n *grid"]:
-    """Draw `n` fields of the Matern Gaussian process on `grid`, taken as the unit cube.
+    """Draw `n` fields of the Matern Gaussian process on `grid`, taken as the unit cube; channels are independent.
 
     The fields lie on `device`, by default the generator's; the same call from the same generator state gives
     the same bits. On the CPU fields are drawn one by one, and field i does not depend on `n`. An accelerator
@@ -93,7 +93,7 @@ def sample(
     length, nu = float(length), float(nu)
     n = _check(n, length, nu, dtype)
     work = dtype if dtype == torch.float64 else torch.float32
-    root = kernel_root(grid.shape, length, nu, where, work)
+    root = kernel_root(grid.lattice, length, nu, where, work)
     size = sum(root.sizes)
     batch = 1 if where.type == "cpu" else max(1, BATCH // size)
 
@@ -101,12 +101,13 @@ def sample(
         w = torch.empty(count, size, device=where, dtype=work)
         return root(w.normal_(0, root.deviation, generator=generator)).to(dtype).contiguous()
 
-    if n <= batch:
-        return draw(n)  # saves a copy
-    out = torch.empty(n, *grid.shape, device=where, dtype=dtype)
+    count = n * grid.width
+    if count <= batch:
+        return draw(count).reshape(n, *grid.shape)  # saves a copy
+    out = torch.empty(count, *grid.lattice, device=where, dtype=dtype)
     for some in torch.split(out, batch):
         some.copy_(draw(len(some)))
-    return out
+    return out.reshape(n, *grid.shape)
 
 
 def matern(r: Float[Tensor, "*lags"], length: float, nu: float) -> Float[Tensor, "*lags"]:

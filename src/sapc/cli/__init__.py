@@ -4,11 +4,12 @@ One file per command; the help lists them in the order of the imports here.
 """
 
 # ruff: isort: off
-from . import lists, models, data, train, sample, evaluate, compare, study, report, demo, bench, cite
+from . import lists, models, data, check, train, sample, evaluate, compare, study, report, demo, bench, cite
 from .app import main
 
 __all__ = [
     "bench",
+    "check",
     "cite",
     "compare",
     "data",

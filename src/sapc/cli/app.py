@@ -7,6 +7,7 @@ import os
 import sys
 import traceback
 import warnings
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -14,6 +15,7 @@ from rich.console import Console
 
 from .. import __version__
 from ..errors import SapcError
+from ..methods import use
 
 INTERRUPTED = 130
 
@@ -47,10 +49,16 @@ def root(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+    plugins: Annotated[
+        list[Path] | None,
+        typer.Option("--plugin", metavar="FILE", help="A Python file that defines methods; may be repeated."),
+    ] = None,
 ) -> None:
     """Options of every command."""
     global _debug
     _debug = debug
+    for file in plugins or ():
+        use(file.absolute())
 
 
 def main(arguments: list[str] | None = None) -> None:

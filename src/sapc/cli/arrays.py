@@ -13,13 +13,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..constraints import Pin
 from ..errors import SapcError
+from ..fields import read_fields, read_sensors, to_xarray, write_netcdf
 from ..files import first_line, folder_for, replacing
-from ..tasks import Dataset, Task, load_dataset
+from ..grid import Grid
+from ..tasks import Dataset, OwnTask, Task, load_dataset, reading
 from ..tasks.dataset import FORMAT as DATASET
 
 FORMAT = "sapc-samples-1"
-SUFFIXES = (".h5", ".hdf5", ".npz")
+SUFFIXES = (".h5", ".hdf5", ".npz", ".nc")
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
@@ -27,6 +30,8 @@ def read_condition(path: Path, task: Task) -> Tensor:
     """Conditions `(m, *grid)` from a dataset, or from the array `condition`, else `fields`, else the only one of a file."""
     if not path.is_file():
         raise SapcError(f"there is no file {path}; --condition takes an npz or HDF5 file")
+    if isinstance(task, OwnTask):
+        return _own_condition(path, task)
     array = _read(path)
     if isinstance(array, Dataset):
         if array.task != task.name:
@@ -36,6 +41,45 @@ def read_condition(path: Path, task: Task) -> Tensor:
         raise SapcError(f"the condition in {path} holds values of type {array.dtype}; expected real numbers")
     values = torch.from_numpy(array.astype(np.float64))
     return values[None] if tuple(values.shape) == task.grid.shape else values
+
+
+def _own_condition(path: Path, task: OwnTask) -> Tensor:
+    """Conditions from a file like the one that was trained on; values that do not count may be NaN."""
+    found = read_fields(path, **{**reading(task.about), "samples": None}, gaps=True)
+    axes = [(a, b) for a, b in zip(found.grid.axes, task.grid.axes, strict=False) if a != b]
+    if found.grid.channels != task.grid.channels or found.grid.names != task.grid.names or axes:
+        what = f"axis {axes[0][0]}, not {axes[0][1]}" if axes else f"{found.grid.channels} on {found.grid.names}"
+        raise SapcError(f"{path} does not fit the model's grid: it has {what}; give fields on the trained grid")
+    return found.values.double()
+
+
+def with_sensors(values: Tensor, path: Path | None, grid: Grid) -> tuple[Tensor, Pin | None]:
+    """Conditions with what sensors measured put in, and the pin that holds them there."""
+    if path is None:
+        return values, None
+    sensors = read_sensors(path, grid)
+    if len(sensors.values) > 1 and len(values) > 1 and len(sensors.values) != len(values):
+        raise SapcError(
+            f"{path} has sensors of {len(sensors.values)} samples for {len(values)} conditions; give as many, or one for all"
+        )
+    most = max(len(values), len(sensors.values))
+    both = torch.where(sensors.mask, sensors.values.expand(most, *grid.shape), values.double().expand(most, *grid.shape))
+    return both, Pin(sensors.mask, label="sensors")
+
+
+def parse_quantiles(text: str | None, path: Path) -> tuple[float, ...]:
+    """`0.05,0.95` as numbers."""
+    if text is None:
+        return ()
+    if path.suffix.lower() != ".nc":
+        raise SapcError(f"--quantiles are written to NetCDF; name the file .nc, not {path.name!r}")
+    try:
+        shares = tuple(float(part) for part in text.split(","))
+    except ValueError as error:
+        raise SapcError(f"--quantiles takes numbers joined by commas, as 0.05,0.95, got {text!r}") from error
+    if not all(0 <= share <= 1 for share in shares):
+        raise SapcError(f"quantiles lie between 0 and 1, got {text!r}")
+    return shares
 
 
 def _read(path: Path) -> Array | Dataset:
@@ -77,8 +121,22 @@ def check_suffix(path: Path) -> None:
         raise SapcError(f"the suffix of --out picks the format: {', '.join(SUFFIXES)}; got {path.name!r}")
 
 
-def write_samples(path: Path, arrays: Mapping[str, Tensor], about: Mapping[str, Any]) -> None:
-    """Write arrays with a JSON description, atomically."""
+def write_samples(
+    path: Path,
+    arrays: Mapping[str, Tensor],
+    about: Mapping[str, Any],
+    task: Task,
+    quantiles: tuple[float, ...] = (),
+) -> None:
+    """Write arrays with a JSON description, atomically; as NetCDF the samples with their mean, deviation and quantiles."""
+    if path.suffix.lower() == ".nc":
+        units, labels = (task.units, task.labels) if isinstance(task, OwnTask) else ({}, {})
+        named = {"title": f"Samples of {task.title}", "sapc": {"format": FORMAT, **about}}
+        made = to_xarray(
+            arrays["fields"], task.grid, units=units, labels=labels, quantiles=quantiles, attributes=named
+        )
+        write_netcdf(path, made)
+        return
     content, header = io.BytesIO(), json.dumps({"format": FORMAT, **about})
     ready = {name: tensor.numpy() for name, tensor in arrays.items()}
     if path.suffix.lower() == ".npz":

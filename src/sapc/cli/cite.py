@@ -59,6 +59,8 @@ def cite(
     if as_json:
         print(json.dumps([_described(reference) for reference in purposes], ensure_ascii=False))
         return
+    for name in dict.fromkeys(name for name in used if get_method(name).reference is None):
+        print(f"% {_label(get_method(name))}: your own method, without a reference\n")
     print("\n\n".join(f"% {_comment(what)}\n{reference.bibtex()}" for reference, what in purposes.items()))
 
 
@@ -72,7 +74,8 @@ def methods_of(path: Path) -> list[str]:
             found.append(get_method(content["settings"]["method"]).name)
         except (KeyError, TypeError, SapcError) as error:
             raise SapcError(
-                f"{scores} does not say which method of this version it is of; run `sapc evaluate` again"
+                f"{scores} does not say which method of this version it is of; run `sapc evaluate` again, or, if it is of "
+                "your own method, name the file that defines it: sapc --plugin FILE"
             ) from error
     return found
 
@@ -95,7 +98,9 @@ def bibliography(used: Iterable[Method], scored: Collection[str] = ()) -> Purpos
     methods = [get_method(name) for name in method_names(variants=True) if name in wanted]
     purposes: Purposes = {}
 
-    def add(reference: Reference, what: str, *labels: str) -> None:
+    def add(reference: Reference | None, what: str, *labels: str) -> None:
+        if reference is None:  # of a method of one's own
+            return
         purposes.setdefault(reference, {}).setdefault(what, []).extend(labels)
 
     for m in methods:

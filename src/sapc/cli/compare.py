@@ -27,7 +27,7 @@ def compare(
     task: Annotated[str, typer.Argument(help="A task name; `sapc tasks` lists them.")],
     methods: Annotated[
         list[str] | None,
-        typer.Option("--method", help="A method; may be repeated. \\[the eleven of the paper]"),
+        typer.Option("--method", help="A method; may be repeated. \\[the eleven of the paper, and your own]"),
     ] = None,
     preset: Annotated[
         str | None,
@@ -64,6 +64,8 @@ def compare(
 
     Example: [bold]sapc compare heat --preset small --out runs/compare[/bold], or
     [bold]sapc compare heat --method sapc --method eci --method ffm[/bold]
+
+    With a method of your own: [bold]sapc --plugin my_method.py compare heat[/bold]
     """
     plan = Comparison(
         task=task,

@@ -22,6 +22,7 @@ from ..pretrained import find, is_shipped
 from .app import app, out
 from .arguments import AsJson, Device, Frd, Poseidon, RunFolder, SamplerName
 from .bars import stages_bar
+from .own import DataFile, PhysicsFile
 
 
 @app.command()
@@ -42,6 +43,8 @@ def evaluate(
         int, typer.Option("--floor-repeats", help="Pairs of draws for the sampling floor.")
     ] = 3,
     method: SamplerName = None,
+    physics: PhysicsFile = None,
+    data: DataFile = None,
     device: Device = "auto",
     batch: Annotated[int | None, typer.Option(help="Fields at a time, at most.")] = None,
     trajectory: Annotated[
@@ -65,12 +68,12 @@ def evaluate(
     """
     if calibrate and not poseidon:
         raise SapcError(f"--calibrate compares FRD with FPD and needs its weights; {GET}")
-    model = load(folder, device)
+    model = load(folder, device, physics=physics, data=data)
     distances = fpd.distances(poseidon or None, frd or calibrate, model.device)
     kept = Kept()
     with stages_bar("starting") as bar:
         result = evaluation.evaluate(
-            model, sets or evaluation.TEST_SETS, samples, reference, steps, seed, repeats,
+            model, sets or None, samples, reference, steps, seed, repeats,
             method=method, batch=batch, trajectory=trajectory, distances=distances, progress=bar, keep=kept,
         )  # fmt: skip
     shipped = is_shipped(find(folder))

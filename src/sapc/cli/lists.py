@@ -9,7 +9,7 @@ from rich import box
 from rich.markup import escape
 from rich.table import Table
 
-from ..methods import Method, get_method, method_names
+from ..methods import SOURCES, Method, get_method, is_own, method_names
 from ..tasks import get_task, task_names
 from .app import app, out
 from .arguments import AsJson
@@ -63,7 +63,7 @@ def tasks(as_json: AsJson = False) -> None:
 def methods(as_json: AsJson = False) -> None:
     """List the methods: what they train, evaluations of the network per sample, what they satisfy exactly, where they come from.
 
-    Example: [bold]sapc methods[/bold]
+    Example: [bold]sapc methods[/bold], with one of your own [bold]sapc --plugin my_method.py methods[/bold]
     """
     rows = [get_method(name) for name in method_names(variants=True)]
     if as_json:
@@ -85,7 +85,7 @@ def methods(as_json: AsJson = False) -> None:
             "training" if m.trains else f"zero-shot ({m.weights})",
             str(m.evaluations()),
             {"all": "everywhere", "affine": "affine laws", "none": "nowhere"}[m.exact],
-            escape(f"{m.title}. {m.reference.short}"),
+            escape(f"{m.title}. {_origin(m)}"),
         )
     out.print(table)
 
@@ -101,6 +101,15 @@ def _described(m: Method) -> dict[str, Any]:
         "exact": m.exact,
         "batch_independent": not m.joint,
         "variant_of": m.variant_of or None,
-        "reference": m.reference.text,
-        "citation": m.reference.key,
+        "reference": m.reference and m.reference.text,
+        "citation": m.reference and m.reference.key,
+        "source": SOURCES.get(m.name),
     }
+
+
+def _origin(m: Method) -> str:
+    """Where a method was published; of one's own, where its file is."""
+    published = m.reference.short if m.reference else ""
+    return " ".join(
+        filter(None, (published, f"Own method, from {SOURCES[m.name]}" if is_own(m.name) else ""))
+    )

@@ -15,11 +15,12 @@ from ..condition import pinned_mask
 from ..errors import SapcError, whole
 from ..evaluate import worst_residuals
 from ..model import Model, load
-from ..tasks import SPLITS, Task
+from ..tasks import OwnTask, Task
 from .app import app
 from .arguments import AsJson, Device, GridText, RunFolder, SamplerName, check_target, parse_grid
-from .arrays import check_suffix, read_condition, write_samples
+from .arrays import check_suffix, parse_quantiles, read_condition, with_sensors, write_samples
 from .bars import bar_for
+from .own import DataFile, PhysicsFile
 
 
 @app.command()
@@ -37,17 +38,30 @@ def sample(
     condition: Annotated[
         Path | None,
         typer.Option(
-            help="Take it from a dataset, or an npz or HDF5 file with an array `condition`, (*grid) or (m, *grid). "
-            "Only pinned values count, the others may be NaN."
+            help="Take it from a dataset, or an npz or HDF5 file with an array `condition`, (*grid) or (m, *grid); of your own data "
+            "from a file like them. Only pinned values count, the others may be NaN."
         ),
     ] = None,
-    path: Annotated[Path, typer.Option("--out", help="The file to write, .h5 or .npz.")] = Path("samples.h5"),
+    sensors: Annotated[
+        Path | None,
+        typer.Option(
+            help="Also pin what sensors measured: a CSV file with a column per axis, `value`, and `channel`, `sample` if there are several."
+        ),
+    ] = None,
+    quantiles: Annotated[
+        str | None, typer.Option(help="Quantiles of the samples to write beside them (.nc), as 0.05,0.5,0.95.")
+    ] = None,
+    path: Annotated[
+        Path, typer.Option("--out", help="The file to write: .h5, .npz, or .nc for NetCDF with CF attributes.")
+    ] = Path("samples.h5"),
     steps: Annotated[
         int | None, typer.Option(help="Sampling steps. \\[the method's own number, mostly 100]")
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the source draws.")] = 0,
     grid: GridText = None,
     method: SamplerName = None,
+    physics: PhysicsFile = None,
+    data: DataFile = None,
     device: Device = "auto",
     batch: Annotated[int | None, typer.Option(help="Fields at a time, at most.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace the file if it exists.")] = False,
@@ -55,36 +69,44 @@ def sample(
 ) -> None:
     """Draw fields from a trained model that satisfy a condition, and write them with where they came from.
 
-    Example: [bold]sapc sample runs/heat-sapc --n 64 --set test1 --out heat.npz[/bold]
+    Example: [bold]sapc sample runs/heat-sapc --n 64 --set test1 --out heat.npz[/bold]; of your own data
+    [bold]sapc sample runs/my-sapc-small --physics my_physics.py --condition new.nc --out samples.nc[/bold]
     """
     check_suffix(path)
     check_target(path, force)
+    shares = parse_quantiles(quantiles, path)
     if split is not None and condition is not None:
         raise SapcError("--set and --condition both name a condition; give one of them")
-    model = load(folder, device)
+    model = load(folder, device, physics=physics, data=data)
     points = parse_grid(grid)
     task, sampler = model.on(points), model.sampler(method)
-    values = read_condition(condition, task) if condition else _of_set(task, split or "test0", n or 64)
+    split = split or ("validation" if isinstance(task, OwnTask) else "test0")
+    values = read_condition(condition, task) if condition else _of_set(task, split, n or 64)
+    values, also = with_sensors(values, sensors, task.grid)
     count = n if n is not None else 64 if len(values) == 1 else len(values)
     with bar_for(f"{task.name} {sampler.name}") as bar:
         fields = model.sample(
-            count, values, steps, seed, method=method, grid=points, batch=batch, progress=bar
+            count, values, steps, seed, also=also, method=method, grid=points, batch=batch, progress=bar
         )
-    worst = worst_residuals(model.manifold(values, points), fields)
-    origin = {"set": split or "test0"} if condition is None else {"file": str(condition)}
+    H = model.manifold(values, points, also)
+    worst = worst_residuals(H, fields)
+    origin = {"set": split} if condition is None else {"file": str(condition)}
+    origin |= {"sensors": str(sensors)} if sensors else {}
     about = _about(
         model, folder, sampler.name, sampler.steps if steps is None else steps, seed, task, origin, worst
     )
-    kept = torch.where(pinned_mask(task), values.double(), torch.nan)
-    write_samples(path, {"fields": fields, "condition": kept}, about)
+    kept = torch.where(pinned_mask(task, also), H.fields.cpu(), torch.nan)
+    write_samples(path, {"fields": fields, "condition": kept}, about, task, shares)
     _print(path, fields, about, as_json)
 
 
 def _of_set(task: Task, split: str, n: int) -> Tensor:
     """The condition of a test set; of another split one per field."""
-    if split not in SPLITS:
-        raise SapcError(f"unknown set {split!r}; choose one of {', '.join(SPLITS)}")
+    known = tuple(task.sizes)
+    if split not in known:
+        raise SapcError(f"unknown set {split!r}; choose one of {', '.join(known)}")
     size = 1 if split.startswith("test") else whole(n, "number of samples", 1)
+    size = min(size, task.sizes[split]) if isinstance(task, OwnTask) else size
     with bar_for(f"{task.name} {split}") as bar:
         return task.dataset(split, size=size, progress=bar).fields
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import warnings
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,10 +17,24 @@ from .. import train as training
 from ..checkpoint import Folder
 from ..config import Run
 from ..errors import SapcError
+from ..model import recall
 from ..pretrained import find, is_shipped
 from .app import Stopped, app, warn
 from .arguments import AsJson, Device, GridText, OptionTexts, parse_grid, parse_options
 from .bars import TrainingBar
+from .own import (
+    Cells,
+    ChannelNames,
+    DataFile,
+    Given,
+    Periodic,
+    PhysicsFile,
+    SampleAxis,
+    Share,
+    Steady,
+    TimeAxis,
+    given,
+)
 
 Whole = int | None
 
@@ -56,6 +71,16 @@ def train(
     blocks: Annotated[Whole, typer.Option(help="Fourier blocks.")] = None,
     grid: GridText = None,
     option: OptionTexts = None,
+    data: DataFile = None,
+    physics: PhysicsFile = None,
+    name: Annotated[str | None, typer.Option(help="Of your own task. \\[the data file's]")] = None,
+    channels: ChannelNames = None,
+    periodic: Periodic = None,
+    cells: Cells = None,
+    time: TimeAxis = None,
+    samples: SampleAxis = None,
+    steady: Steady = None,
+    share: Share = 0.1,
     device: Device = "auto",
     devices: Annotated[int, typer.Option(help="Processes on this machine, one per GPU.")] = 1,
     compiled: Annotated[
@@ -69,8 +94,13 @@ def train(
 ) -> None:
     """Train a model in a run folder. The same command, or --resume, continues a run that was interrupted.
 
-    Example: [bold]sapc train heat --method sapc --preset small[/bold], or on four GPUs [bold]sapc train heat --devices 4[/bold]
+    Example: [bold]sapc train heat --method sapc --preset small[/bold], or on four GPUs [bold]sapc train heat --devices 4[/bold];
+    your own data and laws: [bold]sapc train --data my.h5 --physics my_physics.py[/bold]
     """
+    own = given(
+        data, physics, name, channels=channels, periodic=periodic, cells=cells, time=time, samples=samples,
+        steady=steady, share=share,
+    )  # fmt: skip
     settings = {
         "seed": seed, "steps": steps, "batch": batch, "lr": lr, "precision": precision, "projector": projector,
         "train": train_size, "validation": validation, "modes": modes, "hidden": hidden, "projection": projection,
@@ -79,11 +109,13 @@ def train(
     changes = {name: value for name, value in settings.items() if value is not None}
     kind = distributed.kind_of(device)
     if resume is not None:
-        given: dict[str, Any] = {"TASK": task, "--method": method, "--preset": preset, "--out": path}
-        given |= {f"--{name.replace('_', '-')}": value for name, value in changes.items()}
-        path, run = resume, _resumed(resume, [name for name, value in given.items() if value is not None])
+        others: dict[str, Any] = {"TASK": task, "--method": method, "--preset": preset, "--out": path}
+        others |= {f"--{name.replace('_', '-')}": value for name, value in changes.items()}
+        path, run = resume, _resumed(resume, [name for name, value in others.items() if value is not None])
+        recall(run, physics, data)
     else:
-        run = _new(task, method or "sapc", preset or ("paper" if kind == "cuda" else "small"), changes)
+        preset = preset or ("paper" if kind == "cuda" and own is None else "small")
+        run = _new(task, method or "sapc", preset, changes, own)
         path = path or default_folder(run)
     folder = Folder(path)
     _check(run, folder, devices)
@@ -93,9 +125,11 @@ def train(
         path,
         devices,
         "" if as_json else _announcement(run, folder),
-        {"device": device, "compiled": compiled, "tensorboard": tensorboard},
+        {"device": device, "compiled": compiled, "tensorboard": tensorboard, "own": own},
     )
     if _speaks():
+        if own is not None:
+            shutil.copyfile(own.physics, folder.path / "physics.py")  # for the record: it is not run from there
         _report(run, folder, before, as_json)
 
 
@@ -109,10 +143,16 @@ def _resumed(path: Path, given: list[str]) -> Run:
     return Folder(path).run()
 
 
-def _new(task: str | None, method: str, preset: str, changes: dict[str, Any]) -> Run:
+def _new(
+    task: str | None, method: str, preset: str, changes: dict[str, Any], own: Given | None
+) -> Run:
+    if own is not None:
+        if task is not None:
+            raise SapcError(f"--data trains on your own fields, and {task!r} names a task; leave one of them out")
+        return config.preset(preset, own.task(), method, **changes)
     if task is None:
         raise SapcError(
-            "sapc train needs a task, as in `sapc train heat`, or --resume FOLDER; see sapc tasks"
+            "sapc train needs a task, as in `sapc train heat`, --data FILE --physics FILE, or --resume FOLDER; see sapc tasks"
         )
     return config.preset(preset, task, method, **changes)
 
@@ -162,10 +202,22 @@ def _train(run: Run, path: Path, devices: int, announcement: str, options: dict[
 
 def _work(run: Run, path: Path, announcement: str, options: dict[str, Any]) -> None:
     """What every process does."""
+    options = dict(options)
+    if (own := options.pop("own", None)) is not None and not _knows(run):
+        own.task()
     bar = TrainingBar(f"{run.task} {run.method}", announcement, quiet=not _speaks())
     with warnings.catch_warnings(), bar:
         warnings.showwarning = warn
         training.train(run, path, progress=bar, solving=bar.solving, **options)
+
+
+def _knows(run: Run) -> bool:
+    """Whether this process has the run's own physics and data."""
+    try:
+        run.make_task().dataset("train", size=1)
+    except SapcError:
+        return False
+    return True
 
 
 def _speaks() -> bool:
@@ -187,4 +239,5 @@ def _report(run: Run, folder: Folder, before: bool, as_json: bool) -> None:
         return
     losses = ", ".join(f"{name} {last[name]:.4g}" for name in ("loss", "validation") if name in last)
     print(f"{'already trained' if before else 'trained'}: {folder.weights} ({losses})")
-    print(f"next: sapc evaluate {folder.path}")
+    own = "own" in run.options
+    print(f"next: sapc {'sample' if own else 'evaluate'} {folder.path}{' --physics FILE --data FILE' if own else ''}")

@@ -38,7 +38,7 @@ ERRORS = ("ce_local", "ce_global")
 class Comparison:
     """What is compared, how and where.
 
-    methods         their names, all of the paper's unless given
+    methods         their names, all of the paper's and the user's own unless given
     samples         fields per test set and method, unless given 256 with two axes and 32 with three
     dflow_samples   the same of methods whose samples depend on each other, at most 32 unless given
     steps           of the samplers, each method's own number unless given

@@ -1,48 +1,52 @@
-"""Methods by name."""
+"""Methods by name; see `registry` for how one's own become known."""
 
 from __future__ import annotations
 
 from ..errors import SapcError
-from .ablations import S1, S2, S3
 from .base import Loss, Method, Penalty, Sampler
-from .cafm import CAFM
-from .cond_ffm import COND_FFM
-from .dflow import DFLOW
-from .eci import ECI, ECI_STOKES_BC, ECI_STOKES_IC
-from .ffm import FFM
-from .pbfm import PBFM
-from .pcfm import PCFM
-from .sapc import SAPC
+from .plugins import load_plugins, use
+from .registry import METHODS, SOURCES, is_own, register_method
 
-METHODS = {
-    method.name: method
-    for method in (
-        SAPC,
-        S1,
-        S2,
-        S3,
-        FFM,
-        COND_FFM,
-        ECI,
-        ECI_STOKES_IC,
-        ECI_STOKES_BC,
-        PCFM,
-        CAFM,
-        PBFM,
-        DFLOW,
-    )
-}
-
-__all__ = ["METHODS", "Loss", "Method", "Penalty", "Sampler", "get_method", "method_names"]
+__all__ = [
+    "METHODS",
+    "SOURCES",
+    "Loss",
+    "Method",
+    "Penalty",
+    "Sampler",
+    "find_method",
+    "get_method",
+    "is_own",
+    "method_names",
+    "register_method",
+    "use",
+]
 
 
-def method_names(variants: bool = False) -> list[str]:
-    """Names of all methods; with `variants`, also of those that are another one's with other settings."""
-    return [name for name, method in METHODS.items() if variants or not method.variant_of]
+def method_names(variants: bool = False, own: bool = True) -> list[str]:
+    """Names of all methods; with `variants`, also of those that are another one's with other settings; without `own`, published ones."""
+    if own:
+        load_plugins()
+    return [
+        name
+        for name, method in METHODS.items()
+        if (variants or not method.variant_of) and (own or not is_own(name))
+    ]
+
+
+def find_method(name: str) -> Method | None:
+    """The method of that name, if there is one."""
+    if name not in METHODS:
+        load_plugins()
+    return METHODS.get(name)
 
 
 def get_method(name: str) -> Method:
     """The method of that name."""
-    if name not in METHODS:
-        raise SapcError(f"unknown method {name!r}; choose one of {', '.join(METHODS)}")
-    return METHODS[name]
+    found = find_method(name)
+    if found is None:
+        raise SapcError(
+            f"unknown method {name!r}; choose one of {', '.join(METHODS)}, or name the file that defines it: "
+            "sapc --plugin FILE, in Python sapc.use(FILE)"
+        )
+    return found

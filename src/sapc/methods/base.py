@@ -54,11 +54,13 @@ class Penalty:
 
 @dataclass(frozen=True)
 class Method:
-    """A published method; see the module docstring.
+    """A method; see the module docstring.
 
+    name         small letters, digits and _
+    title        what it is in a few words: of one's own methods also the label in reports
     weights      the method whose training this one uses, its own name if it trains itself
     exact        where its samples' residuals vanish by construction: nowhere, on affine manifolds, on all
-    reference    where it was published; also: what else it rests on
+    reference    where it was published, if it was; also: what else it rests on
     nfe          network evaluations per sampling step, those that are repeated for a gradient not counted
     steps        of its sampler, unless told
     constrained  whether its loss looks at H
@@ -75,11 +77,11 @@ class Method:
 
     name: str
     title: str
-    reference: Reference
     loss: Loss
     sample: Sampler
     weights: str
     exact: Exactness
+    reference: Reference | None = None
     also: tuple[Reference, ...] = ()
     nfe: int = 1
     steps: int = 100

@@ -21,14 +21,15 @@ class Binding:
                 f"a manifold is made of Pin, Balance, Affine and Constraint, got {type(unknown[0]).__name__}"
             )
         self.parts = parts
-        self.fields = fields.double()
+        self.prescribing = tuple(p for p in parts if isinstance(p, Pin) and p.value is not None)
+        self.fields = self._prescribed(fields.double())
         self.shape = tuple(fields.shape[1:])
         mask = torch.zeros(self.shape, dtype=torch.bool)
         for pin in parts:
             if isinstance(pin, Pin):
                 mask |= pin.mask(self.shape)
         self.index = mask.flatten().nonzero()[:, 0].to(fields.device)
-        self.full_frames = int(mask.flatten(0, -2).all(0).sum())
+        self.full_frames = int(mask.reshape(-1, self.shape[-1]).all(0).sum())
         self.key = mask.numpy().tobytes()  # tells masks apart without asking the device
         self.pinned = mask.to(fields.device)
         self.free = (~self.pinned).to(self.fields)
@@ -48,7 +49,7 @@ class Binding:
                 f"(batch, {', '.join(map(str, self.shape))}) on {self.fields.device}; bind the constraint itself to them"
             )
         other = copy(self)
-        other.fields = fields.double()
+        other.fields = self._prescribed(fields.double())
         own = any(isinstance(law, Constraint) and isinstance(law.value, str) for law in self.laws)
         if wanted is not None or own:
             other.wanted = other._wanted() if wanted is None else wanted
@@ -57,6 +58,12 @@ class Binding:
                 f"a constraint's value has {len(self.wanted)} rows for {len(fields)} conditions; give one row, or one per condition"
             )
         return other
+
+    def _prescribed(self, fields: Tensor) -> Tensor:
+        """With the values of pins that have their own."""
+        for pin in self.prescribing:
+            fields = pin.prescribed(fields)
+        return fields
 
     def _wanted(self) -> Tensor:
         """What `measure` must equal, `(batch or 1, rows)`; what a condition's own field shows counts as a constant."""
@@ -132,7 +139,7 @@ def _check_fields(fields: Tensor) -> None:
         raise SapcError(
             f"conditions must be a tensor of fields, got {type(fields).__name__}; use torch.as_tensor"
         )
-    if fields.ndim < 3 or not fields.is_floating_point() or fields.numel() == 0:
+    if fields.ndim < 2 or not fields.is_floating_point() or fields.numel() == 0:
         raise SapcError(
             f"conditions must be floating-point fields (batch, *space, time), got {fields.dtype} {tuple(fields.shape)}"
         )

@@ -147,6 +147,12 @@ class Manifold:
         other._bound, other.fields = bound, bound.fields
         return other
 
+    def __and__(self, other: Stackable) -> Manifold:
+        """These constraints and further ones, as `H & Pin(sensors)`; pinned values are those of `H.fields`."""
+        if not isinstance(other, Stackable):
+            return NotImplemented
+        return Manifold((*self._bound.parts, *other.parts), self.fields, solver=self.solver)
+
     def to(self, device: torch.device | str) -> Manifold:
         """The same manifolds on another device."""
         fields, wanted = self.fields.to(device), self._bound.wanted.to(device)

@@ -11,17 +11,21 @@ from __future__ import annotations
 import hashlib
 import io
 import re
+import textwrap
+import zlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from .. import methods, paper
 from .pictures import MAP, STATISTIC, pyplot
+from .table_parts import method_label
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Drawing
 
 DPI = 110
+WIDEST = 28  # characters of a label
 INK, GREY, RULE = "#1a1a1a", "#6b6b6b", "#d8d8d8"
 BLUE, VERMILION, GREEN, PURPLE, BLACK = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000"
 DASH, DOT, BOTH = (0, (5, 2)), (0, (1.2, 1.4)), (0, (6, 1.8, 1.2, 1.8))
@@ -93,18 +97,34 @@ LOOKS = {
     "pbfm": Look(GREEN, DASH, "X"),
     "dflow": Look(BLACK, DOT, "*"),
 }
-OTHER = Look(GREY, "-", ".")
+# of the user's own
+OTHERS = tuple(
+    Look(GREY, line, marker, 2.0)
+    for line, marker in (
+        ("-", "."),
+        (DASH, "h"),
+        (BOTH, "d"),
+        (DOT, "8"),
+        ("-", "H"),
+        (DASH, "x"),
+        (BOTH, "+"),
+    )
+)
 
 
 def look(method: str) -> Look:
-    """How a method's curve looks; one that is not known is grey."""
-    return LOOKS.get(method, OTHER)
+    """How a method's curve looks; those of the user's own are grey, in turn, and what is not known here is so by its name."""
+    own = [name for name in methods.METHODS if name not in LOOKS]
+    number = own.index(method) if method in own else zlib.crc32(method.encode())
+    return LOOKS.get(method) or OTHERS[number % len(OTHERS)]
 
 
 def label(method: str) -> str:
     """A method's name where room is short."""
-    name = paper.METHOD_LABELS.get(method, method)
-    return method.removeprefix("sapc_").upper() if method.startswith("sapc_") else name
+    name = method_label(method)
+    if method in paper.METHOD_LABELS:
+        return method.removeprefix("sapc_").upper() if method.startswith("sapc_") else name
+    return textwrap.shorten(name, WIDEST, placeholder=" …")
 
 
 def file_name(task: str) -> str:
@@ -114,8 +134,8 @@ def file_name(task: str) -> str:
 
 
 def in_order(names: Iterable[str]) -> list[str]:
-    """Names of methods as the figures show them: SAPC, its ablations, then the others; what is not known comes last."""
-    known = list(methods.METHODS)
+    """Names of methods as the figures show them: SAPC, its ablations, the others, the user's own; what is not known comes last."""
+    known = methods.method_names(variants=True)
     return sorted(set(names), key=lambda name: (known.index(name) if name in known else len(known), name))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from .. import paper
-from ..methods import METHODS
+from ..methods import find_method
 from ..references import Reference
 from ..results import Collected, Scored
 from . import table_notes
@@ -59,8 +59,9 @@ def shared_notes(tables: Sequence[ReportTable]) -> list[str]:
 
 def references(collected: Collected) -> list[Reference]:
     """What to cite for the methods that were evaluated."""
-    methods = [METHODS[name] for name in in_order(s.method for s in collected.scored) if name in METHODS]
-    return list(dict.fromkeys([paper.SOURCE, *(method.reference for method in methods)]))
+    methods = map(find_method, in_order(s.method for s in collected.scored))
+    published = (method.reference for method in methods if method and method.reference)
+    return list(dict.fromkeys([paper.SOURCE, *published]))
 
 
 def _number(names: Sequence[str], what: str) -> str:

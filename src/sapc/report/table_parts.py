@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from .. import paper, results
+from ..methods import find_method, is_own
 from ..metrics import DISTRIBUTION
 from ..table import FAILED, MISSING, NO_FFM, NO_WEIGHTS, NOT_RECORDED, NOTHING, Table, compact
 
@@ -46,8 +47,11 @@ def task_label(task: str) -> str:
 
 
 def method_label(method: str) -> str:
-    """As the paper calls it, or its own name."""
-    return paper.METHOD_LABELS.get(method, method)
+    """As the paper calls it; of a user's own its title, or its name where its file is not loaded."""
+    if method in paper.METHOD_LABELS:
+        return paper.METHOD_LABELS[method]
+    known = find_method(method) if is_own(method) else None
+    return known.title if known else method
 
 
 @dataclass(frozen=True)

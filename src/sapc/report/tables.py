@@ -23,6 +23,7 @@ from .. import paper, results
 from ..files import folder_for, replacing
 from ..table import NOTHING, compact
 from . import table_notes
+from .drawing import in_order
 from .table_cost import cost_table
 from .table_parts import Lines, Ours, Record, ReportTable, ranks, task_label
 
@@ -35,9 +36,10 @@ UNRANKED = {"ablation": ("cond_ffm",)}  # it is conditioned, and the paper does 
 def report_tables(collected: results.Collected) -> list[ReportTable]:
     """Generation, supplement, ablation (each where a method of its own is asked for) and cost."""
     ours = Ours(collected)
-    others = [m for m in ours.methods if m not in (*paper.METHODS, *paper.ABLATION_METHODS)]
+    found = list(dict.fromkeys((*ours.methods, *collected.asked)))
+    others = in_order(m for m in found if m not in (*paper.METHODS, *paper.ABLATION_METHODS))
     compared, ablated = ours.wanted((*paper.METHODS, *others)), ours.wanted(paper.ABLATION_METHODS)
-    every = ours.wanted((*paper.METHODS, *(m for m in ours.methods if m not in paper.METHODS)))
+    every = ours.wanted((*paper.METHODS, *in_order(m for m in found if m not in paper.METHODS)))
     made = []
     if compared:
         made.append(_means(ours, "generation", "Generation", paper.GENERATION, compared))

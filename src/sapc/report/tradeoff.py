@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from . import drawing
-from .drawing import GREY, INK, label, look
+from .drawing import GREY, INK, LOOKS, label, look
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Drawing
@@ -91,7 +91,7 @@ def _norm(ours: Mapping[str, Point]) -> Any:
 
 
 def _marker(name: str) -> str:
-    return "s" if name.startswith("sapc") else look(name).marker
+    return "s" if name.startswith("sapc") and name in LOOKS else look(name).marker
 
 
 def _printed(axes: Any, name: str, point: Point, own: Point | None, zero: float) -> None:

@@ -12,6 +12,8 @@ from typing import Any
 from ..config import Run
 from ..errors import SapcError
 from ..files import first_line
+from ..methods import find_method
+from ..methods.registry import NAME
 from .kinds import Collected, Kind, Problem, Scored
 from .protocol import select
 from .reading import Foreign, read_any, read_scores
@@ -97,7 +99,7 @@ class _Found:
             content = read_any(config)
             if not isinstance(content, dict) or not str(content.get("format")).startswith("sapc-run-"):
                 return None
-            return Trained(folder, Run.from_dict(content))
+            return Trained(folder, _run(content))
         except SapcError as error:
             if self._new(config):
                 self._problem("corrupt", config, str(error))
@@ -222,6 +224,16 @@ class _Found:
         roots = [study.resolve() for study, _ in self.studies]
         inside = [s for s in scored if any(root in s.path.resolve().parents for root in roots)]
         return [str(s.path) for s in inside if (s.path.parent.resolve(), s.method) not in self.listed]
+
+
+def _run(content: dict[str, Any]) -> Run:
+    """The run that a configuration describes; it may be of a method that is not known here, a user's own."""
+    method = content.get("method")
+    if not isinstance(method, str) or not NAME.fullmatch(method) or find_method(method) is not None:
+        return Run.from_dict(content)
+    run = Run.from_dict({**content, "method": "ffm"})
+    object.__setattr__(run, "method", method)  # past the check: nothing is trained or sampled from here
+    return run
 
 
 def _told(path: Path) -> str:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Hashable, Sequence
 from functools import partial
 from typing import Any
 
-from ..methods import METHODS
+from ..methods import find_method
 from .kinds import Problem, Scored
 
 TRAINED = (
@@ -61,7 +61,8 @@ def _of_one_protocol(scored: list[Scored], left: list[Problem]) -> list[Scored]:
 def _sampling(method: str) -> list[tuple[str, Value]]:
     """What all scores of one method must share."""
     names = [("number of sampling steps", "steps"), ("number of samples", "samples")]
-    if method in METHODS and METHODS[method].joint:
+    known = find_method(method)
+    if known is not None and known.joint:
         names.append(("batch, which is one problem,", "batch"))
     return [(what, partial(_setting, name)) for what, name in names]
 

@@ -249,7 +249,7 @@ def cells(
     for seed in seeds:
         for task in tasks or task_names():
             get_task(task)
-            for method in map(get_method, methods or method_names()):
+            for method in map(get_method, methods or method_names(own=False)):
                 run = config.preset(preset, task, method.weights, seed=seed, **changes)
                 few = dflow_samples if method.joint else None
                 usual = Cell(run, method.name, samples=samples).count

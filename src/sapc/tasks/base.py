@@ -180,15 +180,29 @@ class Task(ABC):
         key = {**identity, "size": size, "grid": self.grid.to_dict(), "solver": self.solver_version}
         return cached(cache, key, make)
 
-    def manifold(self, fields: Tensor, **options: Any) -> Manifold:
-        """The manifold of every sample of `fields`, pinned to that sample's own values."""
+    # -- what the network sees: the fields themselves, unless a task scales them --
+
+    def enter(self, fields: Tensor) -> Tensor:
+        """Fields as the network sees them."""
+        return fields
+
+    def leave(self, fields: Tensor) -> Tensor:
+        """Back from `enter`."""
+        return fields
+
+    def inner(self, fields: Tensor, also: Stackable | None = None, **options: Any) -> Manifold:
+        """Manifolds of fields as the network sees them, with a further constraint if there is one."""
+        return self.manifold(fields, also, **options)
+
+    def manifold(self, fields: Tensor, also: Stackable | None = None, **options: Any) -> Manifold:
+        """The manifold of every sample of `fields`, pinned to that sample's own values; `also` is a constraint besides the task's."""
         self.grid.check(fields)
         if not bool(torch.isfinite(fields).all()):
             bad = int((~torch.isfinite(fields)).sum())
             raise SapcError(
                 f"{bad} of {fields.numel()} field values are NaN or infinite; a manifold needs finite fields"
             )
-        return self.constraint.on(fields, **options)
+        return (self.constraint if also is None else self.constraint & also).on(fields, **options)
 
     def __repr__(self) -> str:
         options = "".join(f", {name}={value!r}" for name, value in self.options.items())

@@ -13,6 +13,7 @@ from concurrent.futures import wait
 from typing import Any
 
 from ...errors import SapcError, whole
+from ...methods.plugins import VARIABLE
 from .base import Handle, Job
 from .local import core_count, threads_each
 
@@ -79,12 +80,20 @@ class Ray:
 
         device = "cuda" if self.gpus else "cpu"
         # A process per task: what one leaves on a GPU is gone with it.
-        task = self.ray.remote(num_cpus=self.threads, num_gpus=self.gpus, max_calls=1, max_retries=0)(work)
+        task = self.ray.remote(
+            num_cpus=self.threads, num_gpus=self.gpus, max_calls=1, max_retries=0, **self._environment()
+        )(work)
         for job in jobs:
             ref = task.remote(job.out, job.folder, job.cells, device, self.threads, job.poseidon)
             self.refs.append(ref)
             self.futures.append(ref.future())
         return list(self.futures[-len(jobs) :])
+
+    def _environment(self) -> dict[str, Any]:
+        """What tasks must know of this process: the files of own methods. One that is started here inherits it."""
+        plugins = os.environ.get(VARIABLE)
+        here = self.address is None or not plugins
+        return {} if here else {"runtime_env": {"env_vars": {VARIABLE: plugins}}}
 
     def __exit__(self, *_: Any) -> None:
         for ref, future in zip(self.refs, self.futures, strict=True):

@@ -1,0 +1,43 @@
+"""`sapc check`: physics and data of one's own, before a training."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ..checking import check as look
+from .app import app
+from .arguments import AsJson
+from .own import Cells, ChannelNames, DataFile, Periodic, SampleAxis, Share, Steady, TimeAxis, given
+
+
+@app.command()
+def check(
+    physics: Annotated[Path, typer.Argument(help="A Python file with `def physics(grid)`: it is run.")],
+    data: DataFile = None,
+    channels: ChannelNames = None,
+    periodic: Periodic = None,
+    cells: Cells = None,
+    time: TimeAxis = None,
+    samples: SampleAxis = None,
+    steady: Steady = None,
+    share: Share = 0.1,
+    noise: Annotated[int, typer.Option(help="Draws of noise to project.")] = 16,
+    as_json: AsJson = False,
+) -> None:
+    """Say how physics and data of your own fit: residuals of the data, whether noise can be projected, how and how fast.
+
+    Example: [bold]sapc check my_physics.py --data my.h5[/bold]. Exit code 1 if there is something to look into.
+    """
+    known = given(
+        data, physics, channels=channels, periodic=periodic, cells=cells, time=time, samples=samples,
+        steady=steady, share=share,
+    )  # fmt: skip
+    assert known is not None  # without data, physics was refused
+    report = look(known.task(), noise)
+    print(json.dumps(report.to_dict()) if as_json else report.text())
+    if report.problems:
+        raise typer.Exit(1)

@@ -1,0 +1,87 @@
+"""Data and physics of one's own, as several commands take them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ..errors import SapcError
+from ..fields import Fields, read_fields
+from ..tasks import OwnTask, own_task
+
+DataFile = Annotated[
+    Path | None, typer.Option("--data", help="Your own fields: HDF5, NetCDF or npz, samples first.")
+]
+PhysicsFile = Annotated[
+    Path | None, typer.Option("--physics", help="A Python file with `def physics(grid)`: it is run.")
+]
+ChannelNames = Annotated[
+    str | None, typer.Option("--channels", help="Variables of the file to learn, as h,u,v. \\[all of them]")
+]
+Periodic = Annotated[str | None, typer.Option("--periodic", help="Axes that are periodic, as x,y.")]
+Cells = Annotated[str | None, typer.Option("--cells", help="Axes whose points are centres of cells.")]
+TimeAxis = Annotated[
+    str | None, typer.Option("--time", help="The dimension that is time. \\[t or time, else there is none]")
+]
+SampleAxis = Annotated[
+    str | None, typer.Option("--samples-dim", help="The dimension that counts samples. \\[sample, else the first]")
+]
+Steady = Annotated[bool | None, typer.Option("--steady/--unsteady", help="Whether the fields have no time.")]
+Share = Annotated[float, typer.Option("--validation-share", help="Of the samples, for validation.")]
+
+
+@dataclass(frozen=True)
+class Given:
+    """What the command line says of own data; every process makes the task of it."""
+
+    data: Path
+    physics: Path
+    name: str | None
+    reading: dict[str, Any]
+    share: float = 0.1
+
+    def fields(self) -> Fields:
+        """The data."""
+        return read_fields(self.data, **self.reading)
+
+    def task(self) -> OwnTask:
+        """The task, which this process then knows."""
+        return own_task(self.fields(), self.physics, self.name, share=self.share)
+
+
+def given(
+    data: Path | None,
+    physics: Path | None,
+    name: str | None = None,
+    *,
+    channels: str | None = None,
+    periodic: str | None = None,
+    cells: str | None = None,
+    time: str | None = None,
+    samples: str | None = None,
+    steady: bool | None = None,
+    share: float = 0.1,
+) -> Given | None:
+    """The options as one, or None if there is no data file."""
+    reading = {
+        "channels": _names(channels), "periodic": _names(periodic) or (), "cells": _names(cells) or (),
+        "time": time, "samples": samples, "steady": steady,
+    }  # fmt: skip
+    if data is None:
+        used = [name for name, value in reading.items() if value not in (None, ())]
+        if physics is not None or used:
+            what = "--physics" if physics is not None else f"--{used[0]}"
+            raise SapcError(f"{what} goes with data of your own; give them as --data FILE")
+        return None
+    if physics is None:
+        raise SapcError(
+            "--data needs --physics FILE, a Python file with the constraints: def physics(grid): return sapc.Pin.frame(0)"
+        )
+    return Given(data, physics, name, reading, share)
+
+
+def _names(text: str | None) -> tuple[str, ...] | None:
+    return None if text is None else tuple(part.strip() for part in text.split(",") if part.strip())

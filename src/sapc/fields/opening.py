@@ -1,0 +1,206 @@
+"""Files as arrays: whatever the format, a file is a set of variables with shape, attributes and, where known, names of dimensions.
+
+Told by their first bytes: NetCDF-4 (HDF5 whose every dimension has a scale, by xarray), plain HDF5 (by h5py), NetCDF-3 (by xarray and
+scipy), npz, and the dataset files of this package. Arrays are read when asked for. Missing values (`_FillValue`) become NaN; numbers of
+a time stay numbers, whatever their units say. Only the root group of an HDF5 file is looked at.
+"""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..errors import SapcError
+from ..files import first_line
+from ..grid import Grid
+from .optional import xarray
+
+DATASET = "sapc-dataset-1"  # as tasks.dataset writes it
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+@dataclass(frozen=True, eq=False)
+class Variable:
+    """An array of a file: `dims` are its dimensions' names, None where there is none; `kind` is numpy's letter."""
+
+    name: str
+    shape: tuple[int, ...]
+    kind: str
+    load: Callable[[], Array]
+    dims: tuple[str | None, ...] = ()
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not self.dims:
+            object.__setattr__(self, "dims", (None,) * len(self.shape))
+
+    def text(self, key: str) -> str | None:
+        """An attribute as text; None if it is not there or empty."""
+        value = self.attributes.get(key)
+        value = value.reshape(-1)[0] if isinstance(value, np.ndarray) and value.size == 1 else value
+        text = value.decode(errors="replace") if isinstance(value, bytes) else str(value)
+        return None if value is None else text.strip() or None
+
+    def describe(self) -> str:
+        """Name and dimensions, as errors show them."""
+        dims = (f"{d or '?'}: {n}" for d, n in zip(self.dims, self.shape, strict=True))
+        return f"{self.name} ({', '.join(dims)})"
+
+
+Variables = dict[str, Variable]
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[Variables]:
+    """The variables of a file, which can be loaded inside the block."""
+    if not path.is_file():
+        raise SapcError(f"there is no file {path}; fields are read from NetCDF, HDF5 or npz files")
+    with ExitStack() as stack:
+        with readable(path):
+            variables = _open(path, stack)
+        yield variables
+
+
+@contextmanager
+def readable(path: Path) -> Iterator[None]:
+    """Inside, whatever a reader meets in a damaged file becomes one sentence."""
+    try:
+        yield
+    except SapcError:
+        raise
+    except Exception as error:  # each library reports damage by whatever it met first
+        raise SapcError(
+            f"{path} cannot be read ({first_line(error)}); it is damaged or not a NetCDF, HDF5 or npz file: write it again"
+        ) from error
+
+
+def _open(path: Path, stack: ExitStack) -> Variables:
+    import h5py
+
+    with open(path, "rb") as content:
+        magic = content.read(4)
+    if magic[:3] == b"CDF":
+        return _netcdf(path, stack, engine="scipy")
+    if zipfile.is_zipfile(path):
+        return _npz(path, stack)
+    if not h5py.is_hdf5(path):
+        raise SapcError(f"{path} is not a NetCDF, HDF5 or npz file; convert it to one of them")
+    with h5py.File(path, "r") as file:
+        own = file.attrs.get("format") == DATASET
+        arrays = [item for item in file.values() if isinstance(item, h5py.Dataset) and item.shape is not None]
+        netcdf = any(a.is_scale for a in arrays) and all(a.is_scale or all(map(len, a.dims)) for a in arrays)
+    if netcdf and not own:
+        return _netcdf(path, stack, engine="h5netcdf", phony_dims="sort")
+    file = stack.enter_context(h5py.File(path, "r"))
+    return _own(file) if own else _hdf5(path, file)
+
+
+def _netcdf(path: Path, stack: ExitStack, **how: Any) -> Variables:
+    if how["engine"] == "scipy":
+        try:
+            import scipy.io  # noqa: F401
+        except ImportError as error:
+            raise SapcError(f"{path} is NetCDF-3, which needs scipy: pip install 'sapc[data]'") from error
+    data = xarray("reading").open_dataset(path, decode_times=False, decode_timedelta=False, **how)
+    stack.callback(data.close)
+
+    def variable(name: str, of: Any) -> Variable:
+        dims = tuple(None if str(d).startswith("phony_dim_") else str(d) for d in of.dims)
+        return Variable(name, of.shape, of.dtype.kind, lambda: np.asarray(of.values), dims, of.attrs)
+
+    return {str(name): variable(str(name), of) for name, of in data.variables.items()}
+
+
+def _hdf5(path: Path, file: Any) -> Variables:
+    import h5py
+
+    found = {
+        name: item for name, item in file.items() if isinstance(item, h5py.Dataset) and item.shape is not None
+    }
+    if not found:
+        raise SapcError(
+            f"{path} has no arrays in its root group; groups are not searched: write the fields there"
+        )
+
+    def variable(name: str, of: Any) -> Variable:
+        attributes = {key: of.attrs[key] for key in of.attrs if key != "DIMENSION_LIST"}
+        kind = "U" if h5py.check_string_dtype(of.dtype) else of.dtype.kind
+        return Variable(name, of.shape, kind, lambda: _decoded(of[()], attributes), _labels(of), attributes)
+
+    return {name: variable(name, of) for name, of in found.items()}
+
+
+def _labels(of: Any) -> tuple[str | None, ...]:
+    """Names of dimensions that an HDF5 array carries: HDF5's own labels and scales, or a list of names in an attribute."""
+    labels: list[str | None] = [
+        dim.label or (dim[0].name.rpartition("/")[2] if len(dim) else None) for dim in of.dims
+    ]
+    for key in ("dims", "dimensions", "_ARRAY_DIMENSIONS"):
+        value = of.attrs.get(key)
+        if not any(labels) and np.ndim(value) == 1 and len(value) == of.ndim:
+            labels = [v.decode() if isinstance(v, bytes) else str(v) for v in value]
+    return tuple(labels)
+
+
+def _decoded(array: Any, attributes: Mapping[str, Any]) -> Array:
+    """NaN for what the attributes call missing, scaled as they say; NetCDF's rules, that plain HDF5 files follow too."""
+    values = np.asarray(array)
+    missing = [attributes[key] for key in ("_FillValue", "missing_value") if key in attributes]
+    packed = [key for key in ("scale_factor", "add_offset") if key in attributes]
+    if values.dtype.kind not in "fiu" or not (missing or packed):
+        return values
+    decoded = values.astype(np.result_type(values.dtype, np.float32))
+    if missing:
+        decoded[np.isin(values, np.concatenate([np.ravel(m) for m in missing]))] = np.nan
+    scale, offset = (
+        np.ravel(attributes.get(key, d))[0] for key, d in (("scale_factor", 1), ("add_offset", 0))
+    )
+    return np.asarray(decoded * scale + offset) if packed else decoded
+
+
+def _npz(path: Path, stack: ExitStack) -> Variables:
+    archive = stack.enter_context(np.load(path, allow_pickle=False))
+
+    def variable(name: str) -> Variable:
+        with archive.zip.open(f"{name}.npy") as content:
+            version = np.lib.format.read_magic(content)
+            header = (
+                np.lib.format.read_array_header_1_0
+                if version == (1, 0)
+                else np.lib.format.read_array_header_2_0
+            )
+            shape, _, dtype = header(content)
+        return Variable(name, shape, dtype.kind, lambda: np.asarray(archive[name]))
+
+    return {name: variable(name) for name in archive.files if f"{name}.npy" in archive.zip.namelist()}
+
+
+def _own(file: Any) -> Variables:
+    """A dataset of this package: its grid gives names and coordinates."""
+    grid, fields = Grid.from_dict(json.loads(str(file.attrs["grid"]))), file["fields"]
+    dims = ("sample", *grid.names)
+    found = {axis.name: coordinate_of(grid, axis.name) for axis in grid.axes}
+    for i, name in enumerate(grid.channels or ("u",)):
+        part = (slice(None), i) if grid.width > 1 else ()
+        load = partial(fields.__getitem__, part)
+        found[name] = Variable(name, (len(fields), *grid.lattice), fields.dtype.kind, load, dims)
+    return found
+
+
+def coordinate_of(grid: Grid, name: str) -> Variable:
+    """The coordinate of an axis with the attributes from which the axis is read back, bit for bit."""
+    axis = grid[name]
+    is_time = not grid.steady and axis == grid.time
+    letter = "T" if is_time else "XYZ"[grid.space.index(axis)] if len(grid.space) <= 3 else None
+    about: dict[str, Any] = {"axis": letter} if letter else {}
+    about |= {"standard_name": "time"} if is_time else {}
+    about |= {"sapc_kind": axis.kind, "sapc_bounds": np.array([axis.start, axis.stop])}
+    return Variable(name, (axis.n,), "f", lambda: axis.points.numpy().copy(), (name,), about)

@@ -1,0 +1,152 @@
+"""Fields into files: NetCDF-4 by the CF conventions, which xarray, netCDF4 and ParaView open.
+
+A variable per channel with the dimensions sample, space, time; with two samples or more also `NAME_mean` and `NAME_std` (the unbiased
+one, as in the metrics), and `NAME_quantile` if quantiles are asked for (linear between order statistics, as numpy's). Coordinates
+carry `sapc_kind` and `sapc_bounds`, from which `read_fields` gets the same grid back.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+from torch import Tensor
+
+from ..errors import SapcError
+from ..files import folder_for, replacing
+from ..grid import Grid
+from .opening import Array, coordinate_of
+from .optional import Dataset, xarray
+
+Entry = tuple[tuple[str, ...], Array, dict[str, Any]]  # dimensions, values, attributes
+NO_UNITS: Mapping[str, str] = {}
+
+
+def to_xarray(
+    fields: Float[Tensor, "batch *grid"],
+    grid: Grid,
+    *,
+    units: Mapping[str, str] = NO_UNITS,
+    labels: Mapping[str, str] = NO_UNITS,
+    quantiles: Sequence[float] = (),
+    attributes: Mapping[str, Any] = NO_UNITS,
+) -> Dataset:
+    """An xarray dataset of fields and their statistics; `units` and `labels` go by channel and axis name."""
+    xr = xarray("writing")
+    grid.check(fields)
+    if not all(0 <= q <= 1 for q in quantiles):
+        raise SapcError(f"quantiles must lie between 0 and 1, got {list(quantiles)}")
+    values = fields.detach().cpu().numpy()
+    values = values if grid.width > 1 else values[:, None]
+    about = {
+        name: {k: v[name] for k, v in (("units", units), ("long_name", labels)) if name in v}
+        for name in (*grid.names, *(grid.channels or ("u",)))
+    }
+    coordinates = _coordinates(grid, about, len(values), quantiles)
+    variables: dict[str, Entry] = {}
+    for i, name in enumerate(grid.channels or ("u",)):
+        variables |= _statistics(name, values[:, i], grid, about[name], quantiles)
+    _check_names(grid, [*variables, *coordinates], len(grid.channels or ("u",)), len(values), quantiles)
+    dataset: Dataset = xr.Dataset(variables, coordinates, _attributes(attributes))
+    return dataset
+
+
+def _coordinates(
+    grid: Grid, about: Mapping[str, dict[str, str]], n: int, quantiles: Sequence[float]
+) -> dict[str, Entry]:
+    found: dict[str, Entry] = {
+        "sample": (("sample",), np.arange(n, dtype=np.int32), {"standard_name": "realization", "units": "1"})
+    }
+    for name in grid.names:
+        coordinate = coordinate_of(grid, name)
+        found[name] = ((name,), coordinate.load(), {**coordinate.attributes, **about[name]})
+    if quantiles:
+        found["quantile"] = (
+            ("quantile",),
+            np.array(quantiles, np.float64),
+            {"units": "1", "long_name": "quantile"},
+        )
+    return found
+
+
+def _statistics(
+    name: str, values: Array, grid: Grid, about: dict[str, str], quantiles: Sequence[float]
+) -> dict[str, Entry]:
+    """A channel with its mean, standard deviation and quantiles over the samples."""
+    found: dict[str, Entry] = {name: (("sample", *grid.names), values, about)}
+    label = about.get("long_name", name)
+
+    def add(what: str, dims: tuple[str, ...], array: Array, method: dict[str, str], words: str) -> None:
+        attributes = {**about, "long_name": f"{words} of {label} over the samples", **method}
+        found[f"{name}_{what}"] = ((*dims, *grid.names), array.astype(values.dtype), attributes)
+
+    if len(values) > 1:
+        add("mean", (), values.mean(0, dtype=np.float64), {"cell_methods": "sample: mean"}, "mean")
+        spread = values.std(0, dtype=np.float64, ddof=1)
+        add("std", (), spread, {"cell_methods": "sample: standard_deviation"}, "standard deviation")
+    if quantiles:
+        levels = np.quantile(values.astype(np.float64), quantiles, axis=0)
+        # CF has no method for quantiles; its free text in brackets may say so, and a median is one.
+        method = (
+            "sample: median" if list(quantiles) == [0.5] else "sample: point (comment: quantiles over sample)"
+        )
+        add("quantile", ("quantile",), levels, {"cell_methods": method}, "quantiles")
+    return found
+
+
+def _check_names(grid: Grid, names: list[str], channels: int, n: int, quantiles: Sequence[float]) -> None:
+    """Names of a file must differ, and NetCDF refuses some."""
+    expected = channels * (1 + 2 * (n > 1) + bool(quantiles)) + 1 + len(grid.names) + bool(quantiles)
+    if len(set(names)) < expected:
+        raise SapcError(
+            f"channels {', '.join(grid.channels)} and axes {', '.join(grid.names)} leave no names for sample, quantile or statistics, "
+            "as u_mean of u; rename them"
+        )
+    for name in names:
+        if "/" in name or name != name.strip() or not name:
+            raise SapcError(
+                f"NetCDF has no room for the name {name!r}; rename it without slash and outer spaces"
+            )
+
+
+def _attributes(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Of the file: NetCDF knows text and numbers, the rest is written as JSON."""
+    try:
+        source = f"sapc {version('sapc')}"
+    except PackageNotFoundError:
+        source = "sapc"
+    every = {
+        "Conventions": "CF-1.11",
+        "title": "Samples of PDE solutions",
+        "history": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ} written by {source}",
+        "source": source,
+        **given,
+    }
+    plain = (str, int, float, np.integer, np.floating)
+    return {
+        key: value if isinstance(value, plain) and not isinstance(value, bool) else json.dumps(value)
+        for key, value in every.items()
+    }
+
+
+def write_netcdf(path: str | os.PathLike[str], dataset: Dataset) -> Path:
+    """Write a dataset as compressed NetCDF-4, atomically, and return its path."""
+    xarray("writing")
+    path, content = Path(path), io.BytesIO()
+    packed = {"zlib": True, "complevel": 4, "shuffle": True}
+    encoding: dict[Any, dict[str, Any]] = {
+        name: {"_FillValue": None, **(packed if v.ndim > 1 and v.dtype.kind in "fiu" else {})}
+        for name, v in dataset.variables.items()
+    }
+    dataset.to_netcdf(content, engine="h5netcdf", format="NETCDF4", encoding=encoding)
+    with folder_for(path.parent), replacing(path) as partial:
+        partial.write_bytes(content.getbuffer())
+    return path

@@ -1,0 +1,118 @@
+"""The physics of users: a Python file with a function from a grid to constraints, or that function itself.
+
+    import sapc
+
+    def physics(grid):
+        mass = sapc.Balance(grid.integral("h"), times=grid.time.points)
+        return sapc.Pin.frame(0, grid=grid, channel="h") & mass
+
+A file is run when its path is given by the caller, never because a run folder names it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import os
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from ..constraints import Pin, Stackable
+from ..errors import SapcError
+from ..grid import Grid
+
+FUNCTION = "physics"
+Make = Callable[[Grid], Stackable]
+EXAMPLE = "def physics(grid): return sapc.Pin.frame(0) & sapc.Balance(grid.integral(), times=grid.time.points)"
+
+
+@dataclass(frozen=True)
+class Physics:
+    """What makes constraints, and how to tell it from another: the name of its file and a digest of its text."""
+
+    make: Make
+    file: str = ""
+    sha256: str = ""
+
+    def on(self, grid: Grid) -> Stackable:
+        """The constraints of fields on a grid; a mistake in a user's function is told with its line."""
+        try:
+            found = self.make(grid)
+        except Exception as error:
+            raise SapcError(f"the physics{self._where()} failed: {_told(error, self.file)}") from error
+        if not isinstance(found, Stackable):
+            raise SapcError(
+                f"the physics{self._where()} returned {type(found).__name__}; it has to return constraints, as in: {EXAMPLE}"
+            )
+        return found
+
+    def _where(self) -> str:
+        return f" of {self.file}" if self.file else ""
+
+    def to_dict(self) -> dict[str, str]:
+        """As JSON can hold it."""
+        return {"file": Path(self.file).name, "sha256": self.sha256}
+
+
+def load_physics(given: Any) -> Physics:
+    """Physics from a Python file, a function of the grid, or constraints that fit any grid."""
+    if isinstance(given, Physics):
+        return given
+    if isinstance(given, Stackable):
+        return Physics(lambda grid: given)
+    if isinstance(given, str | os.PathLike):
+        return _from_file(Path(given))
+    if callable(given):
+        return Physics(given, sha256=_digest_of(given))
+    raise SapcError(
+        f"physics is a Python file, a function of the grid, or constraints, got {type(given).__name__}"
+    )
+
+
+def _from_file(path: Path) -> Physics:
+    if not path.is_file():
+        raise SapcError(f"there is no file {path}; --physics takes a Python file, with: {EXAMPLE}")
+    try:
+        text = path.read_text()
+        module = ModuleType(f"sapc_physics_{path.stem}")
+        module.__file__ = str(path)
+        exec(compile(text, str(path), "exec"), module.__dict__)  # the caller named this file to be run
+    except Exception as error:
+        raise SapcError(f"{path} cannot be run: {_told(error, str(path))}") from error
+    make = getattr(module, FUNCTION, None)
+    if isinstance(make, Stackable):
+        constraints = make
+        make = lambda grid: constraints
+    if not callable(make):
+        found = ", ".join(n for n, v in vars(module).items() if callable(v) and not n.startswith("_"))
+        raise SapcError(
+            f"{path} defines no function `{FUNCTION}` (it has: {found or 'nothing'}); write one, as: {EXAMPLE}"
+        )
+    return Physics(make, str(path), hashlib.sha256(text.encode()).hexdigest())
+
+
+def _told(error: Exception, file: str) -> str:
+    """What went wrong, and in which line of the file."""
+    what = f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else 'no message'}"
+    if isinstance(error, SapcError):
+        what = str(error)
+    if isinstance(error, SyntaxError):
+        return f"{type(error).__name__} in line {error.lineno}: {error.msg}"
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
+    return f"{what} (line {lines[-1]})" if lines else what
+
+
+def _digest_of(function: Make) -> str:
+    try:
+        return hashlib.sha256(inspect.getsource(function).encode()).hexdigest()
+    except (OSError, TypeError):
+        return ""
+
+
+def pins_of(constraint: Stackable) -> list[Pin]:
+    """The pins among stacked constraints."""
+    return [part for part in constraint.parts if isinstance(part, Pin)]

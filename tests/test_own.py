@@ -1,0 +1,364 @@
+"""Tasks of one's own: channels, steady fields, units, physics from files, and models trained on them."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import sapc
+from sapc import Affine, Axis, Balance, Constraint, Fields, Grid, Pin, SapcError, WithGradient
+from sapc.scaling import Scale
+from sapc.tasks.physics import load_physics
+
+GRID = Grid((Axis("lon", 6, kind="periodic"), Axis("lat", 5), Axis("time", 4, 0.0, 2.0)), ("h", "u"))
+STEADY = Grid((Axis("x", 8), Axis("y", 7)), ("p", "q"), steady=True)
+
+
+def draws(grid, n, seed=0, dtype=torch.float64):
+    g = torch.Generator().manual_seed(seed)
+    u = torch.randn(n, *grid.shape, generator=g, dtype=dtype)
+    return u * torch.tensor([3.0, 1e4], dtype=dtype).reshape(-1, *(1,) * len(grid.axes)) + 100
+
+
+def fields(grid=GRID, n=20, seed=0, **more):
+    return Fields(draws(grid, n, seed).float(), grid, {}, {}, {"path": "made.nc", "sha256": f"{seed}"}, None, **more)
+
+
+def waves(n=24, conserve=True):
+    """Two channels on a ring: h travels and keeps its mean, u is its double in other units."""
+    grid = Grid((Axis("x", 12, kind="periodic"), Axis("t", 6)), ("h", "u"))
+    x, t = grid.mesh()
+    g = torch.Generator().manual_seed(0)
+    phase, speed = torch.rand(2, n, 1, 1, generator=g, dtype=torch.float64)
+    h = 5 + torch.sin(2 * math.pi * (x - speed * t) + 6 * phase)
+    values = torch.stack((h, 1e3 * (2 * h - 9)), 1).float()
+    return Fields(values, grid, {"h": "m"}, {}, {"path": "waves.nc", "sha256": "waves"}, None)
+
+
+def law(grid):
+    return Pin.frame(0, grid=grid, channel="h") & Balance(grid.integral("h"), times=grid.time.points)
+
+
+# -- grids with channels --
+
+
+def test_shapes_with_channels_and_without_time():
+    assert GRID.shape == (2, 6, 5, 4)
+    assert GRID.lattice == (6, 5, 4)
+    assert STEADY.shape == (2, 8, 7)
+    assert Grid((Axis("x", 5), Axis("t", 4)), ("u",)).shape == (5, 4)
+    assert [a.name for a in STEADY.space] == ["x", "y"]
+    with pytest.raises(SapcError, match="no time axis"):
+        _ = STEADY.time
+    for grid in (GRID, STEADY):
+        assert Grid.from_dict(grid.to_dict()) == grid
+        assert grid.resize(*(n + 1 for n in grid.lattice)).channels == grid.channels
+
+
+def test_integral_and_derivative_of_one_channel():
+    u = draws(GRID, 3)
+    whole = GRID.integral("u")(u)
+    torch.testing.assert_close(whole, GRID.integral()(GRID.take(u, "u")))
+    assert whole.shape == (3, 4)
+    torch.testing.assert_close(GRID.derivative(u, "lat")[:, 1], GRID.derivative(u[:, 1], "lat"))
+    assert STEADY.integral("q")(draws(STEADY, 3)).shape == (3, 1)
+
+
+def test_channels_of_the_source_are_independent_and_of_unit_variance():
+    v = sapc.source.sample(GRID, 400, torch.Generator().manual_seed(0))
+    assert v.shape == (400, *GRID.shape)
+    flat = v.transpose(0, 1).flatten(1)
+    torch.testing.assert_close(torch.cov(flat), torch.eye(2), atol=0.03, rtol=0)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: Grid((Axis("x", 5),)), "steady=True"),
+        (lambda: Grid((Axis("x", 5), Axis("t", 4)), ("x",)), "must differ"),
+        (lambda: GRID.take(draws(GRID, 1), "w"), "no channel 'w'; it has h, u"),
+        (lambda: GRID.integral("w"), "no channel 'w'"),
+        (lambda: Pin.at(GRID, x=0), "no axis 'x'; the grid has lon, lat, time"),
+        (lambda: Pin.at(GRID, lon=9), "outside a grid of 6 x 5 x 4 points"),
+        (lambda: Pin.at(channel="h", x=0), "needs the grid"),
+        (lambda: Pin.frame(0, channel="h"), "needs the grid"),
+        (lambda: Pin.frame(9).mask(GRID.shape), "outside fields of 4 frames"),
+        (lambda: Pin.at(GRID, lon=0, value=torch.ones(3)).on(draws(GRID, 1)), "must be a number or broadcast"),
+    ],
+)
+def test_bad_names(call, message):
+    with pytest.raises(SapcError, match=message):
+        call()
+
+
+# -- pins --
+
+
+def test_pins_by_name_coordinate_and_value():
+    mask = Pin.at(GRID, lon=slice(0, 2), channel="u").mask(GRID.shape)
+    assert mask.sum() == 2 * 5 * 4
+    assert not mask[0].any()
+    near = Pin.near(GRID, lon=0.34, lat=0.49, channel="h").mask(GRID.shape)
+    assert near.nonzero()[:, 1:3].unique(dim=0).tolist() == [[2, 2]]
+    u = draws(GRID, 3)
+    wall = Pin.at(GRID, lat=0, channel="u", value=-2.5)
+    H = (Pin.frame(0) & wall).on(u)
+    v = H.project(torch.zeros_like(u))
+    assert (v[:, 1, :, 0] == -2.5).all()  # also in the pinned frame: what is prescribed counts
+    assert (v[:, 0, ..., 0] == u[:, 0, ..., 0]).all()
+    assert (H.on(u + 1).project(u)[:, 1, :, 0] == -2.5).all()
+
+
+def test_a_manifold_takes_further_constraints():
+    u = draws(GRID, 2)
+    sensors = torch.zeros(GRID.shape, dtype=torch.bool)
+    sensors[0, 3, 2, 1:] = True
+    H = law(GRID).on(u) & Pin(sensors)
+    v = H.project(torch.randn_like(u))
+    assert (v[:, sensors] == u[:, sensors]).all()
+    assert H.residual(v).abs().max() < 1e-10
+
+
+# -- units --
+
+
+def mixed(grid):
+    """One of every kind of constraint that time allows."""
+    h = lambda u: grid.take(u, "h")
+    energy = WithGradient(
+        lambda u: grid.integral()(h(u) ** 2),
+        lambda u: (grid.integral()(h(u) ** 2), torch.stack((2 * h(u) * grid.weights[..., None], 0 * h(u)), 1)),
+    )
+    return {
+        "linear": Pin.frame(0) & Balance(grid.integral("u")),
+        "rate": Pin.frame(0, grid=grid, channel="h") & Balance(grid.integral("h"), rate=lambda u: 0.1 * grid.integral("h")(u)),
+        "gradient": Pin.frame(0) & Balance(energy),
+        "affine": Pin.at(grid, lon=0) & Affine(lambda u: u.flatten(1)[:, 25::40], value=50.0),
+        "matrix": Affine(torch.eye(2, math.prod(grid.shape), dtype=torch.float64), value=torch.tensor([99.0, 101.0])),
+        "field": Affine(lambda u: grid.total("h")(u), value="field"),
+        "free": Constraint(lambda u: (h(u).square().mean((1, 2, 3)) * 1e-4)[:, None], value=1.1),
+        "value": Pin.at(grid, lat=-1, channel="u", value=7.0) & Balance(grid.total("u")),
+    }
+
+
+@pytest.mark.parametrize("kind", list(mixed(GRID)))
+def test_scaled_constraints_hold_where_the_given_ones_do(kind):
+    """Projected in the network's units, fields are on the manifold in their own; and by the same algorithm."""
+    u, constraint = draws(GRID, 3), mixed(GRID)[kind]
+    scale = Scale.of(u, GRID)
+    H = constraint.on(u)
+    inner = scale.constraint(constraint).on(scale.enter(u))
+    assert inner.algorithm == H.algorithm
+    w = sapc.source.sample(GRID, 3, torch.Generator().manual_seed(1), dtype=torch.float64)
+    v = scale.leave(inner.project(w))
+    size = H.residual(scale.leave(w)).abs().max()
+    assert H.residual(v).abs().max() < 1e-9 * size
+    torch.testing.assert_close(inner.project(w), inner.dense().project(w), atol=1e-7, rtol=0)
+
+
+@given(st.integers(0, 99), st.floats(-5, 5), st.floats(-4, 4))
+@settings(max_examples=20, deadline=None)
+def test_units_come_back(seed, shift, power):
+    u = draws(GRID, 4, seed) * 10**power + shift
+    scale = Scale.of(u, GRID)
+    w = scale.enter(u)
+    flat = w.transpose(0, 1).flatten(1)
+    torch.testing.assert_close(flat.mean(1), torch.zeros(2, dtype=torch.float64), atol=1e-6, rtol=0)
+    torch.testing.assert_close(flat.std(1, correction=0), torch.ones(2, dtype=torch.float64))
+    torch.testing.assert_close(scale.leave(w), u, rtol=1e-12, atol=1e-9 * float(u.abs().max()))
+    assert Scale.from_dict(scale.to_dict(), GRID) == scale
+
+
+def test_a_constant_channel_is_refused():
+    u = draws(GRID, 2)
+    u[:, 1] = 4
+    with pytest.raises(SapcError, match="all values of u are 4"):
+        Scale.of(u, GRID)
+
+
+# -- physics from files --
+
+
+def test_physics_from_a_file(tmp_path):
+    file = tmp_path / "my.py"
+    file.write_text("import sapc\ndef physics(grid):\n    return sapc.Pin.frame(0) & sapc.Balance(grid.integral('h'))\n")
+    known = load_physics(file)
+    assert [type(p).__name__ for p in known.on(GRID).parts] == ["Pin", "Balance"]
+    assert len(known.sha256) == 64
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("def physics(grid)\n", "SyntaxError in line 1"),
+        ("x = 1\n", "defines no function `physics`"),
+        ("1 / 0\n", r"ZeroDivisionError.*\(line 1\)"),
+        ("def physics(grid):\n    return 3\n", "returned int"),
+        ("def physics(grid):\n    return grid.integral('w')\n", "no channel 'w'.*line 2"),
+        ("def physics(grid):\n    return undefined\n", r"NameError.*\(line 2\)"),
+    ],
+)
+def test_mistakes_in_physics_are_told_with_their_line(tmp_path, text, message):
+    file = tmp_path / "my.py"
+    file.write_text(text)
+    with pytest.raises(SapcError, match=message):
+        sapc.own_task(fields(), file)
+
+
+def test_other_physics_is_refused(tmp_path):
+    with pytest.raises(SapcError, match="there is no file"):
+        sapc.own_task(fields(), tmp_path / "no.py")
+    with pytest.raises(SapcError, match="got int"):
+        sapc.own_task(fields(), 3)
+    with pytest.raises(SapcError, match="name is made of letters"):
+        sapc.own_task(fields(), law, "a-b")
+    with pytest.raises(SapcError, match=r"these fields are steady; use Affine"):
+        sapc.own_task(fields(STEADY), lambda grid: Balance(grid.integral("p")))
+
+
+def test_data_that_violate_a_prescribed_value_are_refused():
+    wall = lambda grid: Pin.at(grid, lat=0, channel="u", value=0.0)
+    with pytest.raises(SapcError, match=r"violate the pin 'u, lat\[0\]' by up to .* deviation, at most in sample"):
+        sapc.own_task(fields(), wall)
+    data = fields()
+    data.values[:, 1, :, 0] = 0
+    assert sapc.own_task(data, wall).pinned == "u, lat[0]"
+
+
+# -- from data to samples --
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    path = tmp_path_factory.mktemp("own") / "run"
+    task = sapc.own_task(waves(), law)
+    run = sapc.preset("tiny", task, "sapc", steps=4)
+    sapc.train.train(run, path)
+    return path
+
+
+def test_samples_keep_law_and_pins_in_their_units(trained):
+    model, data = sapc.load(trained, physics=law), waves()
+    condition = data.values[:3].clone()
+    condition[:, 1] = torch.nan
+    condition[:, 0, :, 1:] = torch.nan
+    u = model.sample(3, condition, steps=3)
+    H = model.manifold(condition)
+    assert (H.local(u) == 0).all()
+    assert H.balance(u).abs().max() < 1e-13
+    assert u[:, 1].abs().max() > 100  # in its own units
+    assert model.task.dataset("train", size=2).fields.shape == (2, 2, 12, 6)
+
+
+def test_sensors_after_training(trained):
+    model, data = sapc.load(trained, physics=law), waves()
+    sensors = Pin.near(data.grid, x=0.5, channel="u")
+    u = model.sample(2, data.values[:1], steps=3, also=sensors)
+    mask = sensors.mask(data.grid.shape)
+    assert (u[:, mask] == data.values[:1, mask].double()).all()
+    assert model.manifold(data.values[:1], also=sensors).residual(u).abs().max() < 1e-13
+    with pytest.raises(SapcError, match="pinned values are NaN"):
+        model.sample(2, torch.where(mask, torch.nan, data.values[:1]), steps=1, also=sensors)
+    with pytest.raises(SapcError, match="give one"):
+        model.sample(2, steps=1, also=sensors)
+
+
+def test_a_model_of_own_data_asks_for_its_physics(trained, monkeypatch):
+    monkeypatch.setattr("sapc.tasks.own._physics", {})
+    monkeypatch.setattr("sapc.tasks.own._fields", {})
+    with pytest.raises(SapcError, match="physics of its own, which is code"):
+        sapc.load(trained)
+    model = sapc.load(trained, physics=law)
+    with pytest.raises(SapcError, match="data of waves are not loaded"):
+        model.task.dataset("train")
+    with pytest.warns(sapc.SapcWarning, match="its text has changed"):
+        sapc.load(trained, physics=lambda grid: law(grid))
+    with pytest.raises(SapcError, match="is not the file that waves was trained on"):
+        sapc.load(trained, physics=law, data=fields())
+    with pytest.raises(SapcError, match="heat is a task of this package"):
+        sapc.load("heat-sapc", physics=law)
+
+
+def test_every_method_trains_and_samples_on_own_data(tmp_path):
+    task = sapc.own_task(waves(), law)
+    for method in ("ffm", "cond_ffm", "cafm", "pbfm"):
+        run = sapc.preset("tiny", task, method, steps=1)
+        sapc.train.train(run, tmp_path / method)
+        model = sapc.load(tmp_path / method, physics=law)
+        for sampler in ("ffm", "pcfm", "eci", "sapc_s1") if method == "ffm" else (method,):
+            u = model.sample(2, waves().values[:1], steps=2, method=sampler)
+            assert u.shape == (2, 2, 12, 6)
+
+
+def test_evaluation_is_on_the_validation_split(trained):
+    model = sapc.load(trained, physics=law, data=waves())
+    scores = sapc.evaluate.evaluate(model, steps=2)
+    assert set(scores["sets"]) == {"validation"}
+    assert scores["settings"]["samples"] == model.task.sizes["validation"]
+    assert scores["mean"]["metrics"]["ce_local"] == 0
+    with pytest.raises(SapcError, match="choose from validation"):
+        sapc.evaluate.evaluate(model, ["test0"])
+
+
+@pytest.mark.parametrize("axes", [1, 2, 3])
+def test_steady_fields_of_one_to_three_dimensions(tmp_path, axes):
+    names = ("x", "y", "z")[:axes]
+    grid = Grid(tuple(Axis(n, 6 + i, kind="cells") for i, n in enumerate(names)), ("c",), steady=True)
+    g = torch.Generator().manual_seed(0)
+    values = torch.rand(12, *grid.shape, generator=g)
+    data = Fields(values, grid, {}, {}, {"path": "s.npz", "sha256": f"steady{axes}"}, None)
+    total = lambda grid: Pin.at(grid, x=0) & Affine(grid.integral("c"), value="field")
+    run = sapc.preset("tiny", sapc.own_task(data, total), "sapc", steps=2)
+    sapc.train.train(run, tmp_path / "run")
+    model = sapc.load(tmp_path / "run", physics=total)
+    u = model.sample(4, values[:4], steps=2)
+    torch.testing.assert_close(grid.integral("c")(u), grid.integral("c")(values[:4].double()), rtol=1e-12, atol=0)
+    with pytest.raises(SapcError, match="Affine takes its value from them"):
+        model.sample(1, torch.full((1, *grid.shape), torch.nan), steps=1)
+
+
+def test_four_axes_and_a_quadratic_invariant_of_two_channels(tmp_path):
+    """Three dimensions and time; a constraint without structure goes the dense way with the same code."""
+    grid = Grid((*(Axis(n, 4, kind="periodic") for n in "xyz"), Axis("t", 3)), ("a", "b"))
+    values = torch.randn(8, *grid.shape, generator=torch.Generator().manual_seed(0))
+    data = Fields(values, grid, {}, {}, {"path": "q.h5", "sha256": "four"}, None)
+    both = lambda u: u.square().mean((1, 2, 3, 4))  # a^2 + b^2, one number per frame
+    circle = lambda grid: Constraint(both, value="field")
+    task = sapc.own_task(data, circle)
+    report = sapc.check(task, noise=4)
+    assert report.algorithm == "dense Gauss-Newton"
+    assert "declares no structure" in report.why
+    assert report.converged == 4
+    sapc.train.train(sapc.preset("tiny", task, "sapc", steps=1), tmp_path / "run")
+    model = sapc.load(tmp_path / "run", physics=circle)
+    u = model.sample(2, values[:2], steps=2)
+    torch.testing.assert_close(both(u), both(values[:2].double()), rtol=1e-10, atol=0)
+
+
+def test_check_tells_a_law_that_the_data_do_not_keep():
+    fine = sapc.check(sapc.own_task(waves(), law))
+    assert fine.problems == []
+    assert fine.algorithm == "closed form"
+    assert "no problem found" in fine.text()
+    wrong = lambda grid: Pin.frame(0) & Balance(grid.integral("h"), rate=lambda u: grid.integral("h")(u))
+    bad = sapc.check(sapc.own_task(waves(), wrong))
+    assert "law and data disagree" in bad.text()
+    assert bad.to_dict()["problems"]
+
+
+def test_resuming_takes_the_same_steps(tmp_path):
+    task = sapc.own_task(waves(), law)
+    run = sapc.preset("tiny", task, "sapc", steps=6)
+    sapc.train.train(run, tmp_path / "whole")
+
+    def stop(step, steps, seen):
+        if step == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        sapc.train.train(run, tmp_path / "parts", progress=stop, save_seconds=0)
+    sapc.train.train(run, tmp_path / "parts")
+    one, two = (sapc.load(tmp_path / p, physics=law).network.state_dict() for p in ("whole", "parts"))
+    assert all(torch.equal(one[name], two[name]) for name in one)
