@@ -123,7 +123,9 @@ def compare(fields, truth, grid, units, path):
         ours, theirs = fields[:, i, ..., -1], truth[:, i, ..., -1]
         mean = (ours.mean(0) - theirs.mean(0)).square().mean().sqrt() / theirs.std()
         spread = (ours.std(0).mean() / theirs.std(0).mean()).item()
-        print(f"{name} at the end: mean off by {mean:.2f} of the deviation, spread {spread:.2f} of the simulations'")
+        print(
+            f"{name} at the end: mean off by {mean:.2f} of the deviation, spread {spread:.2f} of the simulations'"
+        )
     made = sapc.to_xarray(fields, grid, units=units, quantiles=(0.05, 0.5, 0.95))
     sapc.write_netcdf(path, made)
     print(f"wrote {path}")

@@ -23,7 +23,9 @@ def draws(grid, n, seed=0, dtype=torch.float64):
 
 
 def fields(grid=GRID, n=20, seed=0, **more):
-    return Fields(draws(grid, n, seed).float(), grid, {}, {}, {"path": "made.nc", "sha256": f"{seed}"}, None, **more)
+    return Fields(
+        draws(grid, n, seed).float(), grid, {}, {}, {"path": "made.nc", "sha256": f"{seed}"}, None, **more
+    )
 
 
 def waves(n=24, conserve=True):
@@ -85,7 +87,10 @@ def test_channels_of_the_source_are_independent_and_of_unit_variance():
         (lambda: Pin.at(channel="h", x=0), "needs the grid"),
         (lambda: Pin.frame(0, channel="h"), "needs the grid"),
         (lambda: Pin.frame(9).mask(GRID.shape), "outside fields of 4 frames"),
-        (lambda: Pin.at(GRID, lon=0, value=torch.ones(3)).on(draws(GRID, 1)), "must be a number or broadcast"),
+        (
+            lambda: Pin.at(GRID, lon=0, value=torch.ones(3)).on(draws(GRID, 1)),
+            "must be a number or broadcast",
+        ),
     ],
 )
 def test_bad_names(call, message):
@@ -129,14 +134,21 @@ def mixed(grid):
     h = lambda u: grid.take(u, "h")
     energy = WithGradient(
         lambda u: grid.integral()(h(u) ** 2),
-        lambda u: (grid.integral()(h(u) ** 2), torch.stack((2 * h(u) * grid.weights[..., None], 0 * h(u)), 1)),
+        lambda u: (
+            grid.integral()(h(u) ** 2),
+            torch.stack((2 * h(u) * grid.weights[..., None], 0 * h(u)), 1),
+        ),
     )
     return {
         "linear": Pin.frame(0) & Balance(grid.integral("u")),
-        "rate": Pin.frame(0, grid=grid, channel="h") & Balance(grid.integral("h"), rate=lambda u: 0.1 * grid.integral("h")(u)),
+        "rate": Pin.frame(0, grid=grid, channel="h")
+        & Balance(grid.integral("h"), rate=lambda u: 0.1 * grid.integral("h")(u)),
+        "integral rate": Pin.frame(0) & Balance(grid.integral("h"), rate=grid.integral("h")),
         "gradient": Pin.frame(0) & Balance(energy),
         "affine": Pin.at(grid, lon=0) & Affine(lambda u: u.flatten(1)[:, 25::40], value=50.0),
-        "matrix": Affine(torch.eye(2, math.prod(grid.shape), dtype=torch.float64), value=torch.tensor([99.0, 101.0])),
+        "matrix": Affine(
+            torch.eye(2, math.prod(grid.shape), dtype=torch.float64), value=torch.tensor([99.0, 101.0])
+        ),
         "field": Affine(lambda u: grid.total("h")(u), value="field"),
         "free": Constraint(lambda u: (h(u).square().mean((1, 2, 3)) * 1e-4)[:, None], value=1.1),
         "value": Pin.at(grid, lat=-1, channel="u", value=7.0) & Balance(grid.total("u")),
@@ -183,7 +195,9 @@ def test_a_constant_channel_is_refused():
 
 def test_physics_from_a_file(tmp_path):
     file = tmp_path / "my.py"
-    file.write_text("import sapc\ndef physics(grid):\n    return sapc.Pin.frame(0) & sapc.Balance(grid.integral('h'))\n")
+    file.write_text(
+        "import sapc\ndef physics(grid):\n    return sapc.Pin.frame(0) & sapc.Balance(grid.integral('h'))\n"
+    )
     known = load_physics(file)
     assert [type(p).__name__ for p in known.on(GRID).parts] == ["Pin", "Balance"]
     assert len(known.sha256) == 64
@@ -220,7 +234,9 @@ def test_other_physics_is_refused(tmp_path):
 
 def test_data_that_violate_a_prescribed_value_are_refused():
     wall = lambda grid: Pin.at(grid, lat=0, channel="u", value=0.0)
-    with pytest.raises(SapcError, match=r"violate the pin 'u, lat\[0\]' by up to .* deviation, at most in sample"):
+    with pytest.raises(
+        SapcError, match=r"violate the pin 'u, lat\[0\]' by up to .* deviation, at most in sample"
+    ):
         sapc.own_task(fields(), wall)
     data = fields()
     data.values[:, 1, :, 0] = 0
@@ -314,7 +330,9 @@ def test_steady_fields_of_one_to_three_dimensions(tmp_path, axes):
     sapc.train.train(run, tmp_path / "run")
     model = sapc.load(tmp_path / "run", physics=total)
     u = model.sample(4, values[:4], steps=2)
-    torch.testing.assert_close(grid.integral("c")(u), grid.integral("c")(values[:4].double()), rtol=1e-12, atol=0)
+    torch.testing.assert_close(
+        grid.integral("c")(u), grid.integral("c")(values[:4].double()), rtol=1e-12, atol=0
+    )
     with pytest.raises(SapcError, match="Affine takes its value from them"):
         model.sample(1, torch.full((1, *grid.shape), torch.nan), steps=1)
 

@@ -29,9 +29,20 @@ from .fields import Fields, read_fields, read_sensors, to_xarray, write_netcdf
 from .fno import FNO
 from .grid import Axis, FrameIntegral, Grid
 from .methods import Method, get_method, method_names, register_method, use
+from .methods.plugins import load_plugins
 from .model import Model, load
 from .projection import Globalised, Manifold, Plain
-from .tasks import Dataset, OwnTask, get_task, load_dataset, own_task, task_names
+from .tasks import (
+    Dataset,
+    OwnTask,
+    Task,
+    get_task,
+    load_dataset,
+    own_task,
+    register_task,
+    task_names,
+    when_unknown,
+)
 
 __all__ = [
     "FNO",
@@ -54,6 +65,7 @@ __all__ = [
     "Run",
     "SapcError",
     "SapcWarning",
+    "Task",
     "WithGradient",
     "__version__",
     "check",
@@ -72,9 +84,13 @@ __all__ = [
     "read_fields",
     "read_sensors",
     "register_method",
+    "register_task",
     "source",
     "task_names",
     "to_xarray",
     "train",
     "use",
+    "write_netcdf",
 ]
+
+when_unknown.append(load_plugins)  # tasks and methods do not know each other: here they meet

@@ -99,12 +99,14 @@ class Report:
         """For people."""
         lines = [f"{self.task}: {self.samples} samples on {self.grid}"]
         lines += [
-            f"  channel {c.name}{f' [{c.unit}]' if c.unit else ''}: {c.least:.4g} to {c.largest:.4g}, mean {c.mean:.4g}, deviation {c.deviation:.4g}"
+            f"  channel {c.name}{f' [{c.unit}]' if c.unit else ''}: {c.least:.4g} to {c.largest:.4g}, mean {c.mean:.4g}, "
+            f"deviation {c.deviation:.4g}"
             for c in self.channels
         ]
         lines += [f"  pinned: {label}, {n} of {self.points} values" for label, n in self.pins]
         lines += [
-            f"  {law.name}: {law.rows} rows; of the data themselves |R| is up to {law.residual:.2g} (the quantity is about {law.typical:.2g})"
+            f"  {law.name}: {law.rows} rows; of the data themselves |R| is up to {law.residual:.2g} "
+            f"(the quantity is about {law.typical:.2g})"
             for law in self.laws
         ]
         lines += [
@@ -157,7 +159,9 @@ def _channels(task: OwnTask, fields: Tensor) -> tuple[Channel, ...]:
     rows = fields.reshape(len(fields), task.grid.width, -1).transpose(0, 1).flatten(1).double()
     names = task.grid.channels or ("field",)
     return tuple(
-        Channel(n, task.units.get(n, ""), *(float(f(r)) for f in (torch.min, torch.max, torch.mean, torch.std)))
+        Channel(
+            n, task.units.get(n, ""), *(float(f(r)) for f in (torch.min, torch.max, torch.mean, torch.std))
+        )
         for n, r in zip(names, rows, strict=True)
     )
 
@@ -169,7 +173,11 @@ def _pins(task: OwnTask) -> tuple[tuple[str, int], ...]:
 
 
 def _label(pin: Pin) -> str:
-    return pin.label if pin.value is None else f"{pin.label} = {pin.value if isinstance(pin.value, float | int) else 'given'}"
+    return (
+        pin.label
+        if pin.value is None
+        else f"{pin.label} = {pin.value if isinstance(pin.value, float | int) else 'given'}"
+    )
 
 
 def _laws(task: OwnTask, fields: Tensor) -> tuple[Law, ...]:
@@ -178,7 +186,11 @@ def _laws(task: OwnTask, fields: Tensor) -> tuple[Law, ...]:
     for part in task.constraint.parts:
         if isinstance(part, Balance):
             rows, about = part.residual(u), part.stored(u)
-            name = "balance" + (" with a rate" if part.rate else "") + (" and a coefficient" if part.coefficient else "")
+            name = (
+                "balance"
+                + (" with a rate" if part.rate else "")
+                + (" and a coefficient" if part.coefficient else "")
+            )
             found.append(Law(name, rows.shape[1], float(rows.abs().max()), float(about.abs().max())))
         elif isinstance(part, Constraint):
             rows = part.measure(u)
@@ -191,7 +203,11 @@ def _laws(task: OwnTask, fields: Tensor) -> tuple[Law, ...]:
 def _why_dense(task: OwnTask, H: Manifold) -> str:
     laws = [part for part in task.constraint.parts if not isinstance(part, Pin)]
     free = [law for law in laws if isinstance(law, Constraint) and not isinstance(law, Affine)]
-    reason = "a Constraint declares no structure" if free else f"{len(laws)} laws together have no structure that is known"
+    reason = (
+        "a Constraint declares no structure"
+        if free
+        else f"{len(laws)} laws together have no structure that is known"
+    )
     rows = H.balance(H.fields).shape[1]
     megabytes = 8 * rows * H.fields[0].numel() / 2**20
     return f"{reason}: the Jacobian is {rows} x {H.fields[0].numel()}, {megabytes:.3g} MB a sample"

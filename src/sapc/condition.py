@@ -16,9 +16,7 @@ def pinned_mask(task: Task, also: Stackable | None = None) -> Tensor:
     return _mask(_pins(task, also), task)
 
 
-def pinned_values(
-    condition: Tensor | Dataset | Fields, task: Task, also: Stackable | None = None
-) -> Tensor:
+def pinned_values(condition: Tensor | Dataset | Fields, task: Task, also: Stackable | None = None) -> Tensor:
     """The condition in float64, zero where nothing counts; refuses another shape, and NaN where it counts.
 
     Values that a pin prescribes itself need not be given. Where a law takes its value from the condition, every point counts.
@@ -59,7 +57,9 @@ def _mask(pins: list[Pin], task: Task) -> Tensor:
 def _wants_all(task: Task, also: Stackable | None) -> str:
     """The kind of a law whose value is that of the conditioning field, if there is one."""
     parts = (*task.constraint.parts, *(also.parts if also is not None else ()))
-    return next((type(p).__name__ for p in parts if isinstance(p, Constraint) and isinstance(p.value, str)), "")
+    return next(
+        (type(p).__name__ for p in parts if isinstance(p, Constraint) and isinstance(p.value, str)), ""
+    )
 
 
 def _tensor(condition: Tensor | Dataset | Fields, task: Task) -> Tensor:

@@ -107,8 +107,8 @@ class Pin(Stackable):
     """Values prescribed on part of the grid: an initial condition, a boundary, sensors.
 
     `where` is a boolean mask of the grid's shape or a function from that shape to such a mask;
-    `Pin.frame`, `Pin.at` and `Pin.near` write the usual ones. The values are those of the conditioning field, or `value`, the same for every
-    sample, where that is given: a number, or a tensor that broadcasts to the grid.
+    `Pin.frame`, `Pin.at` and `Pin.near` write the usual ones. The values are those of the conditioning field, or `value`, the same for
+    every sample, where that is given: a number, or a tensor that broadcasts to the grid.
     """
 
     where: Tensor | Callable[[tuple[int, ...]], Tensor]
@@ -130,7 +130,13 @@ class Pin(Stackable):
 
     @classmethod
     def at(
-        cls, grid: Grid | None = None, /, *, channel: Channels = None, value: Value = None, **indices: int | slice
+        cls,
+        grid: Grid | None = None,
+        /,
+        *,
+        channel: Channels = None,
+        value: Value = None,
+        **indices: int | slice,
     ) -> Pin:
         """All points with the given indices, `Pin.at(x=0)` or `Pin.at(x=-1, t=slice(0, 5))`; axes are x, y, z in order and t last.
 
@@ -141,7 +147,9 @@ class Pin(Stackable):
         if grid is not None:
             return cls(_mask(grid, channel, indices), _told(channel, indices), value)
         if channel is not None:
-            raise SapcError("Pin.at needs the grid to know its channels, as in Pin.at(grid, x=0, channel='h')")
+            raise SapcError(
+                "Pin.at needs the grid to know its channels, as in Pin.at(grid, x=0, channel='h')"
+            )
 
         def where(shape: tuple[int, ...]) -> Tensor:
             mask = torch.zeros(shape, dtype=torch.bool)

@@ -223,9 +223,7 @@ class FNO(nn.Module):
             if v is not None:
                 return v
         lattice = tuple(u.shape[-len(self.modes) :])
-        how = transforms(
-            lattice, self.modes, torch.bfloat16 if self.precision == "bf16" else exact, u.device
-        )
+        how = transforms(lattice, self.modes, torch.bfloat16 if self.precision == "bf16" else exact, u.device)
         seen = (u,) if condition is None else (u, condition)
         channels = torch.stack(seen, -1) if self.channels == 1 else torch.cat(seen, 1).movedim(1, -1)
         place = how.place.to(exact).expand(len(u), -1, -1)

@@ -229,7 +229,8 @@ class Grid:
     def __post_init__(self) -> None:
         if len(self.axes) < (1 if self.steady else 2):
             raise SapcError(
-                f"a grid needs at least one spatial axis and time, got {len(self.axes)} axes; fields without time have a grid with steady=True"
+                f"a grid needs at least one spatial axis and time, got {len(self.axes)} axes; "
+                "fields without time have a grid with steady=True"
             )
         if len({*self.names, *self.channels}) < len(self.names) + len(self.channels):
             raise SapcError(

@@ -245,7 +245,9 @@ class Model:
         if progress is not None:
             progress(n, n)
         _check_finite(out, chosen)
-        return out if condition is None or chosen.exact == "none" else self._exactly(out, condition, task, also)
+        return (
+            out if condition is None or chosen.exact == "none" else self._exactly(out, condition, task, also)
+        )
 
     def _exactly(
         self, fields: Tensor, condition: Tensor | Dataset | Fields, task: Task, also: Stackable | None
@@ -379,7 +381,9 @@ def recall(run: Run, physics: Any, data: Fields | str | os.PathLike[str] | None)
     about = run.options.get("own")
     if about is None:
         if physics is not None or data is not None:
-            raise SapcError(f"{run.task} is a task of this package; physics and data are for models of your own")
+            raise SapcError(
+                f"{run.task} is a task of this package; physics and data are for models of your own"
+            )
         return
     if physics is not None:
         known = load_physics(physics)

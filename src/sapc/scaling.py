@@ -47,9 +47,7 @@ class Scale:
     def _columns(self, u: Tensor) -> tuple[Tensor, Tensor]:
         """m and s as they broadcast against a field or a batch of fields."""
         shape = (-1, *(1,) * len(self.grid.axes)) if self.grid.width > 1 else ()
-        m, s = (
-            torch.tensor(x, dtype=torch.float64, device=u.device) for x in (self.mean, self.deviation)
-        )
+        m, s = (torch.tensor(x, dtype=torch.float64, device=u.device) for x in (self.mean, self.deviation))
         return m.reshape(shape), s.reshape(shape)
 
     def enter(self, u: Tensor) -> Tensor:
@@ -78,21 +76,27 @@ class Scale:
             return replace(part, value=self.enter(value))
         if isinstance(part, Balance):
             rate, theta = (None if f is None else self._function(f) for f in (part.rate, part.coefficient))
-            return Balance(self._function(part.stored), rate, theta, part.times)
+            return Balance(self._stored(part.stored), rate, theta, part.times)
         if isinstance(part, Affine):
             return self._affine(part)
         if isinstance(part, Constraint):
             function = part.function
             return replace(part, function=lambda w: function(self.leave(w)))
-        raise SapcError(f"a constraint is made of Pin, Balance, Affine and Constraint, got {type(part).__name__}")
+        raise SapcError(
+            f"a constraint is made of Pin, Balance, Affine and Constraint, got {type(part).__name__}"
+        )
+
+    def _stored(self, f: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+        """f(m + s w); of a frame integral the part that depends on w: laws compare frames, in which the rest is the same."""
+        if not isinstance(f, FrameIntegral):
+            return self._function(f)
+        s = self._columns(f.weights)[1]
+        if self.grid.width > 1 and not self.grid.steady:
+            s = s[..., 0]  # frame by frame
+        return FrameIntegral(f.weights * s, f.steady)
 
     def _function(self, f: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
-        """f(m + s w); of a frame integral the part that depends on w: laws compare frames, in which the rest is the same."""
-        if isinstance(f, FrameIntegral):
-            s = self._columns(f.weights)[1]
-            if self.grid.width > 1 and not self.grid.steady:
-                s = s[..., 0]  # frame by frame
-            return FrameIntegral(f.weights * s, f.steady)
+        """f(m + s w)."""
         if isinstance(f, WithGradient):
             both = f.both
 

@@ -234,7 +234,9 @@ def _fields(task: Task, split: str, size: int, seed: int, team: Team, solving: S
     if not team.main:
         team.wait()  # the first process solves and fills the cache
     progress = partial(solving, split) if solving is not None and team.main else None
-    fields = task.enter(task.dataset(split, size=size, seed=seed, device=team.device, progress=progress).fields)
+    fields = task.enter(
+        task.dataset(split, size=size, seed=seed, device=team.device, progress=progress).fields
+    )
     if team.main:
         team.wait()
     if team.device.type == "cpu":

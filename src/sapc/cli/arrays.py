@@ -48,8 +48,12 @@ def _own_condition(path: Path, task: OwnTask) -> Tensor:
     found = read_fields(path, **{**reading(task.about), "samples": None}, gaps=True)
     axes = [(a, b) for a, b in zip(found.grid.axes, task.grid.axes, strict=False) if a != b]
     if found.grid.channels != task.grid.channels or found.grid.names != task.grid.names or axes:
-        what = f"axis {axes[0][0]}, not {axes[0][1]}" if axes else f"{found.grid.channels} on {found.grid.names}"
-        raise SapcError(f"{path} does not fit the model's grid: it has {what}; give fields on the trained grid")
+        what = (
+            f"axis {axes[0][0]}, not {axes[0][1]}" if axes else f"{found.grid.channels} on {found.grid.names}"
+        )
+        raise SapcError(
+            f"{path} does not fit the model's grid: it has {what}; give fields on the trained grid"
+        )
     return found.values.double()
 
 
@@ -63,7 +67,9 @@ def with_sensors(values: Tensor, path: Path | None, grid: Grid) -> tuple[Tensor,
             f"{path} has sensors of {len(sensors.values)} samples for {len(values)} conditions; give as many, or one for all"
         )
     most = max(len(values), len(sensors.values))
-    both = torch.where(sensors.mask, sensors.values.expand(most, *grid.shape), values.double().expand(most, *grid.shape))
+    both = torch.where(
+        sensors.mask, sensors.values.expand(most, *grid.shape), values.double().expand(most, *grid.shape)
+    )
     return both, Pin(sensors.mask, label="sensors")
 
 

@@ -27,7 +27,8 @@ TimeAxis = Annotated[
     str | None, typer.Option("--time", help="The dimension that is time. \\[t or time, else there is none]")
 ]
 SampleAxis = Annotated[
-    str | None, typer.Option("--samples-dim", help="The dimension that counts samples. \\[sample, else the first]")
+    str | None,
+    typer.Option("--samples-dim", help="The dimension that counts samples. \\[sample, else the first]"),
 ]
 Steady = Annotated[bool | None, typer.Option("--steady/--unsteady", help="Whether the fields have no time.")]
 Share = Annotated[float, typer.Option("--validation-share", help="Of the samples, for validation.")]

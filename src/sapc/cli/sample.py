@@ -49,10 +49,12 @@ def sample(
         ),
     ] = None,
     quantiles: Annotated[
-        str | None, typer.Option(help="Quantiles of the samples to write beside them (.nc), as 0.05,0.5,0.95.")
+        str | None,
+        typer.Option(help="Quantiles of the samples to write beside them (.nc), as 0.05,0.5,0.95."),
     ] = None,
     path: Annotated[
-        Path, typer.Option("--out", help="The file to write: .h5, .npz, or .nc for NetCDF with CF attributes.")
+        Path,
+        typer.Option("--out", help="The file to write: .h5, .npz, or .nc for NetCDF with CF attributes."),
     ] = Path("samples.h5"),
     steps: Annotated[
         int | None, typer.Option(help="Sampling steps. \\[the method's own number, mostly 100]")

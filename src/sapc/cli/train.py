@@ -129,8 +129,10 @@ def train(
     )
     if _speaks():
         if own is not None:
-            shutil.copyfile(own.physics, folder.path / "physics.py")  # for the record: it is not run from there
-        _report(run, folder, before, as_json)
+            shutil.copyfile(
+                own.physics, folder.path / "physics.py"
+            )  # for the record: it is not run from there
+        _report(run, folder, before, as_json, own)
 
 
 def _resumed(path: Path, given: list[str]) -> Run:
@@ -143,12 +145,12 @@ def _resumed(path: Path, given: list[str]) -> Run:
     return Folder(path).run()
 
 
-def _new(
-    task: str | None, method: str, preset: str, changes: dict[str, Any], own: Given | None
-) -> Run:
+def _new(task: str | None, method: str, preset: str, changes: dict[str, Any], own: Given | None) -> Run:
     if own is not None:
         if task is not None:
-            raise SapcError(f"--data trains on your own fields, and {task!r} names a task; leave one of them out")
+            raise SapcError(
+                f"--data trains on your own fields, and {task!r} names a task; leave one of them out"
+            )
         return config.preset(preset, own.task(), method, **changes)
     if task is None:
         raise SapcError(
@@ -204,7 +206,7 @@ def _work(run: Run, path: Path, announcement: str, options: dict[str, Any]) -> N
     """What every process does."""
     options = dict(options)
     if (own := options.pop("own", None)) is not None and not _knows(run):
-        own.task()
+        recall(run, own.physics, own.data)
     bar = TrainingBar(f"{run.task} {run.method}", announcement, quiet=not _speaks())
     with warnings.catch_warnings(), bar:
         warnings.showwarning = warn
@@ -225,7 +227,7 @@ def _speaks() -> bool:
     return os.environ.get("RANK", os.environ.get("SLURM_PROCID", "0")) == "0"
 
 
-def _report(run: Run, folder: Folder, before: bool, as_json: bool) -> None:
+def _report(run: Run, folder: Folder, before: bool, as_json: bool, own: Given | None) -> None:
     entries = folder.entries()
     last = {
         name: entry[name] for entry in entries for name in ("loss", "validation", "seconds") if name in entry
@@ -239,5 +241,5 @@ def _report(run: Run, folder: Folder, before: bool, as_json: bool) -> None:
         return
     losses = ", ".join(f"{name} {last[name]:.4g}" for name in ("loss", "validation") if name in last)
     print(f"{'already trained' if before else 'trained'}: {folder.weights} ({losses})")
-    own = "own" in run.options
-    print(f"next: sapc {'sample' if own else 'evaluate'} {folder.path}{' --physics FILE --data FILE' if own else ''}")
+    more = f" --physics {own.physics} --data {own.data}" if own else ""
+    print(f"next: sapc {'sample' if own else 'evaluate'} {folder.path}{more}")

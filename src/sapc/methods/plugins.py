@@ -1,4 +1,7 @@
-"""Methods from outside the package: files that are named, files in SAPC_PLUGINS, entry points; see `registry`."""
+"""Methods from outside the package: files that are named, files in SAPC_PLUGINS, entry points; see `registry`.
+
+A file may bring a task instead: it says `TASK = sapc.register_task(...)`, and tasks that are not known are looked for here, too.
+"""
 
 from __future__ import annotations
 
@@ -111,10 +114,12 @@ def _methods_in(module: ModuleType, file: Path) -> list[Method]:
         elsewhere = known is method and registry.SOURCES.get(method.name) != str(file)
         if not elsewhere and not any(method is other for other in own):
             own.append(method)
-    if not own:
+    if not own and getattr(module, "TASK", None) is None:
         other = getattr(module, "METHOD", None)
         got = "" if other is None or isinstance(other, Method) else f" (METHOD is {other!r:.40})"
-        raise SapcError(f"{file} defines no method of its own{got}; write {EXAMPLE} at its top level")
+        raise SapcError(
+            f"{file} defines no method of its own{got}; write {EXAMPLE} at its top level, or TASK = sapc.register_task(...)"
+        )
     return own
 
 

@@ -1,8 +1,9 @@
-"""The six PDE systems, by name: `get_task("heat")`."""
+"""The six PDE systems, by name: `get_task("heat")`; and those that users add, as a class (`register_task`) or from a file (`own_task`)."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import inspect
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..errors import SapcError
@@ -12,7 +13,7 @@ from .burgers import Burgers
 from .dataset import Dataset, load_dataset
 from .heat import Heat
 from .navier_stokes import NavierStokes
-from .own import OwnTask, own_task, reading, remember, task_of
+from .own import NAME, OwnTask, own_task, reading, remember, task_of
 from .physics import Physics, load_physics
 from .reaction_diffusion import ReactionDiffusion
 from .stokes import StokesBC, StokesIC
@@ -29,6 +30,7 @@ __all__ = [
     "load_physics",
     "own_task",
     "reading",
+    "register_task",
     "remember",
     "task_names",
 ]
@@ -38,15 +40,46 @@ _KINDS: dict[str, type[Task]] = {
 }
 
 
+when_unknown: list[Callable[[], None]] = []  # what may bring further tasks: plug-ins
+
+
 def task_names() -> tuple[str, ...]:
     """The names `get_task` knows."""
     return tuple(_KINDS)
+
+
+def register_task(kind: Any) -> Any:
+    """Make a task known by its name, a subclass of `Task` with its equation, grid, constraint and solver; returns it.
+
+    Processes that are started later do not know it, unless a file that says `TASK = sapc.register_task(...)` is used there (`sapc.use`).
+    """
+    if not (inspect.isclass(kind) and issubclass(kind, Task)):
+        raise SapcError(f"a task is a subclass of sapc.Task, got {kind!r:.60}")
+    if inspect.isabstract(kind):
+        lacking = ", ".join(sorted(kind.__abstractmethods__))
+        raise SapcError(f"the task {kind.__name__} lacks {lacking}; see sapc.Task for what they return")
+    texts = ("name", "title", "equation", "pinned", "law", "parameters", "paper_grid")
+    if missing := [name for name in texts if not hasattr(kind, name)]:
+        raise SapcError(f"the task {kind.__name__} lacks {', '.join(missing)}, in its class; see sapc.Task")
+    if not NAME.fullmatch(kind.name):
+        raise SapcError(
+            f"a task's name is made of letters, digits and _, beginning with a letter, got {kind.name!r}"
+        )
+    if kind.name in _KINDS and _KINDS[kind.name].__qualname__ != kind.__qualname__:
+        raise SapcError(f"there is a task {kind.name!r} already; give yours another name")
+    _KINDS[kind.name] = kind
+    return kind
 
 
 def get_task(name: str, grid: Grid | Sequence[int] | None = None, **options: Any) -> Task:
     """A task by name, on its published grid unless given: a `Grid`, or numbers of points, `(64, 50)`."""
     if "own" in options:
         return task_of(name, grid, options["own"])
+    for look in when_unknown if name not in _KINDS else ():
+        look()
     if name not in _KINDS:
-        raise SapcError(f"unknown task {name!r}; choose one of {', '.join(_KINDS)}")
+        raise SapcError(
+            f"unknown task {name!r}; choose one of {', '.join(_KINDS)}, or name the file that defines it: "
+            "sapc --plugin FILE, in Python sapc.use(FILE); data of your own are given by --data FILE --physics FILE"
+        )
     return make_task(_KINDS[name], grid, options)

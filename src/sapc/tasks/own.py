@@ -4,9 +4,9 @@
     task = sapc.own_task(data, "my_physics.py")
     run = sapc.preset("small", task, "sapc")
 
-The fields keep their units; a network sees them scaled, channel by channel (`sapc.scaling`). What defines the task (grid, scale, units, where
-the data came from, which physics) is written into the run's settings, but neither the data nor the code: whoever loads the model gives
-the physics, and for training also the data.
+The fields keep their units; a network sees them scaled, channel by channel (`sapc.scaling`). What defines the task (grid, scale, units,
+where the data came from, which physics) is written into the run's settings, but neither the data nor the code: whoever loads the model
+gives the physics, and for training also the data.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ class OwnTask(Task):
         digest = self.about["data"].get("sha256", "")
         if digest not in _fields:
             raise SapcError(
-                f"the data of {self.name} are not loaded; give their file, {self.about['data'].get('path') or 'the one it was trained on'}, "
+                f"the data of {self.name} are not loaded; give their file ({self.about['data'].get('path') or 'of the training'}) "
                 "as --data FILE, or in Python as load(..., data=FILE)"
             )
         return _fields[digest]
@@ -204,7 +204,9 @@ def _name(name: str | None, data: Fields) -> str:
     if name is None and not chosen[0].isalpha():
         chosen = f"own_{chosen}"
     if not NAME.fullmatch(chosen):
-        raise SapcError(f"a task's name is made of letters, digits and _, beginning with a letter, got {chosen!r}")
+        raise SapcError(
+            f"a task's name is made of letters, digits and _, beginning with a letter, got {chosen!r}"
+        )
     return chosen
 
 
@@ -229,7 +231,6 @@ def check_data(task: OwnTask, values: Tensor) -> None:
 def _deviations(task: OwnTask) -> Tensor:
     s = torch.tensor(task.scale.deviation, dtype=torch.float64)
     return s.reshape(-1, *(1,) * len(task.grid.axes)) if task.grid.width > 1 else s
-
 
 
 def reading(about: Mapping[str, Any]) -> dict[str, Any]:

@@ -27,7 +27,9 @@ from ..grid import Grid
 
 FUNCTION = "physics"
 Make = Callable[[Grid], Stackable]
-EXAMPLE = "def physics(grid): return sapc.Pin.frame(0) & sapc.Balance(grid.integral(), times=grid.time.points)"
+EXAMPLE = (
+    "def physics(grid): return sapc.Pin.frame(0) & sapc.Balance(grid.integral(), times=grid.time.points)"
+)
 
 
 @dataclass(frozen=True)

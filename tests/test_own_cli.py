@@ -1,0 +1,216 @@
+"""The command line on data of one's own, from a file of simulations to an ensemble in NetCDF; and what bad input does."""
+
+import json
+import math
+
+import h5py
+import numpy as np
+import pytest
+import torch
+import xarray as xr
+
+import sapc
+from commands import one_sentence
+from sapc.cli import main
+
+PHYSICS = """
+import sapc
+
+def physics(grid):
+    mass = sapc.Balance(grid.integral("h"), times=grid.time.points)
+    return sapc.Pin.frame(0, grid=grid, channel="h") & mass
+"""
+
+
+def simulations(n=20, x=12, t=6):
+    """Travelling waves of height h, and their velocity."""
+    rng = np.random.default_rng(0)
+    at, time = np.arange(x) / x, np.linspace(0, 3, t)
+    phase, speed = rng.random((2, n, 1, 1))
+    h = 5 + np.sin(2 * math.pi * (at[:, None] - speed * time) + 6 * phase)
+    return at, time, h, 1e3 * (2 * h - 9)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    path = tmp_path_factory.mktemp("own")
+    at, time, h, u = simulations()
+    with h5py.File(path / "my.h5", "w") as file:
+        for name, values, unit in (("x", at, "m"), ("time", time, "s")):
+            file[name] = values
+            file[name].make_scale(name)
+            file[name].attrs["units"] = unit
+        file["x"].attrs["periodic"] = 1
+        for name, values, unit in (("h", h, "m"), ("u", u, "m s-1")):
+            file[name] = values
+            file[name].attrs["units"] = unit
+            for i, axis in ((1, "x"), (2, "time")):
+                file[name].dims[i].label = axis
+                file[name].dims[i].attach_scale(file[axis])
+    (path / "my_physics.py").write_text(PHYSICS)
+    return path
+
+
+@pytest.fixture(scope="module")
+def trained(folder):
+    out = folder / "run"
+    run(
+        "train",
+        "--data",
+        folder / "my.h5",
+        "--physics",
+        folder / "my_physics.py",
+        "--preset",
+        "tiny",
+        "--steps",
+        "4",
+        "--out",
+        out,
+    )
+    return out
+
+
+def run(*words):
+    with pytest.raises(SystemExit) as ended:
+        main([str(word) for word in words])
+    return ended.value.code
+
+
+def test_check_reports_in_words_and_json(folder, capsys):
+    assert run("check", folder / "my_physics.py", "--data", folder / "my.h5") == 0
+    text = capsys.readouterr().out
+    assert "channel h [m]" in text
+    assert "closed form" in text
+    assert "no problem found" in text
+    assert run("check", folder / "my_physics.py", "--data", folder / "my.h5", "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["converged"] == found["noise"] == 16
+    assert found["laws"][0]["residual"] < 1e-6
+
+
+def test_a_law_that_the_data_do_not_keep_ends_with_1(folder, tmp_path, capsys):
+    file = tmp_path / "wrong.py"
+    file.write_text(PHYSICS.replace("times=", "rate=grid.integral('h'), times="))
+    assert run("check", file, "--data", folder / "my.h5") == 1
+    assert "law and data disagree" in capsys.readouterr().out
+
+
+def test_training_again_finds_it_trained_and_keeps_the_physics(folder, trained, capsys):
+    assert (trained / "physics.py").read_text() == PHYSICS
+    line = ("--data", folder / "my.h5", "--physics", folder / "my_physics.py")
+    assert run("train", *line, "--preset", "tiny", "--steps", "4", "--out", trained) == 0
+    assert "already trained" in capsys.readouterr().out
+    assert run("train", "--resume", trained, *line) == 0
+
+
+def test_an_ensemble_with_sensors_and_quantiles(folder, trained, tmp_path, capsys):
+    (tmp_path / "sensors.csv").write_text("x,time,channel,value\n0.5,1.8,u,321.0\n0.25,3.0,h,5.5\n")
+    line = ("--physics", folder / "my_physics.py", "--data", folder / "my.h5", "--n", 2, "--steps", 3)
+    line += ("--sensors", tmp_path / "sensors.csv", "--quantiles", "0.1,0.9", "--out", tmp_path / "out.nc")
+    assert run("sample", trained, *line) == 0
+    assert "pinned values 0.0e+00" in capsys.readouterr().out
+    with xr.open_dataset(tmp_path / "out.nc") as out:
+        assert dict(out.sizes) == {"sample": 2, "x": 12, "time": 6, "quantile": 2}
+        assert (out.u.sel(x=0.5).isel(time=3) == 321).all()
+        assert (out.h.sel(x=0.25).isel(time=5) == 5.5).all()
+        mass = out.h.mean("x")
+        assert float(abs(mass - mass.isel(time=0)).max()) < 1e-13
+        assert out.h.attrs["units"] == "m"
+        assert out.time.attrs["axis"] == "T"
+        assert out.attrs["Conventions"].startswith("CF-")
+        np.testing.assert_allclose(out.h_quantile.sel(quantile=0.9), out.h.quantile(0.9, "sample"))
+
+
+def test_conditions_from_a_file_need_only_what_is_pinned(folder, trained, tmp_path):
+    at, time, h, _ = simulations(3)
+    h[..., 1:] = np.nan
+    dims, coords = ("sample", "x", "time"), {"x": ("x", at, {"periodic": 1}), "time": time}
+    new = xr.Dataset({"h": (dims, h), "u": (dims, np.full_like(h, np.nan))}, coords)
+    new.to_netcdf(tmp_path / "new.nc", engine="h5netcdf")
+    line = ("--physics", folder / "my_physics.py", "--condition", tmp_path / "new.nc", "--steps", 2)
+    assert run("sample", trained, *line, "--out", tmp_path / "s.npz") == 0
+    with np.load(tmp_path / "s.npz") as file:
+        fields = torch.from_numpy(file["fields"])
+    assert fields.shape == (3, 2, 12, 6)
+    assert np.abs(fields[:, 0, :, 0].numpy() - h[..., 0]).max() < 1e-6  # the file is read as float32
+
+
+def test_evaluate_on_the_validation_split(folder, trained, capsys):
+    line = ("--physics", folder / "my_physics.py", "--data", folder / "my.h5", "--steps", 2)
+    assert run("evaluate", trained, *line) == 0
+    assert "validation" in capsys.readouterr().out
+    assert json.loads((trained / "scores.json").read_text())["mean"]["metrics"]["ce_local"] == 0
+
+
+BAD = {
+    "no physics": ("train --data {f}/my.h5", "--data needs --physics FILE"),
+    "no data": ("train --physics {f}/my_physics.py", "--physics goes with data of your own"),
+    "both": ("train heat --data {f}/my.h5 --physics {f}/my_physics.py", "leave one of them out"),
+    "no file": ("train --data {f}/no.h5 --physics {f}/my_physics.py", "no.h5"),
+    "physics missing": ("check {f}/no.py --data {f}/my.h5", "there is no file"),
+    "no such channel": ("check {f}/my_physics.py --data {f}/my.h5 --channels h,w", "w"),
+    "channel left out": ("check {f}/my_physics.py --data {f}/my.h5 --channels u", "no channel 'h'; it has u"),
+    "no such axis": ("check {f}/my_physics.py --data {f}/my.h5 --periodic z", "no axis 'z'"),
+    "name": ("train --data {f}/my.h5 --physics {f}/my_physics.py --name a-b", "letters, digits and _"),
+    "share": ("check {f}/my_physics.py --data {f}/my.h5 --validation-share 2", "between 0 and 1"),
+    "no data for check": ("check {f}/my_physics.py", "--data FILE"),
+    "sample without physics": ("sample heat-sapc --data {f}/my.h5 --n 1", "is a task of this package"),
+    "quantiles": ("sample heat-sapc --quantiles 0.5 --out {f}/x.h5", "name the file .nc"),
+    "quantile": ("sample heat-sapc --quantiles 2 --out {f}/x.nc", "between 0 and 1"),
+    "grid": ("train --data {f}/my.h5 --physics {f}/my_physics.py --grid 8x8", "has its grid"),
+    "train": (
+        "train --data {f}/my.h5 --physics {f}/my_physics.py --train 99",
+        "has 18 samples, and 99 were asked for",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_calls_end_in_one_sentence(folder, tmp_path, capsys, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    line, message = BAD[name]
+    assert run(*line.format(f=folder).split()) == 2
+    err = capsys.readouterr().err
+    assert one_sentence(err), err
+    assert message in err
+    assert not list(tmp_path.iterdir())
+
+
+def test_without_its_physics_a_model_cannot_be_used(trained, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("sapc.tasks.own._physics", {})
+    assert run("sample", trained, "--n", 1, "--out", tmp_path / "a.h5") == 2
+    assert "it was my_physics.py; give it as --physics FILE" in capsys.readouterr().err
+
+
+# -- tasks as classes --
+
+
+def test_a_task_of_ones_own_class(tmp_path):
+    heat = type(sapc.get_task("heat"))
+
+    class Warm(sapc.Task):
+        name = "warm"
+        title, equation, pinned, law = heat.title, heat.equation, heat.pinned, heat.law
+        parameters, paper_grid = heat.parameters, heat.paper_grid
+        constraint = heat.constraint
+        _draw, _solve = heat._draw, heat._solve
+
+    sapc.register_task(Warm)
+    assert sapc.register_task(Warm) is Warm
+    run_ = sapc.preset("tiny", "warm", "sapc", steps=1)
+    sapc.train.train(run_, tmp_path / "run")
+    assert sapc.load(tmp_path / "run").task.name == "warm"
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        (sapc.Fields, "a subclass of sapc.Task, got <class"),
+        (type("Half", (sapc.Task,), {"name": "half"}), "lacks _draw, _solve, constraint"),
+        (type("Other", (type(sapc.get_task("heat")),), {}), "there is a task 'heat' already"),
+        (type("Odd", (type(sapc.get_task("heat")),), {"name": "a-b"}), "letters, digits and _"),
+    ],
+)
+def test_what_is_no_task_is_refused(kind, message):
+    with pytest.raises(sapc.SapcError, match=message):
+        sapc.register_task(kind)
