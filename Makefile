@@ -4,7 +4,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
 
-.PHONY: demo test lint bench docs format clean
+# What `make examples` gives to examples/NAME.py: ARGS_NAME; most need nothing.
+ARGS_shallow_water := shallow_water --steps 30 --samples 60
+
+.PHONY: demo test lint bench examples docs format clean
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -31,9 +34,15 @@ bench: $(STAMP)
 	$(BIN)/python benchmarks/projection.py
 	$(BIN)/python benchmarks/data.py --size 64
 
-docs: $(STAMP)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[docs]"
-	$(BIN)/sphinx-build -W --keep-going -b html docs docs/_build/html
+examples: $(STAMP)  # every file, in a folder that is removed afterwards; the first error ends it
+	@set -e; out=$$(mktemp -d); trap 'rm -rf "$$out"' EXIT; cd "$$out"; export OMP_NUM_THREADS=2; \
+	$(foreach file,$(sort $(wildcard examples/*.py)), \
+	echo "== $(file) $(ARGS_$(basename $(notdir $(file))))"; \
+	"$(CURDIR)/$(BIN)/python" "$(CURDIR)/$(file)" $(ARGS_$(basename $(notdir $(file))));) :
+
+docs: $(STAMP)  # -E: all pages are read and all notebooks run, whatever an earlier build has left
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[docs,report,data]"
+	OMP_NUM_THREADS=2 $(BIN)/sphinx-build -E -W --keep-going -b html docs docs/_build/html
 
 clean:
 	rm -rf $(VENV) docs/_build demo

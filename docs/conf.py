@@ -9,10 +9,17 @@ author = "The sapc developers"
 copyright = "2026, The sapc developers"
 version = release = sapc.__version__
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.mathjax"]
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.mathjax"]  # myst_nb brings myst_parser along
 myst_enable_extensions = ["dollarmath", "amsmath"]
 myst_heading_anchors = 3
-exclude_patterns = ["_build"]
+exclude_patterns = ["_build", "**/.ipynb_checkpoints"]
+
+# Notebooks are stored without outputs and run whenever the pages are built, by the Python that builds them; an error ends the build.
+nb_execution_mode = "force"
+nb_execution_timeout = 300  # seconds a cell
+nb_execution_raise_on_error = True
+nb_execution_in_temp = True
+nb_merge_streams = True
 
 html_theme = "furo"
 html_title = f"sapc {release}"
