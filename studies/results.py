@@ -94,7 +94,10 @@ def tables(preset: str) -> str:
         make_report(SCORES[preset], out)
         text = (Path(out) / "tables.md").read_text()
     where = " ".join(str(folder.relative_to(ROOT)) for folder in SCORES[preset])
-    head = f"# {TITLES[preset]}\n\nMade by `sapc report {where}`; [what it means](results.md).\n"
+    head = (
+        f"# {TITLES[preset]}\n\nMade by `sapc report {where}`; [what it means](results.md). Several runs shared the GPU while these were "
+        "made, so the times of sampling and training below are not those of a run alone.\n"
+    )
     return head + text.removeprefix("# Tables\n")
 
 

@@ -71,10 +71,17 @@ def until(process, step):
             return
 
 
-def test_killed_twice_and_continued_gives_the_same_bits(tmp_path):
-    whole = start(tmp_path / "whole")
-    whole.communicate()
-    assert whole.returncode == 0
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """The same training, never stopped."""
+    folder = tmp_path_factory.mktemp("whole") / "run"
+    process = start(folder)
+    assert process.communicate()[1] == ""
+    assert process.returncode == 0
+    return folder
+
+
+def test_killed_twice_and_continued_gives_the_same_bits(tmp_path, whole):
     for step in (23, 41):
         process = start(tmp_path / "killed")
         until(process, step)
@@ -85,15 +92,15 @@ def test_killed_twice_and_continued_gives_the_same_bits(tmp_path):
     out, errors = last.communicate()
     assert last.returncode == 0, errors
     assert int(out.split()[0]) > 20  # it did not begin again
-    assert same_bits(tmp_path / "whole", tmp_path / "killed")
-    assert lines(tmp_path / "whole") == lines(tmp_path / "killed")
+    assert same_bits(whole, tmp_path / "killed")
+    assert lines(whole) == lines(tmp_path / "killed")
     starts = json.loads((tmp_path / "killed" / "environment.json").read_text())["starts"]
     assert [s["step"] > 0 for s in starts] == [False, True, True]
     assert not (tmp_path / "killed" / "checkpoint.safetensors").exists()
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_asked_to_stop_it_saves_the_very_step(tmp_path, number):
+def test_asked_to_stop_it_saves_the_very_step(tmp_path, number, whole):
     process = start(tmp_path / "run")
     until(process, 13)
     process.send_signal(number)
@@ -103,22 +110,19 @@ def test_asked_to_stop_it_saves_the_very_step(tmp_path, number):
     assert f"stopped at step {last} of 60" in errors
     assert load_tensors(Folder(tmp_path / "run").checkpoint)[1]["step"] == last
     assert start(tmp_path / "run").communicate()[1] == ""
-    assert start(tmp_path / "whole").communicate()[1] == ""
-    assert same_bits(tmp_path / "whole", tmp_path / "run")
-    assert lines(tmp_path / "whole") == lines(tmp_path / "run")
+    assert same_bits(whole, tmp_path / "run")
+    assert lines(whole) == lines(tmp_path / "run")
 
 
-def test_a_lost_checkpoint_only_costs_time(tmp_path):
-    for folder in ("a", "b"):
-        process = start(tmp_path / folder)
-        until(process, 20)
-        process.kill()
-        process.communicate()
-    (tmp_path / "b" / "checkpoint.safetensors").unlink()
-    for folder in ("a", "b"):
-        assert start(tmp_path / folder).communicate()[1] == ""
-    assert same_bits(tmp_path / "a", tmp_path / "b")
-    assert lines(tmp_path / "a") == lines(tmp_path / "b")
+def test_a_lost_checkpoint_only_costs_time(tmp_path, whole):
+    process = start(tmp_path / "run")
+    until(process, 20)
+    process.kill()
+    process.communicate()
+    (tmp_path / "run" / "checkpoint.safetensors").unlink()
+    assert start(tmp_path / "run").communicate()[1] == ""
+    assert same_bits(whole, tmp_path / "run")
+    assert lines(whole) == lines(tmp_path / "run")
 
 
 def test_same_seed_same_bits_other_seed_other_bits(tmp_path):
@@ -450,7 +454,7 @@ def test_a_config_of_another_kind_is_refused(tmp_path, content):
         folder.run()
 
 
-def test_damaged_side_files_do_not_stop_a_training(tmp_path):
+def test_damaged_side_files_do_not_stop_a_training(tmp_path, whole):
     process = start(tmp_path / "run")
     until(process, 30)
     process.kill()
@@ -461,8 +465,7 @@ def test_damaged_side_files_do_not_stop_a_training(tmp_path):
     out = start(tmp_path / "run").communicate()
     assert "begins anew" in out[1]
     assert folder.trained
-    assert start(tmp_path / "whole").communicate()[1] == ""
-    assert same_bits(tmp_path / "whole", tmp_path / "run")
+    assert same_bits(whole, tmp_path / "run")
 
 
 @pytest.mark.parametrize("lost", ["adam.exp_avg.lift_in.weight", "rates"])
