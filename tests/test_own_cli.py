@@ -10,7 +10,7 @@ import torch
 import xarray as xr
 
 import sapc
-from commands import one_sentence
+from commands import command, one_sentence
 from sapc.cli import main
 
 PHYSICS = """
@@ -180,6 +180,21 @@ def test_without_its_physics_a_model_cannot_be_used(trained, tmp_path, capsys, m
     monkeypatch.setattr("sapc.tasks.own._physics", {})
     assert run("sample", trained, "--n", 1, "--out", tmp_path / "a.h5") == 2
     assert "it was my_physics.py; give it as --physics FILE" in capsys.readouterr().err
+
+
+def test_a_study_of_own_data_runs_in_worker_processes_and_has_a_report(folder, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    made = f"{PHYSICS}\nTASK = sapc.own_task(sapc.read_fields({str(folder / 'my.h5')!r}), physics, 'water')\n"
+    (tmp_path / "my_task.py").write_text(made)
+    listed = 'import sapc\nfrom sapc.study import cells\nsapc.use("my_task.py")\n'
+    (tmp_path / "own.py").write_text(
+        listed + 'runs = cells(["water"], ["sapc", "ffm"], preset="tiny", steps=2, sampling_steps=2)\n'
+    )
+    done = command("study", "run", "own.py", "--out", "study", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "2 cells: 2 done" in done.stdout
+    assert command("report", "study", "--out", "report", cwd=tmp_path).returncode == 0
+    assert "| water | MMSE | ours | " in (tmp_path / "report" / "tables.md").read_text()
 
 
 # -- tasks as classes --

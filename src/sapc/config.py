@@ -177,14 +177,15 @@ def preset(
     """A run of `task`, by name or a task of your own, with `method` by a preset's settings, with any of them changed."""
     if name not in get_args(Preset):
         raise SapcError(f"unknown preset {name!r}; choose one of {', '.join(get_args(Preset))}")
-    if isinstance(task, Task):
-        if grid is not None or "options" in changes:
-            raise SapcError("a task of your own has its grid and options already; leave out grid and options")
-        chosen, settings = task, _own(name, task) if isinstance(task, OwnTask) else _PRESETS[name](task)
-    else:
-        options = changes.pop("options", {})
-        settings = _PRESETS[name](get_task(task, **options))
+    options = changes.pop("options", {})
+    known = get_task(task, **options) if isinstance(task, str) else task
+    if isinstance(task, str) and not isinstance(known, OwnTask):
+        settings = _PRESETS[name](known)
         chosen = get_task(task, grid=settings["grid"] if grid is None else grid, **options)
+    elif grid is not None or options:
+        raise SapcError("a task of your own has its grid and options already; leave out grid and options")
+    else:
+        chosen, settings = known, _own(name, known) if isinstance(known, OwnTask) else _PRESETS[name](known)
     del settings["grid"]
     sizes = {f.name for f in fields(Backbone)}
     wanted = {k: changes.pop(k) for k in list(changes) if k in sizes}

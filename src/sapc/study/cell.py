@@ -72,6 +72,13 @@ class Cell:
             raise SapcError(
                 f"{self.method} samples with the weights of {get_method(self.method).weights}, not of {self.run.method}"
             )
+        if (
+            own := self.run.options.get("own")
+        ) is not None:  # evaluated on what was held out, without a floor
+            most = own["sizes"]["validation"]
+            few = {"sets": ("validation",), "reference": min(self.reference, most), "floor_repeats": 0}
+            for name, value in {**few, "samples": min(self.samples or 100, most)}.items():
+                object.__setattr__(self, name, value)
 
     # -- names --
 
@@ -114,7 +121,8 @@ class Cell:
         whole(self.floor_repeats, "number of floor repeats", 0)
         whole(self.watch, "number of samples to watch", 0)
         whole(self.steps, "number of sampling steps", 1)
-        check_sets(self.sets)
+        if "own" not in self.run.options:
+            check_sets(self.sets)
         with torch.device("meta"):
             self.run.make_network()
         task = self.run.make_task()

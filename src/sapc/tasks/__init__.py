@@ -13,7 +13,7 @@ from .burgers import Burgers
 from .dataset import Dataset, load_dataset
 from .heat import Heat
 from .navier_stokes import NavierStokes
-from .own import NAME, OwnTask, own_task, reading, remember, task_of
+from .own import NAME, OwnTask, knows, made_here, own_task, reading, remember, task_of
 from .physics import Physics, load_physics
 from .reaction_diffusion import ReactionDiffusion
 from .stokes import StokesBC, StokesIC
@@ -73,10 +73,12 @@ def register_task(kind: Any) -> Any:
 
 def get_task(name: str, grid: Grid | Sequence[int] | None = None, **options: Any) -> Task:
     """A task by name, on its published grid unless given: a `Grid`, or numbers of points, `(64, 50)`."""
+    for look in when_unknown if name not in _KINDS and not knows(name) else ():
+        look()
     if "own" in options:
         return task_of(name, grid, options["own"])
-    for look in when_unknown if name not in _KINDS else ():
-        look()
+    if name not in _KINDS and (own := made_here(name)) is not None and not options:
+        return own if grid is None else task_of(name, grid, own.about)
     if name not in _KINDS:
         raise SapcError(
             f"unknown task {name!r}; choose one of {', '.join(_KINDS)}, or name the file that defines it: "

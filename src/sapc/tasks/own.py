@@ -37,6 +37,7 @@ VIOLATED = 1e-4  # of a channel's deviation: more is not rounding
 
 _physics: dict[str, Physics] = {}
 _fields: dict[str, Fields] = {}
+_made_here: dict[str, OwnTask] = {}
 
 
 @final
@@ -167,7 +168,13 @@ def own_task(
     task = _made(chosen, known, about)
     check_data(task, data.values)
     remember(chosen, known, data)
+    _made_here[chosen] = task
     return task
+
+
+def made_here(name: str) -> OwnTask | None:
+    """The task of that name that `own_task` made in this process."""
+    return _made_here.get(name)
 
 
 def remember(name: str, physics: Physics | None = None, data: Fields | None = None) -> None:
@@ -178,9 +185,14 @@ def remember(name: str, physics: Physics | None = None, data: Fields | None = No
         _fields[data.origin.get("sha256", "")] = data
 
 
+def knows(name: str) -> bool:
+    """Whether this process has the physics of a task."""
+    return name in _physics
+
+
 def task_of(name: str, grid: Grid | Sequence[int] | None, about: Mapping[str, Any]) -> OwnTask:
     """The task that a run's settings describe."""
-    if name not in _physics:
+    if not knows(name):
         file = about.get("physics", {}).get("file") or "a function"
         raise SapcError(
             f"{name} has physics of its own, which is code and not part of its folder: it was {file}; "
