@@ -42,7 +42,7 @@ examples: $(STAMP)  # every file, in a folder that is removed afterwards; the fi
 
 docs: $(STAMP)  # -E: all pages are read and all notebooks run, whatever an earlier build has left
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[docs,report,data]"
-	OMP_NUM_THREADS=2 $(BIN)/sphinx-build -E -W --keep-going -b html docs docs/_build/html
+	OMP_NUM_THREADS=1 $(BIN)/sphinx-build -E -W --keep-going -b html docs docs/_build/html
 
 clean:
 	rm -rf $(VENV) docs/_build demo

@@ -1,6 +1,9 @@
 """Tasks of one's own: channels, steady fields, units, physics from files, and models trained on them."""
 
+import json
 import math
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -291,7 +294,7 @@ def test_a_model_of_own_data_asks_for_its_physics(trained, monkeypatch):
         model.task.dataset("train")
     with pytest.warns(sapc.SapcWarning, match="its text has changed"):
         sapc.load(trained, physics=lambda grid: law(grid))
-    with pytest.raises(SapcError, match="is not the file that waves was trained on"):
+    with pytest.raises(SapcError, match="on another grid than waves"):
         sapc.load(trained, physics=law, data=fields())
     with pytest.raises(SapcError, match="heat is a task of this package"):
         sapc.load("heat-sapc", physics=law)
@@ -380,3 +383,109 @@ def test_resuming_takes_the_same_steps(tmp_path):
     sapc.train.train(run, tmp_path / "parts")
     one, two = (sapc.load(tmp_path / p, physics=law).network.state_dict() for p in ("whole", "parts"))
     assert all(torch.equal(one[name], two[name]) for name in one)
+
+
+# -- what newcomers did --
+
+
+def test_pins_without_a_grid_mean_the_axes_of_the_data():
+    task = sapc.own_task(waves(), lambda grid: Pin.at(x=0) & Pin.frame(0))
+    mask = sapc.condition.pinned_mask(task)
+    assert mask.sum() == 2 * (6 + 12 - 1)
+    with pytest.raises(SapcError, match="steady and have no frames"):
+        sapc.own_task(fields(STEADY), Pin.frame(0))
+    with pytest.raises(SapcError, match="holds no point"):
+        sapc.own_task(waves(), lambda grid: Pin.at(grid, x=slice(5, 5)))
+
+
+def test_two_conserved_integrals_are_factorised():
+    both = lambda grid: Balance(grid.integral("h")) & Balance(grid.integral("u")) & Pin.frame(0)
+    report = sapc.check(sapc.own_task(waves(), both), noise=4)
+    assert report.algorithm == "factorised"
+    assert report.residual < 1e-12
+    assert not report.problems
+
+
+def test_a_forgotten_period_is_a_problem():
+    data = waves()
+    closed = Grid((Axis("x", 12), data.grid.time), data.grid.channels)
+    found = sapc.check(
+        sapc.own_task(Fields(data.values, closed, origin={"sha256": "closed", "path": "c"}), law)
+    )
+    assert any("is an axis periodic" in problem for problem in found.problems)
+
+
+def test_mistakes_inside_a_law_are_told_with_their_line(tmp_path):
+    file = tmp_path / "my.py"
+    file.write_text("import sapc\ndef physics(grid):\n    return sapc.Balance(lambda u: u.foo)\n")
+    with pytest.raises(SapcError, match=r"a law of the physics .*AttributeError.*\(line 3\)"):
+        sapc.own_task(waves(), file)
+
+
+def sensors(grid, value, **where):
+    mask = Pin.at(grid, **where).mask(grid.shape)
+    values = torch.full((1, *grid.shape), torch.nan, dtype=torch.float64)
+    values[:, mask] = value
+    return sapc.fields.Sensors(mask, values, 0.0)
+
+
+def test_sensors_that_contradict_are_told(trained):
+    model, data = sapc.load(trained, physics=law), waves()
+    u = model.sample(2, data.values[:1], steps=2, also=sensors(data.grid, 5.5, x=3, t=4, channel="h"))
+    assert (u[:, 0, 3, 4] == 5.5).all()
+    with pytest.raises(
+        SapcError, match="already pins 1 of the sensors' points, and differs there by up to 9"
+    ):
+        model.sample(2, data.values[:1], steps=2, also=sensors(data.grid, 99.0, x=3, t=0, channel="h"))
+    with pytest.warns(sapc.SapcWarning, match="2 of 2 samples are off the laws by up to"):
+        model.sample(2, data.values[:1], steps=2, also=sensors(data.grid, 50.0, t=4, channel="h"))
+
+
+WRONG = {
+    "sapc.read_fields(torch.zeros(3))": "given by its path, got Tensor",
+    "sapc.own_task(law, data)": "got function first",
+    "sapc.own_task(data, lambda grid: None)": "returned NoneType",
+    "sapc.check(sapc.get_task('heat'))": "a task of your own",
+    "sapc.Pin.near(grid, t=99.0)": "is not on the grid, which has t from 0 to 1; check the units",
+    "sapc.Pin.near(grid, x='a')": "is a number, got 'a'",
+    "sapc.Pin.at(grid, x='0')": "takes indices or slices",
+    "sapc.Pin(None).on(data.values)": "must be a boolean tensor",
+    "sapc.Grid(grid.axes, 'hu')": "a sequence of names",
+    "sapc.Grid((64, 50))": "sapc.Axis",
+    "grid.take(data.values.numpy(), 'h')": "use torch.as_tensor",
+    "sapc.Balance('p')": "is a function of fields",
+    "sapc.preset('small', data, 'sapc')": "got Fields",
+    "sapc.load(None)": "a model is given by its path",
+    "sapc.use(3)": "a plug-in is given by its path",
+    "sapc.write_netcdf('x.nc', torch.zeros(3))": "writes an xarray dataset",
+    "sapc.to_xarray(data.values, grid, quantiles=(2,))": "between 0 and 1",
+    "sapc.to_xarray(data.values, grid, quantiles='0.5')": "between 0 and 1",
+    "sapc.load('heat-sapc').sample(1, torch.zeros(1, 100, 100), also='x')": "also= takes constraints",
+}
+SCRIPT = """
+import json, sys, sapc, torch
+grid = sapc.Grid((sapc.Axis("x", 12, kind="periodic"), sapc.Axis("t", 6)), ("h", "u"))
+data = sapc.Fields(torch.randn(4, 2, 12, 6), grid, origin={"path": "d", "sha256": "d"})
+def law(grid):
+    return sapc.Pin.frame(0)
+said = {}
+for call in json.loads(sys.argv[1]):
+    try:
+        eval(call)
+        said[call] = "nothing"
+    except sapc.SapcError as error:
+        said[call] = str(error)
+    except Exception as error:
+        said[call] = f"not ours: {type(error).__name__}: {error}"
+print(json.dumps(said))
+"""
+
+
+def test_wrong_things_in_the_right_place():
+    """In a process of its own: here types are checked before our messages can be seen."""
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT, json.dumps(list(WRONG))], capture_output=True, text=True, check=True
+    )
+    said = json.loads(done.stdout)
+    assert {call: text for call, text in said.items() if WRONG[call] not in text} == {}
+    assert all("\n" not in text for text in said.values())

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from . import source
 from .constraints import Affine, Balance, Constraint, Pin
-from .errors import whole
+from .errors import SapcError, whole
 from .projection import Globalised, Manifold
 from .tasks import OwnTask
 
@@ -28,6 +28,7 @@ WHY = {
     "banded Gauss-Newton": "one balance law with a rate or a curved quantity: every row reads one frame, so a pass costs O(grid)",
     "dense Gauss-Newton": "",
 }
+BROKEN = 0.01  # of a law's quantity: what a discretisation leaves is mostly less
 FAR = 0.05  # of a field's deviation: projecting data by more says that law and data disagree
 
 
@@ -87,6 +88,12 @@ class Report:
                 f"projecting the data moves them by {self.data_moved:.0%} of their deviation: law and data disagree; look at signs, units, "
                 "the kinds of axes (periodic, closed, cells) and times"
             )
+        found += [
+            f"the data break the {law.name} by up to {law.residual / law.typical:.1%} of its quantity: is an axis periodic, or centres of "
+            "cells (--periodic, --cells)? Is there a rate that the law leaves out?"
+            for law in self.laws
+            if law.name != "constraint" and law.residual > BROKEN * law.typical
+        ]
         if not self.pins and not self.laws:
             found.append("there is neither a pin nor a law: samples will be unconstrained")
         return found
@@ -121,6 +128,10 @@ class Report:
 
 def check(task: OwnTask, noise: int = 16, seed: int = 0, device: str | torch.device = "cpu") -> Report:
     """Look at a task of your own: its data, its laws, and how noise is projected."""
+    if not isinstance(task, OwnTask):
+        raise SapcError(
+            f"check looks at a task of your own, as sapc.check(sapc.own_task(data, physics)), got {type(task).__name__}"
+        )
     noise = whole(noise, "number of draws", 1)
     fields = task.dataset("train").fields
     own = task.inner(task.enter(fields[:1].double()), solver=Globalised(nearest=0))

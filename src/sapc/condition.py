@@ -7,7 +7,7 @@ from torch import Tensor
 
 from .constraints import Constraint, Pin, Stackable
 from .errors import SapcError
-from .fields import Fields
+from .fields import Fields, Sensors
 from .tasks import Dataset, Task
 
 
@@ -40,6 +40,26 @@ def pinned_values(condition: Tensor | Dataset | Fields, task: Task, also: Stacka
             f"give finite ones (pinned are: {pinned})"
         )
     return values
+
+
+def with_sensors(condition: Tensor | Dataset | Fields, sensors: Sensors, task: Task) -> tuple[Tensor, Pin]:
+    """Conditions with what sensors measured put in, and the pin that holds them there; sensors may not contradict the condition."""
+    values = _tensor(condition, task).double()
+    task.grid.check(sensors.values, "sensors' array")
+    if len(sensors.values) > 1 and len(values) > 1 and len(sensors.values) != len(values):
+        raise SapcError(
+            f"there are sensors of {len(sensors.values)} samples for {len(values)} conditions; give as many, or one for all"
+        )
+    both = pinned_mask(task) & sensors.mask
+    off = (sensors.values - values)[:, both].abs()
+    if off.numel() and float((off - 1e-4 * sensors.values[:, both].abs()).max()) > 1e-6:
+        raise SapcError(
+            f"the condition already pins {int(both.sum())} of the sensors' points, and differs there by up to {float(off.max()):.3g}; "
+            "leave out these sensors, or correct the condition"
+        )
+    shape = (max(len(values), len(sensors.values)), *task.grid.shape)
+    mixed = torch.where(sensors.mask & ~pinned_mask(task), sensors.values.expand(shape), values.expand(shape))
+    return mixed, Pin(sensors.mask, label="sensors")
 
 
 def _pins(task: Task, also: Stackable | None) -> list[Pin]:

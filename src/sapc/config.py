@@ -177,6 +177,10 @@ def preset(
     """A run of `task`, by name or a task of your own, with `method` by a preset's settings, with any of them changed."""
     if name not in get_args(Preset):
         raise SapcError(f"unknown preset {name!r}; choose one of {', '.join(get_args(Preset))}")
+    if not isinstance(task, str | Task):
+        raise SapcError(
+            f"a run is of a task, by name or as sapc.own_task(data, physics) makes it, got {type(task).__name__}"
+        )
     options = changes.pop("options", {})
     known = get_task(task, **options) if isinstance(task, str) else task
     if isinstance(task, str) and not isinstance(known, OwnTask):

@@ -114,6 +114,9 @@ class Pin(Stackable):
     where: Tensor | Callable[[tuple[int, ...]], Tensor]
     label: str = "pin"
     value: float | Tensor | None = None
+    indices: Mapping[str, int | slice] | None = (
+        None  # by x, y, z, t, where no grid was given to say otherwise
+    )
 
     @classmethod
     def frame(
@@ -121,7 +124,7 @@ class Pin(Stackable):
     ) -> Pin:
         """One whole frame, the initial one by default; of some channels only, if they are named (then give the grid)."""
         if channel is None:
-            return cls(lambda shape: _last(shape, index), f"t[{index}]", value)
+            return cls(lambda shape: _last(shape, index), f"t[{index}]", value, {"t": index})
         if grid is None:
             raise SapcError(
                 "Pin.frame needs the grid to know its channels, as in Pin.frame(0, grid=grid, channel='h')"
@@ -164,7 +167,7 @@ class Pin(Stackable):
                 raise SapcError(f"Pin.at({indices}) is outside a grid of shape {shape}") from error
             return mask
 
-        return cls(where, _told(None, indices), value)
+        return cls(where, _told(None, indices), value, indices)
 
     @classmethod
     def near(
@@ -172,6 +175,22 @@ class Pin(Stackable):
     ) -> Pin:
         """The points nearest to coordinates, in the units of the axes: `Pin.near(grid, x=0.3, y=0.7)`, a sensor at all times."""
         return cls.at(grid, channel=channel, value=value, **grid.nearest(**coordinates))
+
+    def named(self, grid: Grid) -> Pin:
+        """The same on a grid with names: x, y, z are its spatial axes in order and t its time."""
+        if self.indices is None:
+            return self
+        usual = dict(zip(SPACE_NAMES, (axis.name for axis in grid.space), strict=False))
+        if not grid.steady:
+            usual["t"] = grid.time.name
+        elif "t" in self.indices and "t" not in grid.names:
+            raise SapcError(
+                f"these fields are steady and have no frames to pin; use Pin.at(grid, {grid.names[-1]}=0)"
+            )
+        known = {
+            name if name in grid.names else usual.get(name, name): at for name, at in self.indices.items()
+        }
+        return Pin(_mask(grid, None, known), _told(None, known), self.value)
 
     def prescribed(self, fields: Tensor) -> Tensor:
         """Fields with the values of this pin where it has its own."""
@@ -188,7 +207,14 @@ class Pin(Stackable):
 
     def mask(self, shape: tuple[int, ...]) -> Tensor:
         """The pinned points of a grid of this shape, on the CPU."""
-        mask = self.where(shape) if callable(self.where) else self.where.cpu()
+        try:
+            mask = torch.as_tensor(self.where(shape) if callable(self.where) else self.where).cpu()
+        except SapcError:
+            raise
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise SapcError(
+                f"a pin's mask must be a boolean tensor, got {type(self.where).__name__}"
+            ) from error
         if mask.dtype != torch.bool or tuple(mask.shape) != tuple(shape):
             raise SapcError(
                 f"a pin's mask must be boolean of shape {tuple(shape)}, got {mask.dtype} of shape {tuple(mask.shape)}"
@@ -212,6 +238,12 @@ def _mask(grid: Grid, channel: Channels, indices: Mapping[str, int | slice]) -> 
         raise SapcError(f"Pin.at has no axis {unknown[0]!r}; the grid has {', '.join(grid.names)}")
     mask = torch.zeros(grid.width, *grid.lattice, dtype=torch.bool)
     names = grid.channels if channel is None else (channel,) if isinstance(channel, str) else tuple(channel)
+    if wrong := [v for v in indices.values() if not isinstance(v, int | slice)]:
+        raise SapcError(
+            f"Pin.at takes indices or slices, got {wrong[0]!r}; places in the units of an axis go to Pin.near"
+        )
+    if not all(isinstance(name, str) for name in names):
+        raise SapcError(f"channels are named, as channel='h', got {channel!r}")
     for i in [grid.channel(name) for name in names] or range(grid.width):
         try:
             mask[(i, *(indices.get(name, slice(None)) for name in grid.names))] = True
@@ -246,6 +278,12 @@ class Balance(Stackable):
     def __post_init__(self) -> None:
         if self.rate is None and self.coefficient is not None:
             raise SapcError("a Balance with a coefficient needs the rate that the coefficient multiplies")
+        if self.times is not None:
+            object.__setattr__(self, "times", torch.as_tensor(self.times))
+        if not callable(self.stored):
+            raise SapcError(
+                f"`stored` of a Balance is a function of fields, as grid.integral('h'), got {self.stored!r:.40}"
+            )
         if self.times is not None and (self.times.ndim != 1 or not bool((self.times.diff() > 0).all())):
             raise SapcError("a Balance's times must be one increasing sequence, one entry per frame")
 
@@ -283,7 +321,7 @@ class Balance(Stackable):
         d = self.checked(self.stored, "stored")(u).diff(dim=1)
         if d.shape[1] == 0:
             raise SapcError(
-                "a Balance compares frames, and these fields have one; for steady fields use Affine(grid.integral(), value=...)"
+                "a Balance compares frames, so it needs fields of at least 2 frames; for steady fields use Affine(grid.integral(), value=...)"
             )
         if self.rate is None:
             return d

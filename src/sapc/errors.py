@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import operator
-from typing import SupportsIndex
+import os
+from pathlib import Path
+from typing import Any, SupportsIndex
 
 
 class SapcError(ValueError):
@@ -12,6 +14,13 @@ class SapcError(ValueError):
 
 class SapcWarning(UserWarning):
     """Something worth knowing that did not stop the work; the message carries the number."""
+
+
+def path_of(value: Any, what: str) -> Path:
+    """A path, or an error that names what was given in its place."""
+    if not isinstance(value, str | os.PathLike):
+        raise SapcError(f"{what} is given by its path, got {type(value).__name__}")
+    return Path(value)
 
 
 def whole(value: SupportsIndex, what: str, least: int) -> int:

@@ -288,7 +288,7 @@ def worst_residuals(H: Manifold, fields: Tensor) -> dict[str, float]:
         part = fields[first : first + size].to(H.fields.device)
         own = H if len(H) == 1 else H[first : first + size]
         for name, rows in (("local", own.local(part)), ("balance", own.balance(part))):
-            worst[name] = max(worst[name], float(rows.abs().max()))
+            worst[name] = max(worst[name], float(rows.abs().max()) if rows.numel() else 0.0)
     return worst
 
 

@@ -196,7 +196,7 @@ class FrameIntegral:
         if u.shape[1:-1] != self.weights.shape:
             raise SapcError(
                 f"a frame integral over a spatial grid {tuple(self.weights.shape)} was given fields of shape {tuple(u.shape)}; "
-                "expected (batch, *space, time)"
+                "expected (batch, *space, time), and of several channels the integral of one, as grid.integral('h')"
             )
         return (u * self.weights_like(u)[..., None]).flatten(1, -2).sum(1)
 
@@ -227,6 +227,15 @@ class Grid:
     steady: bool = False
 
     def __post_init__(self) -> None:
+        said: Any = self.channels
+        if isinstance(said, str | int):
+            raise SapcError(f"channels are a sequence of names, as ('h', 'u'), got {said!r}")
+        if not all(isinstance(axis, Axis) for axis in self.axes):
+            raise SapcError(
+                "the axes of a grid are sapc.Axis(name, n, ...), as Grid((Axis('x', 64), Axis('t', 50)))"
+            )
+        object.__setattr__(self, "axes", tuple(self.axes))  # a list is as good, but would not compare
+        object.__setattr__(self, "channels", tuple(self.channels))
         if len(self.axes) < (1 if self.steady else 2):
             raise SapcError(
                 f"a grid needs at least one spatial axis and time, got {len(self.axes)} axes; "
@@ -332,7 +341,7 @@ class Grid:
 
     def derivative(self, u: Float[Tensor, "batch *grid"], name: str) -> Float[Tensor, "batch *grid"]:
         """First derivative along the named axis, of a batch of fields or of one channel of them."""
-        if self.width == 1 or u.ndim != len(self.axes) + 1:
+        if self.width == 1 or not isinstance(u, Tensor) or tuple(u.shape[1:]) != self.lattice:
             self.check(u)
         i = self._index(name)
         return self.axes[i].derivative(u, i - len(self.axes))
@@ -343,10 +352,25 @@ class Grid:
 
     def nearest(self, **coordinates: float) -> dict[str, int]:
         """The indices of the points nearest to coordinates, by axis."""
-        return {name: int((self[name].points - at).abs().argmin()) for name, at in coordinates.items()}
+        return {name: self._nearest(self[name], at) for name, at in coordinates.items()}
+
+    def _nearest(self, axis: Axis, at: float) -> int:
+        try:
+            off = (axis.points - float(at)).abs()
+        except (TypeError, ValueError) as error:
+            raise SapcError(f"a place on axis {axis.name!r} is a number, got {at!r}") from error
+        if axis.kind == "periodic":
+            off = torch.minimum(off % axis.length, axis.length - off % axis.length)
+        if not float(off.min()) <= axis.spacing * (0.5 + 1e-9):
+            raise SapcError(
+                f"{axis.name} = {at:g} is not on the grid, which has {axis.name} from {axis.start:g} to {axis.stop:g}; check the units"
+            )
+        return int(off.argmin())
 
     def check(self, u: Tensor, what: str = "field") -> None:
         """Refuse a tensor that is not a batch of fields on this grid."""
+        if not isinstance(u, Tensor):
+            raise SapcError(f"the {what} is a {type(u).__name__}; use torch.as_tensor to make it a tensor")
         if tuple(u.shape[1:]) != self.shape or u.ndim != len(self.shape) + 1:
             raise SapcError(
                 f"the {what} has shape {tuple(u.shape)}; this grid needs (batch, {', '.join(map(str, self.shape))})"

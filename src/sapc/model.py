@@ -25,14 +25,15 @@ from torch import Tensor
 
 from . import source
 from .checkpoint import Folder, load_tensors, load_weights
-from .condition import pinned_mask, pinned_values
+from .condition import pinned_mask, pinned_values, with_sensors
 from .config import Run
 from .constraints import Stackable
 from .distributed import find_device
 from .errors import SapcError, SapcWarning, whole
-from .fields import Fields, read_fields
+from .fields import Fields, Sensors, read_fields
 from .flow import Velocity, within
 from .fno import FNO, matmul_precision
+from .grid import Grid
 from .hub import REPOSITORY, fetched, write_model
 from .methods import Method, get_method
 from .pretrained import find
@@ -192,7 +193,7 @@ class Model:
         steps: SupportsIndex | None = None,
         seed: SupportsIndex = 0,
         *,
-        also: Stackable | None = None,
+        also: Stackable | Sensors | None = None,
         method: str | None = None,
         grid: Sequence[int] | None = None,
         batch: SupportsIndex | None = None,
@@ -203,12 +204,18 @@ class Model:
 
         condition   fields `(1, *grid)`, one for all, or `(n, *grid)`, one each; only the pinned values count, the others may be NaN
         steps       of the sampler, the method's own number unless given
-        also        constraints besides the task's, as `Pin(sensors)`: the condition holds the values of its pins too
+        also        constraints besides the task's, as `Pin(mask)`, with values in the condition; or what `read_sensors` gives
         method      another method that samples with these weights
         grid        points per axis, if not those of the training; the condition lives there too
         batch       fields at a time, at most
         watch       looks on, for the trajectory analysis
         """
+        if isinstance(also, Sensors) and condition is not None:
+            condition, also = with_sensors(condition, also, self.on(grid))
+        if also is not None and not isinstance(also, Stackable):
+            raise SapcError(
+                f"also= takes constraints, as sapc.Pin(mask), got {type(also).__name__}; condition= holds the values"
+            )
         n, seed, chosen = whole(n, "number of samples", 1), whole(seed, "seed", 0), self.sampler(method)
         steps = chosen.steps if steps is None else whole(steps, "number of sampling steps", 1)
         task = self.on(grid)
@@ -237,6 +244,11 @@ class Model:
                 v = self._velocity(chosen, network, own, watch)
                 more = (partial(fresh, rows, new),) if chosen.redraws else ()
                 fields = chosen.sample(v, v1, own, steps, *more)
+                if not isinstance(fields, Tensor) or fields.shape != v1.shape:
+                    got = tuple(fields.shape) if isinstance(fields, Tensor) else type(fields).__name__
+                    raise SapcError(
+                        f"the sampler of {chosen.name} must return fields {tuple(v1.shape)}, one per draw, got {got}"
+                    )
                 upcoming = next(draws, None)  # drawn while a GPU is at work
                 if watch is not None:
                     watch.finish(fields, own, keep=new)
@@ -253,10 +265,23 @@ class Model:
         self, fields: Tensor, condition: Tensor | Dataset | Fields, task: Task, also: Stackable | None
     ) -> Tensor:
         """With the pinned values to the last bit, where a task's units came in between."""
+        if also is not None:
+            self._look(fields, condition, task, also)
         if not isinstance(task, OwnTask):
             return fields
         values = pinned_values(condition, task, also).cpu()
         return torch.where(pinned_mask(task, also), values, fields)
+
+    def _look(
+        self, fields: Tensor, condition: Tensor | Dataset | Fields, task: Task, also: Stackable
+    ) -> None:
+        """Constraints added later may contradict the law: then no field has both, and samples are off it."""
+        H = task.manifold(pinned_values(condition, task, also).cpu(), also)
+        rows = H.balance(fields)
+        off = rows.abs().amax(1) if rows.shape[1] else fields.new_zeros(len(fields))
+        if bad := int((off > 1e-6 * (1 + H.fields.abs().max())).sum()):
+            message = f"{bad} of {len(fields)} samples are off the laws by up to {float(off.max()):.2g}: what was added contradicts them"
+            warnings.warn(message, SapcWarning, stacklevel=4)
 
     def _velocity(
         self, method: Method, network: Callable[..., Tensor], H: Manifold, watch: Watch | None
@@ -393,8 +418,12 @@ def recall(run: Run, physics: Any, data: Fields | str | os.PathLike[str] | None)
         remember(run.task, known)
     if data is not None:
         fields = data if isinstance(data, Fields) else read_fields(data, **reading(about))
+        if fields.grid != Grid.from_dict(about["grid"]):
+            raise SapcError(
+                f"the data are on another grid than {run.task} was trained on; read them with the same periodic=, cells= and channels="
+            )
         if fields.origin.get("sha256") != about["data"].get("sha256"):
-            raise SapcError(f"{data} is not the file that {run.task} was trained on; give that one")
+            raise SapcError(f"the data are not the file that {run.task} was trained on; give that one")
         remember(run.task, data=fields)
 
 

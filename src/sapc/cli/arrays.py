@@ -13,11 +13,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..constraints import Pin
 from ..errors import SapcError
-from ..fields import read_fields, read_sensors, to_xarray, write_netcdf
+from ..fields import read_fields, to_xarray, write_netcdf
 from ..files import first_line, folder_for, replacing
-from ..grid import Grid
 from ..tasks import Dataset, OwnTask, Task, load_dataset, reading
 from ..tasks.dataset import FORMAT as DATASET
 
@@ -29,7 +27,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 def read_condition(path: Path, task: Task) -> Tensor:
     """Conditions `(m, *grid)` from a dataset, or from the array `condition`, else `fields`, else the only one of a file."""
     if not path.is_file():
-        raise SapcError(f"there is no file {path}; --condition takes an npz or HDF5 file")
+        raise SapcError(f"there is no file {path}; --condition takes an npz, HDF5 or NetCDF file")
     if isinstance(task, OwnTask):
         return _own_condition(path, task)
     array = _read(path)
@@ -44,33 +42,41 @@ def read_condition(path: Path, task: Task) -> Tensor:
 
 
 def _own_condition(path: Path, task: OwnTask) -> Tensor:
-    """Conditions from a file like the one that was trained on; values that do not count may be NaN."""
-    found = read_fields(path, **{**reading(task.about), "samples": None}, gaps=True)
-    axes = [(a, b) for a, b in zip(found.grid.axes, task.grid.axes, strict=False) if a != b]
-    if found.grid.channels != task.grid.channels or found.grid.names != task.grid.names or axes:
-        what = (
-            f"axis {axes[0][0]}, not {axes[0][1]}" if axes else f"{found.grid.channels} on {found.grid.names}"
-        )
-        raise SapcError(
-            f"{path} does not fit the model's grid: it has {what}; give fields on the trained grid"
-        )
-    return found.values.double()
+    """Conditions from a file like the one that was trained on, or of this program; what does not count may be NaN or left out."""
+    if (kept := _kept_condition(path, task)) is not None:
+        return kept
+    named = {**reading(task.about), "samples": None}
+    found, missing = {}, None
+    for name in task.grid.channels:
+        try:
+            found[name] = read_fields(path, **{**named, "channels": (name,)}, dtype=torch.float64, gaps=True)
+        except SapcError as error:
+            missing = error
+    if missing is not None and not found:
+        raise missing
+    first = next(iter(found.values()))
+    for own, other in zip(task.grid.axes, first.grid.axes, strict=False):
+        if own != other:
+            raise SapcError(
+                f"{path} is on another grid: {other.name} has {other.n} points of [{other.start:g}, {other.stop:g}] ({other.kind}), "
+                f"trained were {own.n} of [{own.start:g}, {own.stop:g}] ({own.kind})"
+            )
+    nothing = torch.full_like(first.values, torch.nan)
+    channels = [found[name].values if name in found else nothing for name in task.grid.channels]
+    return channels[0] if task.grid.width == 1 else torch.stack(channels, 1)
 
 
-def with_sensors(values: Tensor, path: Path | None, grid: Grid) -> tuple[Tensor, Pin | None]:
-    """Conditions with what sensors measured put in, and the pin that holds them there."""
-    if path is None:
-        return values, None
-    sensors = read_sensors(path, grid)
-    if len(sensors.values) > 1 and len(values) > 1 and len(sensors.values) != len(values):
-        raise SapcError(
-            f"{path} has sensors of {len(sensors.values)} samples for {len(values)} conditions; give as many, or one for all"
-        )
-    most = max(len(values), len(sensors.values))
-    both = torch.where(
-        sensors.mask, sensors.values.expand(most, *grid.shape), values.double().expand(most, *grid.shape)
-    )
-    return both, Pin(sensors.mask, label="sensors")
+def _kept_condition(path: Path, task: OwnTask) -> Tensor | None:
+    """The array `condition` of a file that `sapc sample` has written."""
+    try:
+        array = _read(path)
+    except SapcError:
+        return None
+    fits = isinstance(array, np.ndarray) and array.dtype.kind in "fiu"
+    if not fits or array.shape[-len(task.grid.shape) :] != task.grid.shape:  # type: ignore[union-attr]
+        return None
+    values = torch.from_numpy(array.astype(np.float64))  # type: ignore[union-attr]
+    return values.reshape(-1, *task.grid.shape)
 
 
 def parse_quantiles(text: str | None, path: Path) -> tuple[float, ...]:

@@ -11,14 +11,15 @@ import typer
 from torch import Tensor
 
 from ..checkpoint import environment
-from ..condition import pinned_mask
+from ..condition import pinned_mask, with_sensors
 from ..errors import SapcError, whole
 from ..evaluate import worst_residuals
+from ..fields import read_sensors
 from ..model import Model, load
 from ..tasks import OwnTask, Task
 from .app import app
 from .arguments import AsJson, Device, GridText, RunFolder, SamplerName, check_target, parse_grid
-from .arrays import check_suffix, parse_quantiles, read_condition, with_sensors, write_samples
+from .arrays import check_suffix, parse_quantiles, read_condition, write_samples
 from .bars import bar_for
 from .own import DataFile, PhysicsFile
 
@@ -84,7 +85,9 @@ def sample(
     task, sampler = model.on(points), model.sampler(method)
     split = split or ("validation" if isinstance(task, OwnTask) else "test0")
     values = read_condition(condition, task) if condition else _of_set(task, split, n or 64)
-    values, also = with_sensors(values, sensors, task.grid)
+    also = None
+    if sensors is not None:
+        values, also = with_sensors(values, read_sensors(sensors, task.grid), task)
     count = n if n is not None else 64 if len(values) == 1 else len(values)
     with bar_for(f"{task.name} {sampler.name}") as bar:
         fields = model.sample(

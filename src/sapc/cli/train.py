@@ -14,9 +14,10 @@ import typer
 
 from .. import config, distributed
 from .. import train as training
+from ..checking import check as look
 from ..checkpoint import Folder
 from ..config import Run
-from ..errors import SapcError
+from ..errors import SapcError, SapcWarning
 from ..model import recall
 from ..pretrained import find, is_shipped
 from .app import Stopped, app, warn
@@ -151,7 +152,10 @@ def _new(task: str | None, method: str, preset: str, changes: dict[str, Any], ow
             raise SapcError(
                 f"--data trains on your own fields, and {task!r} names a task; leave one of them out"
             )
-        return config.preset(preset, own.task(), method, **changes)
+        made = own.task()
+        for problem in look(made, noise=4).problems:
+            warnings.warn(f"{problem} (see sapc check)", SapcWarning, stacklevel=2)
+        return config.preset(preset, made, method, **changes)
     if task is None:
         raise SapcError(
             "sapc train needs a task, as in `sapc train heat`, --data FILE --physics FILE, or --resume FOLDER; see sapc tasks"

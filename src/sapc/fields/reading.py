@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from ..errors import SapcError, SapcWarning
+from ..errors import SapcError, SapcWarning, path_of
 from ..files import sha256
 from ..grid import Axis, Grid
 from .axes import axis_of
@@ -47,7 +47,7 @@ def read_fields(
     """
     if dtype not in DTYPES:
         raise SapcError(f"fields are read as torch.float32 or torch.float64, got {dtype}")
-    where = Path(path)
+    where = path_of(path, "a file of fields")
     with opened(where) as variables:
         chosen = pick_channels(where, variables, channels, samples)
         layout = layout_of(where, chosen[0], variables, samples, time, steady)

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
-from jaxtyping import Float, Int64
+from jaxtyping import Int64
 from torch import Tensor
 
 from ..errors import SapcError
@@ -22,7 +23,7 @@ SPLITS = ("train", "validation")
 class Fields:
     """Samples `(n, *grid.shape)`; `grid.channels` names the variables, `units` and `labels` go by channel and axis name."""
 
-    values: Float[Tensor, " batch *grid"]
+    values: Tensor
     grid: Grid
     units: Mapping[str, str] = field(default_factory=dict)
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -30,6 +31,10 @@ class Fields:
     split: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
+        given: Any = self.values
+        object.__setattr__(self, "values", torch.as_tensor(given))  # numpy arrays are welcome
+        if not self.values.is_floating_point():
+            raise SapcError(f"fields are floating-point numbers, got {self.values.dtype}; convert them first")
         self.grid.check(self.values, "fields' array")
         if not self.grid.channels:
             raise SapcError("fields need names of their channels; give the grid `channels`, as ('u',)")

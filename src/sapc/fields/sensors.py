@@ -19,7 +19,7 @@ import torch
 from jaxtyping import Bool, Float64
 from torch import Tensor
 
-from ..errors import SapcError, SapcWarning
+from ..errors import SapcError, SapcWarning, path_of
 from ..files import first_line
 from ..grid import Axis, Grid
 
@@ -46,7 +46,11 @@ class _Reading:
 
 def read_sensors(path: str | os.PathLike[str], grid: Grid) -> Sensors:
     """Values at sensors from a CSV file, on the points of `grid` that are nearest."""
-    path = Path(path)
+    path = path_of(path, "a file of sensors")
+    if not isinstance(grid, Grid):
+        raise SapcError(
+            f"sensors are put on a grid, as read_sensors(path, task.grid), got {type(grid).__name__}"
+        )
     readings = [_reading(path, line, row, grid) for line, row in _rows(path, grid)]
     if not readings:
         raise SapcError(f"{path} has a header but no sensors; write one line per sensor")

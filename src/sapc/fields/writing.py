@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
+import torch
 from torch import Tensor
 
 from ..errors import SapcError
@@ -31,7 +31,7 @@ NO_UNITS: Mapping[str, str] = {}
 
 
 def to_xarray(
-    fields: Float[Tensor, "batch *grid"],
+    fields: Tensor,
     grid: Grid,
     *,
     units: Mapping[str, str] = NO_UNITS,
@@ -41,9 +41,12 @@ def to_xarray(
 ) -> Dataset:
     """An xarray dataset of fields and their statistics; `units` and `labels` go by channel and axis name."""
     xr = xarray("writing")
+    fields = torch.as_tensor(fields)
     grid.check(fields)
-    if not all(0 <= q <= 1 for q in quantiles):
-        raise SapcError(f"quantiles must lie between 0 and 1, got {list(quantiles)}")
+    said: Any = (quantiles,) if isinstance(quantiles, float) else quantiles
+    quantiles = tuple(said)
+    if isinstance(said, str) or not all(0 <= q <= 1 for q in quantiles):
+        raise SapcError(f"quantiles are numbers between 0 and 1, as (0.05, 0.95), got {quantiles!r}")
     values = fields.detach().cpu().numpy()
     values = values if grid.width > 1 else values[:, None]
     about = {
@@ -139,6 +142,10 @@ def _attributes(given: Mapping[str, Any]) -> dict[str, Any]:
 
 def write_netcdf(path: str | os.PathLike[str], dataset: Dataset) -> Path:
     """Write a dataset as compressed NetCDF-4, atomically, and return its path."""
+    if not hasattr(dataset, "to_netcdf"):
+        raise SapcError(
+            f"write_netcdf writes an xarray dataset, got {type(dataset).__name__}; make one with to_xarray(fields, grid)"
+        )
     xarray("writing")
     path, content = Path(path), io.BytesIO()
     packed = {"zlib": True, "complevel": 4, "shuffle": True}

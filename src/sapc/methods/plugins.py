@@ -17,7 +17,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from ..errors import SapcError, SapcWarning
+from ..errors import SapcError, SapcWarning, path_of
 from ..files import first_line
 from . import registry
 from .base import Method
@@ -37,7 +37,7 @@ def use(path: str | os.PathLike[str]) -> tuple[Method, ...]:
     A relative path is looked up from the current folder, then from the folder of the file that calls this. A file that was used before
     and has not changed is not run again.
     """
-    file = _find(path, Path(registry.caller().f_code.co_filename))
+    file = _find(path_of(path, "a plug-in"), Path(registry.caller().f_code.co_filename))
     if os.pathsep in str(file):
         raise SapcError(
             f"{file} has a {os.pathsep!r} in its path, which separates paths in {VARIABLE}; move or rename it"

@@ -11,6 +11,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from ..errors import path_of
+
 HOME = Path(__file__).parent
 
 
@@ -26,5 +28,5 @@ def is_shipped(path: str | os.PathLike[str]) -> bool:
 
 def find(where: str | os.PathLike[str]) -> Path:
     """The run folder of that path; if there is none, the model of that name."""
-    path = Path(where)
+    path = path_of(where, "a model")
     return path if (path / "config.json").is_file() or str(where) not in model_names() else HOME / path

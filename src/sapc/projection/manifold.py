@@ -267,7 +267,7 @@ class Manifold:
     def _gram(self) -> GramSolver:
         bound = self._bound
         _guard(bound.wanted.shape[1], bound.free.numel(), "factorised")
-        anchor = next(law for law in bound.laws if isinstance(law, Affine))
+        anchor = next((law for law in bound.laws if isinstance(law, Affine)), bound.laws[0])
         known = _grams.setdefault(anchor, {})
         laws = tuple(ref(law) for law in bound.laws)
         key = (laws, self.shape, bound.key, self.fields.device)

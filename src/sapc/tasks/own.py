@@ -11,6 +11,7 @@ gives the physics, and for training also the data.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping, Sequence
 from functools import cached_property
@@ -20,9 +21,9 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
-from ..constraints import Balance, Pin, Stackable
+from ..constraints import Balance, Pin, Stack, Stackable
 from ..errors import SapcError
-from ..fields import Fields
+from ..fields import Fields, read_fields
 from ..grid import Grid
 from ..projection import Manifold
 from ..scaling import Scale
@@ -81,7 +82,10 @@ class OwnTask(Task):
     @cached_property
     def constraint(self) -> Stackable:
         """As the physics says, in the units of the data."""
-        found = self.physics.on(self.grid)
+        parts = [p.named(self.grid) if isinstance(p, Pin) else p for p in self.physics.on(self.grid).parts]
+        found = Stack(tuple(parts))
+        if empty := [p.label for p in pins_of(found) if not bool(p.mask(self.grid.shape).any())]:
+            raise SapcError(f"the pin {empty[0]!r} holds no point; look at its indices")
         if self.grid.steady and any(isinstance(part, Balance) for part in found.parts):
             raise SapcError(
                 "a Balance compares frames, and these fields are steady; use Affine(grid.integral(...), value=...)"
@@ -145,13 +149,27 @@ class OwnTask(Task):
 
 
 def own_task(
-    data: Fields, physics: Any, name: str | None = None, *, share: float = 0.1, seed: int = 0
+    data: Fields | str | os.PathLike[str],
+    physics: Any,
+    name: str | None = None,
+    *,
+    share: float = 0.1,
+    seed: int = 0,
 ) -> OwnTask:
     """A task from fields and physics (a Python file, a function of the grid, or constraints), once both are known to fit.
 
+    data    fields, or their file as `read_fields` reads it
     name    in folders and reports, the data file's unless given
     share   of the samples for validation, drawn with `seed`, unless the file has a split of its own
     """
+    if isinstance(data, str | os.PathLike):
+        data = read_fields(data)
+    if not isinstance(data, Fields):
+        raise SapcError(
+            f"own_task takes fields and physics, as own_task(sapc.read_fields('my.nc'), physics), got {type(data).__name__} first"
+        )
+    if bad := int((~data.values.flatten(1).isfinite().all(1)).sum()):
+        raise SapcError(f"{bad} of {len(data)} samples contain NaN or infinity; fill them or leave them out")
     chosen = _name(name, data)
     known = load_physics(physics)
     train, validation = data.split_rows(share=share, seed=seed)
@@ -167,9 +185,23 @@ def own_task(
     }
     task = _made(chosen, known, about)
     check_data(task, data.values)
+    _try_laws(task, data.values[:1].double())
     remember(chosen, known, data)
     _made_here[chosen] = task
     return task
+
+
+def _try_laws(task: OwnTask, u: Tensor) -> None:
+    """Evaluate all laws once, so that a mistake in them is told now, with its line."""
+    try:
+        task.manifold(u).residual(u)
+        task.inner(task.enter(u))
+    except SapcError:
+        raise
+    except Exception as error:
+        raise SapcError(
+            f"a law of the physics{task.physics.where} failed: {task.physics.told(error)}"
+        ) from error
 
 
 def made_here(name: str) -> OwnTask | None:

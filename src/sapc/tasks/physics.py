@@ -45,15 +45,21 @@ class Physics:
         try:
             found = self.make(grid)
         except Exception as error:
-            raise SapcError(f"the physics{self._where()} failed: {_told(error, self.file)}") from error
+            raise SapcError(f"the physics{self.where} failed: {self.told(error)}") from error
         if not isinstance(found, Stackable):
             raise SapcError(
-                f"the physics{self._where()} returned {type(found).__name__}; it has to return constraints, as in: {EXAMPLE}"
+                f"the physics{self.where} returned {type(found).__name__}; it has to return constraints, as in: {EXAMPLE}"
             )
         return found
 
-    def _where(self) -> str:
+    @property
+    def where(self) -> str:
+        """Its file, for messages."""
         return f" of {self.file}" if self.file else ""
+
+    def told(self, error: Exception) -> str:
+        """What went wrong in it, and in which line."""
+        return _told(error, self.file)
 
     def to_dict(self) -> dict[str, str]:
         """As JSON can hold it."""
