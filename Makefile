@@ -7,7 +7,7 @@ STAMP := $(VENV)/.ready
 # What `make examples` gives to examples/NAME.py: ARGS_NAME; most need nothing.
 ARGS_shallow_water := shallow_water --steps 30 --samples 60
 
-.PHONY: demo test lint bench examples docs format clean
+.PHONY: demo test test-long lint bench examples docs format clean
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -19,6 +19,9 @@ demo: $(STAMP)
 
 test: $(STAMP)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2  # two processes of one thread: threads that compete for two cores crawl
+
+test-long: $(STAMP)  # with the further cases that `make test` leaves out
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m "long or not long"
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
@@ -35,7 +38,7 @@ bench: $(STAMP)
 	$(BIN)/python benchmarks/data.py --size 64
 
 examples: $(STAMP)  # every file, in a folder that is removed afterwards; the first error ends it
-	@set -e; out=$$(mktemp -d); trap 'rm -rf "$$out"' EXIT; cd "$$out"; export OMP_NUM_THREADS=2; \
+	@set -e; out=$$(mktemp -d); trap 'rm -rf "$$out"' EXIT; cd "$$out"; export OMP_NUM_THREADS=1; \
 	$(foreach file,$(sort $(wildcard examples/*.py)), \
 	echo "== $(file) $(ARGS_$(basename $(notdir $(file))))"; \
 	"$(CURDIR)/$(BIN)/python" "$(CURDIR)/$(file)" $(ARGS_$(basename $(notdir $(file))));) :
