@@ -321,7 +321,7 @@ class Balance(Stackable):
         d = self.checked(self.stored, "stored")(u).diff(dim=1)
         if d.shape[1] == 0:
             raise SapcError(
-                "a Balance compares frames, so it needs fields of at least 2 frames; for steady fields use Affine(grid.integral(), value=...)"
+                "a Balance compares frames, so it needs fields of at least 2 frames; for steady ones use Affine(grid.integral(), value=...)"
             )
         if self.rate is None:
             return d
