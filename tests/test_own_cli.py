@@ -135,6 +135,14 @@ def test_conditions_from_a_file_need_only_what_is_pinned(folder, trained, tmp_pa
     assert np.abs(fields[:, 0, :, 0].numpy() - h[..., 0]).max() < 1e-6  # the file is read as float32
 
 
+def test_more_fields_than_were_held_out_begin_again_with_the_first(folder, trained, tmp_path):
+    line = ("--physics", folder / "my_physics.py", "--data", folder / "my.h5", "--n", 5, "--steps", 1)
+    assert run("sample", trained, *line, "--out", tmp_path / "five.npz") == 0
+    with np.load(tmp_path / "five.npz") as file:
+        first = file["fields"][:, 0, :, 0]
+    np.testing.assert_array_equal(first[:2], first[2:4])  # two were held out
+
+
 def test_evaluate_on_the_validation_split(folder, trained, capsys):
     line = ("--physics", folder / "my_physics.py", "--data", folder / "my.h5", "--steps", 2)
     assert run("evaluate", trained, *line) == 0
