@@ -15,6 +15,7 @@ LONG = (
     "test_stokes_converges_for_200_draws[stokes_ic-0.01]",
     "test_stokes_converges_for_200_draws[stokes_bc-0.1]",
     "test_stokes_converges_for_200_draws[stokes_bc-0.01]",
+    "test_gradient_with_respect_to_the_condition[stokes_ic]",
     "test_gradient_with_respect_to_the_condition[stokes_bc]",
     "test_gradient_with_respect_to_the_condition[navier_stokes]",
     "test_gradient_of_the_projection[stokes_bc]",
@@ -28,6 +29,9 @@ LONG = (
     "test_reaction_diffusion_leaves_the_published_residual[test1]",
     "test_reaction_diffusion_leaves_the_published_residual[test2]",
     "test_reaction_diffusion_leaves_the_published_residual[test3]",
+    "test_published_grids_from_noise_and_near_the_truth[navier_stokes-0.01]",
+    "test_killed_at_random_moments_it_ends_as_if_it_had_not_been",
+    "test_runs_that_the_study_no_longer_asks_for_do_not_pass_for_its_own",
     "test_done_again_after_a_loss_the_report_is_the_same",
     "test_a_study_of_ablations_alone_and_tables_of_an_earlier_report",
 )
