@@ -7,7 +7,7 @@ STAMP := $(VENV)/.ready
 # What `make examples` gives to examples/NAME.py: ARGS_NAME; most need nothing.
 ARGS_shallow_water := shallow_water --steps 30 --samples 60
 
-.PHONY: demo test test-long lint bench examples docs format clean
+.PHONY: demo test test-long lint bench examples docs docs-tools format clean
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -43,8 +43,13 @@ examples: $(STAMP)  # every file, in a folder that is removed afterwards; the fi
 	echo "== $(file) $(ARGS_$(basename $(notdir $(file))))"; \
 	"$(CURDIR)/$(BIN)/python" "$(CURDIR)/$(file)" $(ARGS_$(basename $(notdir $(file))));) :
 
-docs: $(STAMP)  # -E: all pages are read and all notebooks run, whatever an earlier build has left
+$(VENV)/.docs: $(STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[docs,report,data]"
+	@touch $@
+
+docs-tools: $(VENV)/.docs
+
+docs: docs-tools  # -E: all pages are read and all notebooks run, whatever an earlier build has left
 	OMP_NUM_THREADS=1 $(BIN)/sphinx-build -E -W --keep-going -b html docs docs/_build/html
 
 clean:
