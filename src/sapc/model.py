@@ -30,16 +30,16 @@ from .config import Run
 from .constraints import Stackable
 from .distributed import find_device
 from .errors import SapcError, SapcWarning, whole
-from .fields import Fields, Sensors, read_fields
+from .fields import Fields, Sensors
 from .flow import Velocity, within
 from .fno import FNO, matmul_precision
-from .grid import Grid
 from .hub import REPOSITORY, fetched, write_model
 from .methods import Method, get_method
 from .pretrained import find
 from .projection import Manifold
+from .recall import recall
 from .replay import Replayed
-from .tasks import Dataset, OwnTask, Task, load_physics, reading, remember
+from .tasks import Dataset, OwnTask, Task
 from .tasks.memory import allocating, require
 from .training import seed_of
 from .trajectory import Watch
@@ -399,32 +399,6 @@ class Model:
                 f"{len(values)} conditions for {n} samples; give a single one for all, as condition[:1], or one each"
             )
         return task.inner(task.enter(values.to(self.device)), also, solver=self.run.solver(task))
-
-
-def recall(run: Run, physics: Any, data: Fields | str | os.PathLike[str] | None) -> None:
-    """Let a run of own data find its physics and its data, and tell where they are not those of its training."""
-    about = run.options.get("own")
-    if about is None:
-        if physics is not None or data is not None:
-            raise SapcError(
-                f"{run.task} is a task of this package; physics and data are for models of your own"
-            )
-        return
-    if physics is not None:
-        known = load_physics(physics)
-        if known.sha256 and known.sha256 != about["physics"]["sha256"]:
-            message = f"the physics is not what {run.task} was trained with: its text has changed since"
-            warnings.warn(message, SapcWarning, stacklevel=3)
-        remember(run.task, known)
-    if data is not None:
-        fields = data if isinstance(data, Fields) else read_fields(data, **reading(about))
-        if fields.grid != Grid.from_dict(about["grid"]):
-            raise SapcError(
-                f"the data are on another grid than {run.task} was trained on; read them with the same periodic=, cells= and channels="
-            )
-        if fields.origin.get("sha256") != about["data"].get("sha256"):
-            raise SapcError(f"the data are not the file that {run.task} was trained on; give that one")
-        remember(run.task, data=fields)
 
 
 class _Fresh:

@@ -18,8 +18,8 @@ from ..checking import check as look
 from ..checkpoint import Folder
 from ..config import Run
 from ..errors import SapcError, SapcWarning
-from ..model import recall
 from ..pretrained import find, is_shipped
+from ..recall import recall
 from .app import Stopped, app, warn
 from .arguments import AsJson, Device, GridText, OptionTexts, parse_grid, parse_options
 from .bars import TrainingBar
