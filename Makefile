@@ -7,7 +7,7 @@ STAMP := $(VENV)/.ready
 # What `make examples` gives to examples/NAME.py: ARGS_NAME; most need nothing.
 ARGS_shallow_water := shallow_water --steps 30 --samples 60
 
-.PHONY: demo test test-long lint bench examples docs docs-tools format clean
+.PHONY: demo test test-long test-gpu lint bench examples docs docs-tools format clean
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -22,6 +22,14 @@ test: $(STAMP)
 
 test-long: $(STAMP)  # with the further cases that `make test` leaves out
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m "long or not long"
+
+# Every test that needs a GPU, with the Python at hand, which has torch, Triton and pytest; nothing is installed. PART=1/2: the first half.
+GPU_TESTS := $(wildcard tests/test_cuda*.py) tests/test_kernels_compile.py
+PART ?= 1/1
+
+test-gpu:
+	@$(PYTHON) -c "import sys, torch; sys.exit(None if torch.cuda.is_available() else 'make test-gpu needs a CUDA device')"
+	PYTHONPATH=src $(PYTHON) -m pytest -p no:xdist -m "long or not long" --part $(PART) --durations 15 $(GPU_TESTS)
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
