@@ -301,7 +301,9 @@ class Balance(Stackable):
 
     def _take_times(self, grid: Grid) -> None:
         if not isinstance(grid, Grid):
-            raise SapcError(f"the grid of a Balance is a sapc.Grid, got {type(grid).__name__}; give grid=grid")
+            raise SapcError(
+                f"the grid of a Balance is a sapc.Grid, got {type(grid).__name__}; give grid=grid"
+            )
         if self.times is not None:
             raise SapcError("a Balance takes its times from grid= or from times=; leave one of the two out")
         if grid.steady:

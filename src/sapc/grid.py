@@ -30,7 +30,9 @@ from .errors import SapcError
 
 Kind = Literal["periodic", "closed", "cells"]
 # Names that an axis of space has, and time never.
-SPACE = re.compile(r"[xyz]_?[0-9]?|r|rho|theta|phi|lat|lon|latitude|longitude|height|depth|radius|angle", re.I)
+SPACE = re.compile(
+    r"[xyz]_?[0-9]?|r|rho|theta|phi|lat|lon|latitude|longitude|height|depth|radius|angle", re.I
+)
 
 
 @dataclass(frozen=True)
@@ -51,7 +53,9 @@ class Axis:
                 f"axis {self.name!r}: unknown kind {self.kind!r}; choose periodic, closed or cells"
             )
         if not isinstance(self.n, int) or self.n < 3:
-            raise SapcError(f"axis {self.name!r} has {self.n!r:.40} points; finite differences need at least 3")
+            raise SapcError(
+                f"axis {self.name!r} has {self.n!r:.40} points; finite differences need at least 3"
+            )
         if not (_is_finite(self.start) and _is_finite(self.stop)):
             raise SapcError(
                 f"axis {self.name!r} runs from {self.start!r:.40} to {self.stop!r:.40}; its ends are finite numbers"
