@@ -179,8 +179,9 @@ class _Finder:
         every = [*space, *((time,) if time else ())]
         found = {d: self._fitted(d, self.variables[d], time) for d in every if d in self.variables}
         if time is not None and self.unnamed([time]):
-            times = (v for v in self._loose() if plain(v.name) in TIMES)
-            found |= self._match([time], TIMES, sample) or {time: self._fitted(time, v, time) for v in times}
+            found |= self._match([time], TIMES, sample)
+            if time not in found and (times := [v for v in self._loose() if plain(v.name) in TIMES]):
+                found[time] = self._fitted(time, times[0], time)
         unnamed = self.unnamed(space)
         for n in dict.fromkeys(map(self.size, unnamed)):
             found |= self._match([d for d in unnamed if self.size(d) == n], SPACES, sample)
