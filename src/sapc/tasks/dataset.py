@@ -56,7 +56,7 @@ class Dataset:
         """Write the dataset to an HDF5 file, atomically, and return its path."""
         import h5py
 
-        header = json.dumps(self._header(), sort_keys=True)
+        header = json.dumps(self.describe(), sort_keys=True)
         with replacing(path) as partial, _Sink(partial) as sink, h5py.File(sink, "w") as file:
             file.attrs["format"] = FORMAT
             file.attrs["header"] = header
@@ -69,7 +69,8 @@ class Dataset:
                 file[f"parameters/{name}"] = value
         return Path(path)
 
-    def _header(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, Any]:
+        """What a file of it says besides the numbers, as JSON can hold it."""
         return {
             "task": self.task,
             "options": dict(self.options),
