@@ -274,6 +274,17 @@ class TestFormats:
         found = read_fields(tmp_path / "a.h5", time="last")
         assert found.grid == Grid((Axis("x", 6, 0.0, 2.0), Axis("t", 4)), ("u",))
 
+    def test_coordinates_of_another_length_than_their_dimension(self, tmp_path):
+        with h5py.File(tmp_path / "a.h5", "w") as file:
+            file["u"], file["x"], file["t"] = noise(5, 6, 4), np.arange(7.0), np.arange(5.0)
+            for dim, label in zip(file["u"].dims, ("sample", "x", "t"), strict=True):
+                dim.label = label
+        refused(tmp_path / "a.h5", "the coordinate 'x' has shape (7,)", "axis 'x'", "6 points")
+        with h5py.File(tmp_path / "a.h5", "r+") as file:
+            del file["x"]
+        with pytest.warns(SapcWarning, match="'t' has 5 times for 4 frames"):
+            assert read_fields(tmp_path / "a.h5").grid.time == Axis("t", 4, 0.0, 3.0)
+
 
 class TestUnnamed:
     """Arrays without names of dimensions, as plain HDF5 and npz have them."""
@@ -321,10 +332,22 @@ class TestUnnamed:
     def test_open_which_array_belongs_where(self, write):
         refused(write(u=noise(5, 6, 6, 4), x=np.arange(6), t=np.arange(4)), "open which belongs to which")
 
-    def test_array_of_another_length(self, write):
-        path = write(u=noise(5, 6, 4), x=np.arange(6.0), t=np.arange(5.0))
-        with pytest.warns(SapcWarning, match="'t' has 5 points, but axis 't' has 4"):
-            assert read_fields(path, time="last").grid.time == Axis("t", 4)
+    def test_times_with_one_entry_more_than_frames(self, write):
+        """As PDEBench writes them; without them time would be [0, 1]."""
+        path = write(u=noise(5, 4, 6), **{"x-coordinate": np.arange(6.0), "t-coordinate": 5.0 * np.arange(5)})
+        with pytest.warns(SapcWarning, match="'t-coordinate' has 5 times for 4 frames"):
+            assert read_fields(path, time="first").grid.time == Axis("t", 4, 0.0, 15.0)
+
+    @pytest.mark.parametrize(("name", "n"), [("t", 3), ("t", 6), ("t", 8), ("t", 1), ("x", 7), ("x", 5)])
+    def test_coordinates_of_another_length(self, write, name, n):
+        arrays = {"x": np.arange(6.0), "t": np.arange(4.0)} | {name: np.arange(float(n))}
+        refused(write(u=noise(5, 6, 4), **arrays), f"the coordinate {name!r} has shape ({n},)", time="last")
+
+    def test_parameters_with_names_of_coordinates(self, write):
+        axes = {"x": np.arange(6.0), "y": np.arange(4.0)}
+        found = read_fields(write(u=noise(5, 6, 4), **axes, t=np.arange(5.0) ** 2, z=np.array([0.3])))
+        assert (found.grid.names, found.grid.steady) == (("x", "y"), True)
+        refused(write(u=noise(5, 6, 4), **axes, z=np.arange(3.0)), "'z' has shape (3,)")
 
     def test_channels_of_different_shape(self, write):
         refused(write(u=noise(5, 6, 4), v=noise(5, 7, 4)), "different dimensions", "channels=('u',)")

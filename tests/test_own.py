@@ -147,8 +147,8 @@ def mixed(grid):
     return {
         "linear": Pin.frame(0) & Balance(grid.integral("u")),
         "rate": Pin.frame(0, grid=grid, channel="h")
-        & Balance(grid.integral("h"), rate=lambda u: 0.1 * grid.integral("h")(u)),
-        "integral rate": Pin.frame(0) & Balance(grid.integral("h"), rate=grid.integral("h")),
+        & Balance(grid.integral("h"), rate=lambda u: 0.1 * grid.integral("h")(u), grid=grid),
+        "integral rate": Pin.frame(0) & Balance(grid.integral("h"), rate=grid.integral("h"), grid=grid),
         "gradient": Pin.frame(0) & Balance(energy),
         "affine": Pin.at(grid, lon=0) & Affine(lambda u: u.flatten(1)[:, 25::40], value=50.0),
         "matrix": Affine(

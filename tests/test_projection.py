@@ -689,7 +689,9 @@ MORE_BAD = [
     (lambda f: sapc.Constraint(lambda u: u[:, :2, 0], torch.zeros(2, 2)).on(f), "2 rows for 3 conditions"),
     (lambda f: sapc.Balance(sapc.FrameIntegral(torch.ones(5))).on(f), r"expected \(batch, \*space, time\)"),
     (
-        lambda f: sapc.Balance(lambda u: u.sum(1), lambda u: u.sum(1), lambda u: 1.0).on(f),
+        lambda f: sapc.Balance(
+            lambda u: u.sum(1), lambda u: u.sum(1), lambda u: 1.0, times=torch.linspace(0, 1, 9)
+        ).on(f),
         "per field.*got float",
     ),
     (lambda f: sapc.Balance(lambda u: u.sum(1), lambda u: u.sum(1)).on(f[..., :1]), "at least 2 frames"),

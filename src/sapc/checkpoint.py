@@ -15,6 +15,7 @@ checkpoint when training continues. One process at a time trains in a folder; th
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import platform
@@ -35,8 +36,10 @@ from . import __version__
 from .config import Run
 from .errors import SapcError, SapcWarning
 from .files import first_line, folder_for, replacing
+from .files import sha256 as file_digest
 
 Tensors = dict[str, Tensor]
+KINDS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
 class Folder:
@@ -58,6 +61,15 @@ class Folder:
     def trained(self) -> bool:
         """Whether training is done."""
         return self.weights.is_file()
+
+    def scored_digest(self) -> str | None:
+        """The SHA-256 of the weights that the scores were measured on, if there are scores and they know it."""
+        try:
+            scores = read_json(self.scores) if self.scores.is_file() else None
+        except SapcError:  # weights do without scores
+            return None
+        digest = scores.get("weights") if isinstance(scores, dict) else None
+        return digest if isinstance(digest, str) else None
 
     def run(self) -> Run:
         """What the run is."""
@@ -159,25 +171,56 @@ class Folder:
 
 
 def save_tensors(path: Path, tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> None:
-    """Write tensors with a JSON description, atomically."""
+    """Write tensors with a JSON description and a digest of all of it, atomically."""
     ready = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    content = save(ready, {"about": json.dumps(dict(about))})
+    text = json.dumps(dict(about))
+    content = save(ready, {"about": text, "sha256": _digest(ready, text)})
     with replacing(path) as partial:
         partial.write_bytes(content)
 
 
-def load_tensors(path: Path, device: str | torch.device = "cpu") -> tuple[Tensors, dict[str, Any]]:
-    """Tensors and description back; a damaged file is refused by name, nothing in it is executed."""
+def _digest(tensors: Mapping[str, Tensor], about: str) -> str:
+    digest = hashlib.sha256(about.encode())
+    for name, tensor in sorted(tensors.items()):
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
+def load_tensors(
+    path: Path, device: str | torch.device = "cpu", sha256: str | None = None
+) -> tuple[Tensors, dict[str, Any]]:
+    """Tensors and description back; a damaged file is refused by name, nothing in it is executed.
+
+    Files hold a digest of their contents. Those of version 0.1.0 do not: there the `sha256` of the whole file is compared, where it
+    is known from elsewhere.
+    """
     if not path.is_file():
         raise SapcError(f"there is no file {path}")
     try:
-        with safe_open(path, framework="pt", device=str(device)) as file:
+        with safe_open(path, framework="pt") as file:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
-            return tensors, json.loads((file.metadata() or {})["about"])
-    except (SafetensorError, KeyError, json.JSONDecodeError, OSError) as error:
+            metadata = file.metadata() or {}
+            about = json.loads(metadata["about"])
+            if "sha256" in metadata:
+                is_whole = _digest(tensors, metadata["about"]) == metadata["sha256"]
+            else:
+                is_whole = sha256 is None or file_digest(path) == sha256
+    except (SafetensorError, KeyError, ValueError, RecursionError, OSError) as error:
         raise SapcError(
             f"{path} is damaged or not a file of this package ({first_line(error)}); restore it, or train again"
         ) from error
+    if not is_whole:
+        raise SapcError(
+            f"the contents of {path} do not match their SHA-256: it is damaged; restore it, or train again"
+        )
+    if not isinstance(about, dict):
+        raise SapcError(f"{path} describes itself as {about!r:.40}; restore it, or train again")
+    if odd := [name for name, tensor in tensors.items() if tensor.dtype not in KINDS]:
+        raise SapcError(
+            f"{path} holds {odd[0]!r} as {tensors[odd[0]].dtype}; numbers of this package are floating-point: restore it"
+        )
+    return {name: tensor.to(device) for name, tensor in tensors.items()}, about
 
 
 def about_tensors(path: Path) -> dict[str, Any]:

@@ -16,14 +16,14 @@ are those of `fields`.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import InitVar, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from .errors import SapcError
-from .grid import FrameIntegral, Grid, kept_like
+from .grid import Axis, FrameIntegral, Grid, kept_like
 
 if TYPE_CHECKING:
     from .projection import Manifold
@@ -83,6 +83,10 @@ class Stackable:
             return NotImplemented
         return Stack((*self.parts, *other.parts))
 
+    def with_times_of(self, grid: Grid) -> Stackable:
+        """The same on a known grid: laws with a rate that were given no times take those of the grid."""
+        return self
+
     def on(self, fields: Tensor, **options: Any) -> Manifold:
         """The manifold of every sample of `fields`, pinned to that sample's own values."""
         from .projection import Manifold  # the one door back: binding a constraint makes a manifold
@@ -100,6 +104,10 @@ class Stack(Stackable):
     def parts(self) -> tuple[Stackable, ...]:
         """The constraints stacked in this one, in order."""
         return self.members
+
+    def with_times_of(self, grid: Grid) -> Stack:
+        """Member by member."""
+        return Stack(tuple(member.with_times_of(grid) for member in self.members))
 
 
 @dataclass(frozen=True, eq=False)
@@ -264,7 +272,8 @@ class Balance(Stackable):
     """A balance law: the change of a stored quantity is the time integral of a rate.
 
     `stored` and `rate` map fields `(batch, *space, time)` to one number per frame `(batch, time)` and read that frame only;
-    `coefficient` maps a field to one number `(batch,)`. `times` are the frame times, equally spaced on [0, 1] unless given.
+    `coefficient` maps a field to one number `(batch,)`. A rate is integrated over the times of the frames: those of `grid`, or `times`;
+    a task fills in those of its own grid. Without a rate, times do not matter.
     Laws with equal labels are the same law: what was compiled for one serves the others. `kernel` is the same law for a GPU.
     """
 
@@ -274,8 +283,11 @@ class Balance(Stackable):
     times: Tensor | None = None
     label: Hashable = None
     kernel: LawKernel | None = None
+    grid: InitVar[Grid | None] = None
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, grid: Grid | None) -> None:
+        if grid is not None:
+            self._take_times(grid)
         if self.rate is None and self.coefficient is not None:
             raise SapcError("a Balance with a coefficient needs the rate that the coefficient multiplies")
         if self.times is not None:
@@ -287,6 +299,30 @@ class Balance(Stackable):
         if self.times is not None and (self.times.ndim != 1 or not bool((self.times.diff() > 0).all())):
             raise SapcError("a Balance's times must be one increasing sequence, one entry per frame")
 
+    def _take_times(self, grid: Grid) -> None:
+        if not isinstance(grid, Grid):
+            raise SapcError(
+                f"the grid of a Balance is a sapc.Grid, got {type(grid).__name__}; give grid=grid"
+            )
+        if self.times is not None:
+            raise SapcError("a Balance takes its times from grid= or from times=; leave one of the two out")
+        if grid.steady:
+            raise SapcError(
+                "a Balance compares frames, and this grid is of steady fields; use Affine(grid.integral(...), value=...)"
+            )
+        object.__setattr__(self, "times", grid.time.points)
+
+    def with_times_of(self, grid: Grid) -> Balance:
+        """The law with the grid's times, if it needs times and was given none; the same object each time it is asked."""
+        if self.rate is None or self.times is not None or grid.steady:
+            return self
+        known: dict[Axis, Balance] = self.__dict__.setdefault("_known", {})
+        if (axis := grid.time) not in known:
+            # What was compiled is found again by its label, and the times are part of it.
+            label = None if self.label is None else (self.label, axis)
+            known[axis] = replace(self, times=axis.points, label=label)
+        return known[axis]
+
     @property
     def is_linear(self) -> bool:
         """Whether the law is declared linear: a frame integral that does not change."""
@@ -296,7 +332,11 @@ class Balance(Stackable):
         """The time between consecutive frames, `(frames - 1,)`."""
         if frames < 2:
             raise SapcError("a Balance compares frames, so it needs fields of at least 2 frames")
-        if self.times is None:
+        if self.times is None and self.rate is not None:
+            raise SapcError(
+                "a Balance with a rate needs the times of its frames: write Balance(..., grid=grid), or times=grid.time.points"
+            )
+        if self.times is None:  # there is no rate to multiply with
             return torch.full((frames - 1,), 1 / (frames - 1), dtype=like.dtype, device=like.device)
         if len(self.times) != frames:
             raise SapcError(f"a Balance for {len(self.times)} frames was given fields of {frames} frames")

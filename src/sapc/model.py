@@ -35,7 +35,7 @@ from .flow import Velocity, within
 from .fno import FNO, matmul_precision
 from .hub import REPOSITORY, fetched, write_model
 from .methods import Method, get_method
-from .pretrained import find
+from .pretrained import find, shipped_digest
 from .projection import Manifold
 from .recall import recall
 from .replay import Replayed
@@ -81,7 +81,8 @@ def load(
             f"{path} holds no weights yet: its training was stopped before the first checkpoint; "
             f"continue it with `sapc train --resume {path}`"
         )
-    tensors, about = load_tensors(file)
+    known = shipped_digest(folder.path) or folder.scored_digest() if folder.trained else None
+    tensors, about = load_tensors(file, sha256=known)
     network = run.make_network()
     load_weights(network, {k: v for k, v in tensors.items() if not k.startswith("adam.")}, file)
     step = int(about["step"])

@@ -15,9 +15,10 @@ from torch import Tensor
 
 from ..errors import SapcError
 from ..fields import read_fields, to_xarray, write_netcdf
+from ..fields.dataset_file import FORMAT as DATASET
+from ..fields.hdf5 import load_array, open_hdf5
 from ..files import first_line, folder_for, replacing
 from ..tasks import Dataset, OwnTask, Task, load_dataset, reading
-from ..tasks.dataset import FORMAT as DATASET
 
 FORMAT = "sapc-samples-1"
 SUFFIXES = (".h5", ".hdf5", ".npz", ".nc")
@@ -101,13 +102,13 @@ def _read(path: Path) -> Array | Dataset:
         if zipfile.is_zipfile(path):
             with np.load(path, allow_pickle=False) as file:
                 return _choose(path, list(file.files), lambda name: file[name])
-        with h5py.File(path, "r") as file:
+        with open_hdf5(path) as file:
             if file.attrs.get("format") != DATASET:
                 names: list[str] = []
                 file.visititems(
                     lambda name, item: names.append(name) if isinstance(item, h5py.Dataset) else None
                 )
-                return _choose(path, names, lambda name: np.asarray(file[name][()]))
+                return _choose(path, names, lambda name: load_array(path, file[name]))
     except SapcError:
         raise
     except Exception as error:  # numpy and h5py report damage by whatever they met first

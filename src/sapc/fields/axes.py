@@ -13,7 +13,8 @@ import numpy as np
 
 from ..errors import SapcError
 from ..grid import Axis
-from .opening import Array, Variable, readable
+from .hdf5 import Array
+from .opening import Variable, readable
 
 TOLERANCE = 1e-3  # of the step
 

@@ -1,18 +1,19 @@
 """Files as arrays: whatever the format, a file is a set of variables with shape, attributes and, where known, names of dimensions.
 
 Told by their first bytes: NetCDF-4 (HDF5 whose every dimension has a scale, by xarray), plain HDF5 (by h5py), NetCDF-3 (by xarray and
-scipy), npz, and the dataset files of this package. Arrays are read when asked for. Missing values (`_FillValue`) become NaN; numbers of
-a time stay numbers, whatever their units say. Only the root group of an HDF5 file is looked at.
+scipy), npz, and the dataset files of this package, whose checksum is verified. Arrays are read when asked for. Missing values
+(`_FillValue`) become NaN; numbers of a time stay numbers, whatever their units say. Only the root group of an HDF5 file is looked at,
+and no other file that it names (`hdf5`).
 """
 
 from __future__ import annotations
 
-import json
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +22,10 @@ import numpy as np
 from ..errors import SapcError
 from ..files import first_line
 from ..grid import Grid
+from ..memory import require
+from .dataset_file import FORMAT, DatasetFile, read_dataset_file
+from .hdf5 import Array, check_stored, load_array, open_hdf5
 from .optional import xarray
-
-DATASET = "sapc-dataset-1"  # as tasks.dataset writes it
-Array = np.ndarray[Any, np.dtype[Any]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,6 +38,7 @@ class Variable:
     load: Callable[[], Array]
     dims: tuple[str | None, ...] = ()
     attributes: Mapping[str, Any] = field(default_factory=dict)
+    itemsize: int = 8
 
     def __post_init__(self) -> None:
         if not self.dims:
@@ -88,33 +90,41 @@ def _open(path: Path, stack: ExitStack) -> Variables:
     with open(path, "rb") as content:
         magic = content.read(4)
     if magic[:3] == b"CDF":
-        return _netcdf(path, stack, engine="scipy")
+        return _netcdf(path, stack, {}, engine="scipy")
     if zipfile.is_zipfile(path):
         return _npz(path, stack)
     if not h5py.is_hdf5(path):
         raise SapcError(f"{path} is not a NetCDF, HDF5 or npz file; convert it to one of them")
-    with h5py.File(path, "r") as file:
-        own = file.attrs.get("format") == DATASET
-        arrays = [item for item in file.values() if isinstance(item, h5py.Dataset) and item.shape is not None]
-        netcdf = any(a.is_scale for a in arrays) and all(a.is_scale or all(map(len, a.dims)) for a in arrays)
-    if netcdf and not own:
-        return _netcdf(path, stack, engine="h5netcdf", phony_dims="sort")
-    file = stack.enter_context(h5py.File(path, "r"))
-    return _own(file) if own else _hdf5(path, file)
+    file = stack.enter_context(open_hdf5(path))
+    if file.attrs.get("format") == FORMAT:
+        return _own(read_dataset_file(path, file))
+    arrays = [item for item in file.values() if isinstance(item, h5py.Dataset) and item.shape is not None]
+    if any(a.is_scale for a in arrays) and all(a.is_scale or all(map(len, a.dims)) for a in arrays):
+        return _netcdf(path, stack, file, engine="h5netcdf", phony_dims="sort")
+    return _hdf5(path, file)
 
 
-def _netcdf(path: Path, stack: ExitStack, **how: Any) -> Variables:
+def _netcdf(path: Path, stack: ExitStack, stored: Mapping[str, Any], **how: Any) -> Variables:
+    """By xarray; `stored` are the arrays of the file as HDF5 has them, where it is HDF5."""
     if how["engine"] == "scipy":
         try:
             import scipy.io  # noqa: F401
         except ImportError as error:
             raise SapcError(f"{path} is NetCDF-3, which needs scipy: pip install 'sapc[data]'") from error
-    data = xarray("reading").open_dataset(path, decode_times=False, decode_timedelta=False, **how)
+    # Without indexes nothing is read before it is asked for.
+    how |= {"decode_times": False, "decode_timedelta": False, "create_default_indexes": False}
+    data = xarray("reading").open_dataset(path, **how)
     stack.callback(data.close)
 
     def variable(name: str, of: Any) -> Variable:
         dims = tuple(None if str(d).startswith("phony_dim_") else str(d) for d in of.dims)
-        return Variable(name, of.shape, of.dtype.kind, lambda: np.asarray(of.values), dims, of.attrs)
+
+        def load() -> Array:
+            if name in stored:
+                check_stored(path, stored[name])
+            return np.asarray(of.values)
+
+        return Variable(name, of.shape, of.dtype.kind, load, dims, of.attrs, of.dtype.itemsize)
 
     return {str(name): variable(str(name), of) for name, of in data.variables.items()}
 
@@ -133,7 +143,8 @@ def _hdf5(path: Path, file: Any) -> Variables:
     def variable(name: str, of: Any) -> Variable:
         attributes = {key: of.attrs[key] for key in of.attrs if key != "DIMENSION_LIST"}
         kind = "U" if h5py.check_string_dtype(of.dtype) else of.dtype.kind
-        return Variable(name, of.shape, kind, lambda: _decoded(of[()], attributes), _labels(of), attributes)
+        load = lambda: _decoded(load_array(path, of), attributes)
+        return Variable(name, of.shape, kind, load, _labels(of), attributes, of.dtype.itemsize)
 
     return {name: variable(name, of) for name, of in found.items()}
 
@@ -178,20 +189,30 @@ def _npz(path: Path, stack: ExitStack) -> Variables:
                 else np.lib.format.read_array_header_2_0
             )
             shape, _, dtype = header(content)
-        return Variable(name, shape, dtype.kind, lambda: np.asarray(archive[name]))
+        declared = prod(shape) * dtype.itemsize
+
+        def load() -> Array:
+            if not 0 <= declared <= archive.zip.getinfo(f"{name}.npy").file_size:
+                raise SapcError(
+                    f"{path}: {name} is declared as {shape}, more than there is; write the file again"
+                )
+            require(declared, f"{name} of {path}")
+            return np.asarray(archive[name])
+
+        return Variable(name, shape, dtype.kind, load, itemsize=dtype.itemsize)
 
     return {name: variable(name) for name in archive.files if f"{name}.npy" in archive.zip.namelist()}
 
 
-def _own(file: Any) -> Variables:
+def _own(content: DatasetFile) -> Variables:
     """A dataset of this package: its grid gives names and coordinates."""
-    grid, fields = Grid.from_dict(json.loads(str(file.attrs["grid"]))), file["fields"]
-    dims = ("sample", *grid.names)
+    grid, fields = content.grid, content.fields
+    dims, shape = ("sample", *grid.names), (len(fields), *grid.lattice)
     found = {axis.name: coordinate_of(grid, axis.name) for axis in grid.axes}
     for i, name in enumerate(grid.channels or ("u",)):
         part = (slice(None), i) if grid.width > 1 else ()
         load = partial(fields.__getitem__, part)
-        found[name] = Variable(name, (len(fields), *grid.lattice), fields.dtype.kind, load, dims)
+        found[name] = Variable(name, shape, "f", load, dims, itemsize=fields.itemsize)
     return found
 
 

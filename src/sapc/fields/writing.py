@@ -23,7 +23,8 @@ from torch import Tensor
 from ..errors import SapcError
 from ..files import folder_for, replacing
 from ..grid import Grid
-from .opening import Array, coordinate_of
+from .hdf5 import Array
+from .opening import coordinate_of
 from .optional import Dataset, xarray
 
 Entry = tuple[tuple[str, ...], Array, dict[str, Any]]  # dimensions, values, attributes

@@ -106,7 +106,7 @@ def _check_config(path: Path) -> None:
         return
     try:
         config = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise SapcError(
             f"{path} cannot be read ({first_line(error)}); get it anew, or remove it: the weights do without"
         ) from error

@@ -83,7 +83,7 @@ class OwnTask(Task):
     def constraint(self) -> Stackable:
         """As the physics says, in the units of the data."""
         parts = [p.named(self.grid) if isinstance(p, Pin) else p for p in self.physics.on(self.grid).parts]
-        found = Stack(tuple(parts))
+        found = Stack(tuple(parts)).with_times_of(self.grid)
         if empty := [p.label for p in pins_of(found) if not bool(p.mask(self.grid.shape).any())]:
             raise SapcError(f"the pin {empty[0]!r} holds no point; look at its indices")
         if self.grid.steady and any(isinstance(part, Balance) for part in found.parts):

@@ -1,0 +1,89 @@
+"""HDF5 files of strangers: opened if all that they hold lies in them, read if it was written and fits into memory.
+
+An HDF5 file can name other files, whose bytes then look like its own: by external links, external storage and virtual data sets. Here
+none of them is followed. And it can declare arrays of any size without a byte of them: what was never written reads as zeros.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..errors import SapcError
+from ..memory import require
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+@contextmanager
+def open_hdf5(path: Path) -> Iterator[Any]:
+    """An h5py file to read from, all of whose links and arrays are known to stay inside it."""
+    import h5py
+
+    with h5py.File(path, "r") as file:
+        _check_contents(path, file)
+        yield file
+
+
+def _check_contents(path: Path, file: Any) -> None:
+    import h5py
+
+    size, seen, waiting = path.stat().st_size, set(), [("/", file["/"])]
+    while waiting:
+        place, item = waiting.pop()
+        # A group may hold itself; objects are told apart by where they begin in the file.
+        if (start := h5py.h5o.get_info(item.id).addr) in seen:
+            continue
+        seen.add(start)
+        for name in item.attrs:
+            if h5py.h5a.open(item.id, name.encode()).get_storage_size() > size:
+                raise SapcError(
+                    f"{path}: the attribute {name!r} of {place} is larger than the file; write it again"
+                )
+        if isinstance(item, h5py.Dataset) and (item.external or item.is_virtual):
+            raise _foreign(
+                path, place, "is stored in another file" if item.external else "is a virtual data set"
+            )
+        for name in item if isinstance(item, h5py.Group) else ():
+            inner = f"{place.rstrip('/')}/{name}"
+            link = item.get(name, getlink=True)
+            if isinstance(link, h5py.ExternalLink):
+                raise _foreign(path, inner, "is a link to another file")
+            # What a soft link names is found by its own name.
+            if isinstance(link, h5py.HardLink):
+                waiting.append((inner, item[name]))
+
+
+def _foreign(path: Path, place: str, what: str) -> SapcError:
+    return SapcError(f"{path}: {place} {what}, and no other file is read; copy its values into this file")
+
+
+def load_array(path: Path, dataset: Any, part: Any = ()) -> Array:
+    """The values of an array, or of a part of it, once all of it is known to be there."""
+    check_stored(path, dataset)
+    return np.asarray(dataset[part])
+
+
+def check_stored(path: Path, dataset: Any) -> None:
+    """Refuse an array of which values were never written, or that does not fit into memory."""
+    if dataset.size == 0:
+        return
+    name, shape = dataset.name, " x ".join(map(str, dataset.shape))
+    declared = prod(dataset.shape) * dataset.id.get_type().get_size()
+    stored = dataset.id.get_storage_size()
+    if dataset.chunks is None:
+        share = min(1.0, stored / declared)
+    else:
+        chunks = prod(-(-n // c) for n, c in zip(dataset.shape, dataset.chunks, strict=True))
+        share = dataset.id.get_num_chunks() / chunks if stored else 0.0
+    if share < 1:
+        raise SapcError(
+            f"{path}: of {name} ({shape}) {'nothing' if share == 0 else f'only {100 * share:.3g} %'} was ever written; "
+            "write all of it, NaN where nothing is known"
+        )
+    require(declared, f"{name} ({shape}) of {path}")
