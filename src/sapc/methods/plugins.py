@@ -1,6 +1,7 @@
 """Methods from outside the package: files that are named, files in SAPC_PLUGINS, entry points; see `registry`.
 
-A file may bring a task instead: it says `TASK = sapc.register_task(...)`, and tasks that are not known are looked for here, too.
+A file may bring a task instead: it says `TASK = sapc.register_task(...)` or `TASK = sapc.own_task(...)`, and tasks that are not known are
+looked for here, too.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ from .base import Method
 VARIABLE = "SAPC_PLUGINS"
 GROUP = "sapc.methods"
 EXAMPLE = "METHOD = sapc.Method(name=..., ...)"
+
+when_task: list[Callable[[Any], Any]] = []  # what makes the `TASK` of a file known
 
 _files: dict[Path, str] = {}  # what was loaded or tried, with the SHA-256 of its text
 _asked: set[str] = set()  # whether entry points were looked at
@@ -78,9 +81,12 @@ def load_file(file: Path) -> tuple[Method, ...]:
             ) from error
         digest = hashlib.sha256(text).hexdigest()
         if earlier != digest:
-            own = _methods_in(_run(file, text), file)
+            module = _run(file, text)
+            own = _methods_in(module, file)
             try:
                 registry.add(own, str(file))
+                for register in when_task if getattr(module, "TASK", None) is not None else ():
+                    register(module.TASK)
             except SapcError as error:
                 raise SapcError(f"{file}: {error}") from error
             registry.forget(set(before) - {method.name for method in own})
