@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
@@ -38,10 +39,10 @@ fields = model.sample(n=16, condition=data.fields)
 | grid | {grid} |
 | data | {data} |
 | optimisation | {steps:,} steps of {batch} with Adam, rate {lr:g} ({schedule}), precision {precision} |
-| made by | `{command} --method {method} --preset {preset}`{changed} |
+| made by | `{command}`{changed} |
 """
 HERE = "path/of/this/folder"
-NO_SCORES = "\n## Scores\n\nNone yet; `sapc evaluate {where}` makes them.\n"
+NO_SCORES = "\n## Scores\n\nNone yet; `{command}` makes them.\n"
 FLOOR = """
 The floor is the same metric between independent draws of solutions, below which nothing can be expected. CE_L and CE_G are the errors of
 the pinned values and of the balance law.
@@ -74,17 +75,17 @@ def model_card(
         raise SapcError("scores must be what `evaluate` returns: with settings, sets and their mean")
     body, own = run.backbone, "own" in run.options
     texts = _of_own(run, name, physics) if own else _of_task(run, name)
-    where = texts.pop("where")
+    evaluation = texts.pop("evaluation")
     head = HEAD.format(
         license=f"license: {license}\n" if license else "", task=run.task, method=run.method,
         label=paper.METHOD_LABELS.get(run.method, run.method), parameters=parameters, blocks=body.blocks, hidden=body.hidden,
         modes=" x ".join(map(str, body.modes)), projection=body.projection, bits="half precision" if half else "float32",
         grid=" x ".join(map(str, run.grid)), steps=run.steps, batch=run.batch, lr=run.lr, schedule=run.schedule,
-        precision=run.precision, preset=run.preset, changed=_changed(run), exact=_exactness(run, scores), **texts,
+        precision=run.precision, changed=_changed(run), exact=_exactness(run, scores), **texts,
     )  # fmt: skip
     device = f"| on | {about['device']} |\n" if about.get("device") else ""
     if scores is None:
-        return head + device + NO_SCORES.format(where=where) + LIMITS
+        return head + device + NO_SCORES.format(command=evaluation) + LIMITS
     try:
         scored = _scored(run, scores, rounded)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -101,8 +102,8 @@ def _of_task(run: Run, name: str | None) -> dict[str, str]:
         "it draws solutions",
         "load": f'load("{HERE}")' if name is None else f'Model.from_pretrained("{name}")',
         "data": f"{run.train:,} solutions, {run.validation:,} for validation, seed {run.seed}; `sapc data {run.task}` makes such",
-        "command": f"sapc train {run.task}",
-        "where": HERE,
+        "command": f"sapc train {run.task} --method {run.method} --preset {run.preset}",
+        "evaluation": f"sapc evaluate {HERE}",
         "split": "test0",
         "before": "",
         "note": "",
@@ -112,39 +113,40 @@ def _of_task(run: Run, name: str | None) -> dict[str, str]:
 def _of_own(run: Run, name: str | None, physics: bool) -> dict[str, str]:
     """What a card says of own data; neither they nor the physics are needed for it."""
     about = run.options["own"]
-    code, data = (
-        about["physics"].get("file") or "physics.py",
-        Path(about["data"].get("path") or "data.h5").name,
-    )
-    code_here = f"{HERE}/physics.py" if physics else code
-    before = ""
-    load = f'load("{HERE}", physics="{code_here}", data="{data}")'
+    trained, file = about["physics"].get("file", ""), Path(about["data"].get("path", "")).name
+    code = f"{HERE}/physics.py" if physics else trained
+    data, given = (json.dumps(text) if text else word for text, word in ((file, "data"), (code, "physics")))
+    load = f'load("{HERE}", physics={given}, data={data})'
     if name is not None:
-        before = "from huggingface_hub import hf_hub_download\n" if physics else ""
-        given = f'hf_hub_download("{name}", "physics.py")' if physics else f'"{code}"'
-        load = f'Model.from_pretrained("{name}", physics={given}, data="{data}")'
+        given = f'hf_hub_download("{name}", "physics.py")' if physics else given
+        load = f'Model.from_pretrained("{name}", physics={given}, data={data})'
     there = (
         "goes along as `physics.py`: read it before you run it" if physics else "is not part of this folder"
     )
-    words = (f"`{channel}`" for channel in about["grid"]["channels"])
+    words = ", ".join(f"`{channel}`" for channel in about["grid"]["channels"])
+    law = f"with physics of its own (`{trained or 'a function in Python'}`)"
     return {
         "title": f"{run.task}, own data",
-        "summary": f"A flow-matching model over fields ({', '.join(words)}) like those of `{data}`, with physics of its own (`{code}`). "
-        "Given the pinned values, it draws fields",
-        "before": before,
+        "summary": f"A flow-matching model over fields ({words}) like those of `{file or 'its data'}`, {law}. Given the pinned "
+        "values, it draws fields",
+        "before": "from huggingface_hub import hf_hub_download\n" if "hf_hub_download" in load else "",
         "load": load,
-        "data": f"{run.train:,} samples of `{data}`, {run.validation:,} for validation"
+        "data": f"{run.train:,} samples of `{file or 'its data'}`, {run.validation:,} for validation"
         + (f"; SHA-256 {about['data']['sha256']}" if about["data"].get("sha256") else ""),
-        "command": f"sapc train {_words_of_own(run, data, code if not physics else 'physics.py')}",
-        "where": f"{HERE} --physics {shlex.quote(code_here)} --data {shlex.quote(data)}",
+        "command": _training(run, file, code)
+        if file and code
+        else f'sapc.preset("{run.preset}", sapc.own_task(data, physics, "{run.task}"), "{run.method}")',
+        "evaluation": f"sapc evaluate {HERE} --physics {shlex.quote(code)} --data {shlex.quote(file)}"
+        if file and code
+        else "sapc.evaluate.evaluate(model)",
         "split": "validation",
         "note": f"\nThe physics {there}. The data stay with whoever made the model; without them, leave out `data=` and give a condition "
         "of your own, fields of which only the pinned values count.\n",
     }
 
 
-def _words_of_own(run: Run, data: str, code: str) -> str:
-    """The options of `sapc train` that make a task of own data again."""
+def _training(run: Run, data: str, code: str) -> str:
+    """The command that makes a task of own data again and trains on it."""
     about = run.options["own"]
     grid, said, share = Grid.from_dict(about["grid"]), about.get("reading", {}), about["split"]["share"]
     kinds = {kind: [a.name for a in grid.axes if a.kind == kind] for kind in ("periodic", "cells")}
@@ -160,11 +162,13 @@ def _words_of_own(run: Run, data: str, code: str) -> str:
             if key in said
         },
         **({"--validation-share": f"{share:g}"} if share != 0.1 else {}),
+        "--method": run.method,
+        "--preset": run.preset,
     }
     words = [shlex.quote(word) for pair in options.items() for word in pair]
     if "steady" in said:
         words.append("--steady" if said["steady"] else "--unsteady")
-    return " ".join(words)
+    return " ".join(("sapc train", *words))
 
 
 def _exactness(run: Run, scores: Mapping[str, Any] | None) -> str:

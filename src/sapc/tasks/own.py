@@ -228,12 +228,11 @@ def rebuild(
     if reading:
         about = {**about, "reading": {**about.get("reading", {}), **reading}}
     if trained["sha256"] and known.sha256 != trained["sha256"]:
-        warnings.warn(
-            f"{known.label} is not the physics that {name} was trained with, {trained.get('file') or 'a function'}: its text "
-            "has changed since, or it is another one; samples will satisfy the laws that are given now",
-            SapcWarning,
-            stacklevel=4,
-        )
+        before = f"the physics that {name} was trained with, {trained.get('file') or 'a function'}"
+        what = f"is not {before}: its text has changed since, or it is another one"
+        what = what if known.sha256 else f"has no text to compare with {before}"
+        told = f"{known.label} {what}; samples will satisfy the laws that are given now"
+        warnings.warn(told, SapcWarning, stacklevel=4)
     return OwnTask(name, known, about, None if data is None else _data(name, about, data))
 
 
