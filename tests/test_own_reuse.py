@@ -199,6 +199,24 @@ def test_the_printed_next_command_works(home, tmp_path, monkeypatch, capsys):
         assert np.ptp(file["fields"][()].mean(1), axis=1).max() < 1e-13
 
 
+def test_the_printed_next_command_names_the_plug_in(home, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    made = f"{MASS}\ndata = sapc.read_fields({str(home / 'first.hdf5')!r}, time='first', periodic='x')\n"
+    (tmp_path / "my task.py").write_text(made + "TASK = sapc.own_task(data, physics, 'by_plug_in')\n")
+
+    def fresh(*words):  # as a process of its own would see it
+        with monkeypatch.context() as patch:
+            patch.setenv("SAPC_PLUGINS", "")
+            patch.setattr("sapc.tasks._OWN", {})
+            patch.setattr("sapc.methods.plugins._files", {})
+            return run(*words)
+
+    assert fresh("--plugin", "my task.py", "train", "by_plug_in", "--preset", "tiny", "--steps", 1) == 0
+    words = shlex.split(re.search(r"^next: sapc (.*)$", capsys.readouterr().out, re.M)[1])
+    assert fresh(*words) == 0, capsys.readouterr().err
+    assert fresh("sample", "runs/by_plug_in-sapc-tiny") == 2
+
+
 def test_a_run_remembers_how_its_file_was_read(home, first, tmp_path):
     kept = json.loads((first / "config.json").read_text())["options"]["own"]["reading"]
     assert kept == {"time": "first"}

@@ -18,6 +18,7 @@ from ..checking import check as look
 from ..checkpoint import Folder
 from ..config import Run
 from ..errors import SapcError, SapcWarning
+from ..methods.plugins import plugin_files
 from ..pretrained import find, is_shipped
 from .app import Stopped, app, warn
 from .arguments import AsJson, Device, GridText, OptionTexts, parse_grid, parse_options
@@ -232,4 +233,6 @@ def _report(run: Run, folder: Folder, before: bool, as_json: bool, own: Given | 
     losses = ", ".join(f"{name} {last[name]:.4g}" for name in ("loss", "validation") if name in last)
     print(f"{'already trained' if before else 'trained'}: {folder.weights} ({losses})")
     more = ["--physics", str(own.physics), "--data", str(own.data)] if own else []
-    print("next: " + shlex.join(["sapc", "sample" if own else "evaluate", str(folder.path), *more]))
+    plugins = [word for file in plugin_files() for word in ("--plugin", file)]
+    following = ["sapc", *plugins, "sample" if own else "evaluate", str(folder.path), *more]
+    print(f"next: {shlex.join(following)}")

@@ -46,7 +46,7 @@ def use(path: str | os.PathLike[str]) -> tuple[Method, ...]:
             f"{file} has a {os.pathsep!r} in its path, which separates paths in {VARIABLE}; move or rename it"
         )
     found = load_file(file)
-    listed = _listed()
+    listed = plugin_files()
     if str(file) not in listed:
         os.environ[VARIABLE] = os.pathsep.join([*listed, str(file)])
     return found
@@ -55,7 +55,7 @@ def use(path: str | os.PathLike[str]) -> tuple[Method, ...]:
 def load_plugins() -> None:
     """Load what SAPC_PLUGINS and entry points name and is not loaded yet; what is broken is a warning, once."""
     with _guard:
-        for file in (Path(name).expanduser().resolve() for name in _listed()):
+        for file in (Path(name).expanduser().resolve() for name in plugin_files()):
             if file not in _files:
                 _attempt(f"{file} (from {VARIABLE})", load_file, file)
         if GROUP not in _asked:
@@ -146,7 +146,8 @@ def _find(path: str | os.PathLike[str], caller: Path) -> Path:
     raise SapcError(f"there is no file {given.name} in {looked}; give a Python file that defines a method")
 
 
-def _listed() -> list[str]:
+def plugin_files() -> list[str]:
+    """The files that SAPC_PLUGINS lists, which `use` adds to."""
     return [name for name in os.environ.get(VARIABLE, "").split(os.pathsep) if name]
 
 
