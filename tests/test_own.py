@@ -261,7 +261,8 @@ def trained(tmp_path_factory):
 
 
 def test_samples_keep_law_and_pins_in_their_units(trained):
-    model, data = sapc.load(trained, physics=law), waves()
+    data = waves()
+    model = sapc.load(trained, physics=law, data=data)
     condition = data.values[:3].clone()
     condition[:, 1] = torch.nan
     condition[:, 0, :, 1:] = torch.nan
@@ -286,9 +287,7 @@ def test_sensors_after_training(trained):
         model.sample(2, steps=1, also=sensors)
 
 
-def test_a_model_of_own_data_asks_for_its_physics(trained, monkeypatch):
-    monkeypatch.setattr("sapc.tasks.own._physics", {})
-    monkeypatch.setattr("sapc.tasks.own._fields", {})
+def test_a_model_of_own_data_asks_for_its_physics(trained):
     with pytest.raises(SapcError, match="physics of its own, which is code"):
         sapc.load(trained)
     model = sapc.load(trained, physics=law)

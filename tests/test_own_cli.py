@@ -189,8 +189,7 @@ def test_bad_calls_end_in_one_sentence(folder, tmp_path, capsys, monkeypatch, na
     assert not list(tmp_path.iterdir())
 
 
-def test_without_its_physics_a_model_cannot_be_used(trained, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("sapc.tasks.own._physics", {})
+def test_without_its_physics_a_model_cannot_be_used(trained, tmp_path, capsys):
     assert run("sample", trained, "--n", 1, "--out", tmp_path / "a.h5") == 2
     assert "it was my_physics.py; give it as --physics FILE" in capsys.readouterr().err
 

@@ -6,6 +6,7 @@
     checkpoint.safetensors  weights, optimiser and schedule of an unfinished training
     weights.safetensors     the trained weights; with this file training is done
     scores.json             the evaluation; with this file the run is done
+    physics.py              of own data: the file that was given, to be read; it is never run because it lies there
 
 A model to be passed on (`save_pretrained`) has its weights in model.safetensors instead, as the Hugging Face hub wants it, and a README.md.
 
@@ -56,6 +57,7 @@ class Folder:
         if not self.weights.exists() and (passed_on := self.path / "model.safetensors").is_file():
             self.weights = passed_on
         self.scores = self.path / "scores.json"
+        self.physics = self.path / "physics.py"
 
     @property
     def trained(self) -> bool:
@@ -111,7 +113,7 @@ class Folder:
             return
         if not self.begun:
             return
-        there, wanted = self.run().to_dict(), run.to_dict()
+        there, wanted = self.run().identity(), run.identity()
         if changed := [
             name for name in wanted if json.dumps(there[name]) != json.dumps(_plain(wanted[name]))
         ]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,10 +12,11 @@ from typing import Any
 import torch
 
 from .card import model_card
-from .checkpoint import Tensors, save_tensors, write_json
+from .checkpoint import Folder, Tensors, load_tensors, read_json, save_tensors, write_json
 from .config import Run
-from .errors import SapcError
+from .errors import SapcError, SapcWarning
 from .files import first_line, folder_for, replacing, sha256
+from .tasks.physics import digest_of
 
 REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+")
 FILES = ["config.json", "model.safetensors"]
@@ -38,6 +40,35 @@ def fetched(repository: str, revision: str | None = None) -> Path:
         ) from error
 
 
+def scores_beside(folder: Folder, weights: Tensors) -> Mapping[str, Any] | None:
+    """The scores in a run folder, if there are some and they are of these very weights."""
+    if not folder.scores.is_file():
+        return None
+    scores: Mapping[str, Any] = read_json(folder.scores)
+    kept, _ = load_tensors(folder.weights)
+    alike = kept.keys() == weights.keys() and all(
+        torch.equal(kept[name].to(value.dtype), value.cpu()) for name, value in weights.items()
+    )
+    return matching(folder, scores) if alike else None
+
+
+def matching(folder: Folder, scores: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+    """Scores, if they are of the weights in the folder; those of others stay behind with a warning."""
+    if isinstance(scores, Mapping) and scores.get("weights", digest := sha256(folder.weights)) != digest:
+        warnings.warn(SapcWarning(f"{folder.scores} is of other weights and stays behind"), stacklevel=3)
+        return None
+    return scores
+
+
+def kept_physics(run: Run, folder: Folder | None) -> str | None:
+    """The text of the physics that a run was trained with, if it is at hand: as it was given, or as the folder keeps it."""
+    digest = run.options.get("own", {}).get("physics", {}).get("sha256")
+    texts = [run.own.physics.text] if run.own is not None else []
+    if folder is not None and folder.physics.is_file():
+        texts.append(folder.physics.read_text(encoding="utf-8", errors="replace"))
+    return next((text for text in texts if text and digest_of(text) == digest), None)
+
+
 def write_model(
     path: str | os.PathLike[str],
     run: Run,
@@ -48,6 +79,7 @@ def write_model(
     scores: Mapping[str, Any] | None,
     name: str | None,
     license: str | None,
+    physics: str | None = None,
 ) -> Path:
     """See `Model.save_pretrained`; config.json comes last, and a failure leaves nothing."""
     home = Path(path)
@@ -58,18 +90,20 @@ def write_model(
         raise SapcError(f"{lost[0]} has numbers beyond the range of half precision; save it without half")
     rounded = any(not torch.equal(weights[key].to(value.dtype), value) for key, value in network.items())
     parameters = sum(value.numel() for value in network.values())
-    card = model_card(run, parameters, about, half, scores, rounded, name, license)
+    card = model_card(run, parameters, about, half, scores, rounded, name, license, physics is not None)
     with folder_for(home):
         try:
             save_tensors(home / "model.safetensors", weights, about)
             if scores is not None:  # measured with other weights, if these were rounded
                 same = {} if rounded else {"weights": sha256(home / "model.safetensors")}
                 write_json(home / "scores.json", {k: v for k, v in scores.items() if k != "weights"} | same)
-            with replacing(home / "README.md") as partial:
-                partial.write_text(card, encoding="utf-8")
+            for file, text in (("README.md", card), ("physics.py", physics)):
+                if text is not None:
+                    with replacing(home / file) as partial:
+                        partial.write_text(text, encoding="utf-8")
             write_json(home / "config.json", run.to_dict())
         except BaseException:
-            for file in ("model.safetensors", "scores.json", "README.md"):
+            for file in ("model.safetensors", "scores.json", "README.md", "physics.py"):
                 (home / file).unlink(missing_ok=True)
             raise
     return home

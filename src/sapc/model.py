@@ -33,11 +33,10 @@ from .errors import SapcError, SapcWarning, whole
 from .fields import Fields, Sensors
 from .flow import Velocity, within
 from .fno import FNO, matmul_precision
-from .hub import REPOSITORY, fetched, write_model
+from .hub import REPOSITORY, fetched, kept_physics, scores_beside, write_model
 from .methods import Method, get_method
 from .pretrained import find, shipped_digest
 from .projection import Manifold
-from .recall import recall
 from .replay import Replayed
 from .tasks import Dataset, OwnTask, Task
 from .tasks.memory import allocating, require
@@ -60,18 +59,28 @@ def load(
     *,
     physics: Any = None,
     data: Fields | str | os.PathLike[str] | None = None,
+    reading: Mapping[str, Any] | None = None,
 ) -> Model:
     """The model in a run folder, or the one of that name that comes with the package, on a device (`auto`: the GPU where there is one).
 
     compiled    whether the network is compiled; unless given it is on a GPU, once many evaluations are asked for
     physics     of a model of your own data: the file, function or constraints it was trained with, which a folder does not hold
     data        its file or fields, where splits are wanted again
+    reading     how that file and those of conditions are read, as arguments of `read_fields`, where that is not as in the training
 
+    Physics and data belong to this model alone. Physics whose text has changed since the training is a warning; other data are refused.
     An unfinished training gives the weights of its last checkpoint, with a warning.
     """
     folder = Folder(find(path))
-    run, where = folder.run(), find_device(str(device))
-    recall(run, physics, data)
+    run, where = folder.run().attach(physics, data, reading), find_device(str(device))
+    network, step, about = read_network(path, folder, run)
+    model = Model(run, network, where, compiled=compiled, step=step, span=about.get("range"), about=about)
+    model.folder = folder
+    return model
+
+
+def read_network(path: str | os.PathLike[str], folder: Folder, run: Run) -> tuple[FNO, int, dict[str, Any]]:
+    """The network in a run folder, that was given as `path`: with its weights, their training steps, and what was noted of them."""
     if folder.trained:
         file = folder.weights
     elif folder.checkpoint.is_file():
@@ -88,8 +97,8 @@ def load(
     step = int(about["step"])
     if step < run.steps:
         message = f"{path} is not trained to its end: these are the weights of step {step} of {run.steps}"
-        warnings.warn(message, SapcWarning, stacklevel=2)
-    return Model(run, network, where, compiled=compiled, step=step, span=about.get("range"), about=about)
+        warnings.warn(message, SapcWarning, stacklevel=3)
+    return network, step, about
 
 
 class Model:
@@ -102,6 +111,7 @@ class Model:
     step        training steps taken
     span        the smallest and the largest value of the training data, if known
     about       what else was noted at the end of the training
+    folder      where it was loaded from, if it was
     """
 
     def __init__(
@@ -115,10 +125,11 @@ class Model:
         span: Sequence[float] | None = None,
         about: Mapping[str, Any] | None = None,
     ) -> None:
-        self.run, self.device, self.step = run, device, run.steps if step is None else step
+        self.run, self.device, self.step = run.attach(), device, run.steps if step is None else step
+        self.folder: Folder | None = None
         self.span = None if span is None else (float(span[0]), float(span[1]))
         self.about = dict(about or {})
-        self.task, self.method = run.make_task(), run.make_method()
+        self.task, self.method = self.run.make_task(), run.make_method()
         self.network = network.to(device).eval().requires_grad_(False)
         self._evaluated = Replayed(self.network)
         self._may_compile, self._is_compiled = compiled, False
@@ -152,23 +163,28 @@ class Model:
         """Write the model as a folder that `load` and `from_pretrained` read and the Hugging Face hub takes as it is.
 
         half      half the size: a weight has 11 bits, as many as preset `paper` multiplies with
-        scores    of these weights, as `evaluate` returns them: they go into the folder and its card
+        scores    of these weights, as `evaluate` returns them, else those in the folder that the model was loaded from: they go into
+                  the folder and its card
         name      by which others will find it, for the card
         license   under which you pass it on, as the hub spells it (apache-2.0), for the card
         """
         if self.step < self.run.steps:
             raise SapcError(f"this model is not trained to its end: step {self.step} of {self.run.steps}")
         span = {} if self.span is None else {"range": list(self.span)}
-        about = {**self.about, **span, "step": self.step}
+        about, weights = {**self.about, **span, "step": self.step}, self.network.state_dict()
+        if self.folder is not None and scores is None:
+            scores = scores_beside(self.folder, weights)
+        physics = kept_physics(self.run, self.folder)
         return write_model(
             path,
             self.run,
-            self.network.state_dict(),
+            weights,
             about,
             half=half,
             scores=scores,
             name=name,
             license=license,
+            physics=physics,
         )
 
     @classmethod
@@ -178,12 +194,17 @@ class Model:
         device: str | torch.device = "auto",
         *,
         revision: str | None = None,
+        physics: Any = None,
+        data: Fields | str | os.PathLike[str] | None = None,
     ) -> Model:
-        """The model in a folder, of a name that comes with the package, or of a repository `owner/name` on the Hugging Face hub."""
+        """The model in a folder, of a name that comes with the package, or of a repository `owner/name` on the Hugging Face hub.
+
+        `physics` and `data` are those of a model of your own, as for `load`.
+        """
         folder = find(where)
         if not folder.exists() and REPOSITORY.fullmatch(str(where)):
             folder = fetched(str(where), revision)
-        return load(folder, device)
+        return load(folder, device, physics=physics, data=data)
 
     # -- sampling --
 

@@ -20,6 +20,7 @@ from .checkpoint import Folder, environment, save_tensors
 from .config import Run
 from .distributed import joined
 from .errors import SapcError
+from .files import replacing
 from .fno import matmul_precision
 from .tasks.memory import allocating
 from .training import Solving, Stepped, Training
@@ -85,7 +86,16 @@ def _begun(folder: Folder, run: Run) -> Iterator[None]:
     folder.check(run)
     with folder.locked():
         folder.begin(run)
+        _keep_physics(run, folder)
         yield
+
+
+def _keep_physics(run: Run, folder: Folder) -> None:
+    """Put the text of a physics file into the folder, if it is the one that the run's settings name."""
+    physics = run.own.physics if run.own is not None else None
+    if physics is not None and physics.text and physics.sha256 == run.options["own"]["physics"]["sha256"]:
+        with replacing(folder.physics) as partial:
+            partial.write_text(physics.text, encoding="utf-8")
 
 
 class Loop:

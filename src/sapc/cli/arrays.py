@@ -14,11 +14,11 @@ import torch
 from torch import Tensor
 
 from ..errors import SapcError
-from ..fields import read_fields, to_xarray, write_netcdf
+from ..fields import to_xarray, write_netcdf
 from ..fields.dataset_file import FORMAT as DATASET
 from ..fields.hdf5 import load_array, open_hdf5
 from ..files import first_line, folder_for, replacing
-from ..tasks import Dataset, OwnTask, Task, load_dataset, reading
+from ..tasks import Dataset, OwnTask, Task, load_dataset, read_like
 
 FORMAT = "sapc-samples-1"
 SUFFIXES = (".h5", ".hdf5", ".npz", ".nc")
@@ -46,11 +46,10 @@ def _own_condition(path: Path, task: OwnTask) -> Tensor:
     """Conditions from a file like the one that was trained on, or of this program; what does not count may be NaN or left out."""
     if (kept := _kept_condition(path, task)) is not None:
         return kept
-    named = {**reading(task.about), "samples": None}
     found, missing = {}, None
     for name in task.grid.channels:
         try:
-            found[name] = read_fields(path, **{**named, "channels": (name,)}, dtype=torch.float64, gaps=True)
+            found[name] = read_like(task.about, path, channels=(name,), dtype=torch.float64, gaps=True)
         except SapcError as error:
             missing = error
     if missing is not None and not found:

@@ -8,8 +8,9 @@ from typing import Annotated, Any
 
 import typer
 
+from ..config import Run
 from ..errors import SapcError
-from ..fields import Fields, read_fields
+from ..fields import read_fields
 from ..tasks import OwnTask, own_task
 
 DataFile = Annotated[
@@ -24,7 +25,12 @@ ChannelNames = Annotated[
 Periodic = Annotated[str | None, typer.Option("--periodic", help="Axes that are periodic, as x,y.")]
 Cells = Annotated[str | None, typer.Option("--cells", help="Axes whose points are centres of cells.")]
 TimeAxis = Annotated[
-    str | None, typer.Option("--time", help="The dimension that is time. \\[t or time, else there is none]")
+    str | None,
+    typer.Option(
+        "--time",
+        help="The dimension that is time: its name, or first (after the samples) or last where it has none. "
+        "\\[t or time, else there is none]",
+    ),
 ]
 SampleAxis = Annotated[
     str | None,
@@ -44,13 +50,14 @@ class Given:
     reading: dict[str, Any]
     share: float = 0.1
 
-    def fields(self) -> Fields:
-        """The data."""
-        return read_fields(self.data, **self.reading)
-
     def task(self) -> OwnTask:
-        """The task, which this process then knows."""
-        return own_task(self.fields(), self.physics, self.name, share=self.share)
+        """A new task."""
+        return own_task(read_fields(self.data, **self.reading), self.physics, self.name, share=self.share)
+
+    def attach(self, run: Run) -> Run:
+        """A run that was begun before, with its physics and data; what is said of the file goes before how it was read then."""
+        names = ("time", "samples", "steady")
+        return run.attach(self.physics, self.data, said(**{name: self.reading[name] for name in names}))
 
 
 def given(
@@ -82,6 +89,11 @@ def given(
             "--data needs --physics FILE, a Python file with the constraints: def physics(grid): return sapc.Pin.frame(0)"
         )
     return Given(data, physics, name, reading, share)
+
+
+def said(**reading: Any) -> dict[str, Any]:
+    """What the command line says of how files are read, without what it leaves open."""
+    return {name: value for name, value in reading.items() if value is not None}
 
 
 def _names(text: str | None) -> tuple[str, ...] | None:

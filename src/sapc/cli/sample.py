@@ -21,7 +21,7 @@ from .app import app
 from .arguments import AsJson, Device, GridText, RunFolder, SamplerName, check_target, parse_grid
 from .arrays import check_suffix, parse_quantiles, read_condition, write_samples
 from .bars import bar_for
-from .own import DataFile, PhysicsFile
+from .own import DataFile, PhysicsFile, SampleAxis, Steady, TimeAxis, said
 
 
 @app.command()
@@ -65,6 +65,9 @@ def sample(
     method: SamplerName = None,
     physics: PhysicsFile = None,
     data: DataFile = None,
+    time: TimeAxis = None,
+    samples_dim: SampleAxis = None,
+    steady: Steady = None,
     device: Device = "auto",
     batch: Annotated[int | None, typer.Option(help="Fields at a time, at most.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace the file if it exists.")] = False,
@@ -80,7 +83,8 @@ def sample(
     shares = parse_quantiles(quantiles, path)
     if split is not None and condition is not None:
         raise SapcError("--set and --condition both name a condition; give one of them")
-    model = load(folder, device, physics=physics, data=data)
+    reading = said(time=time, samples=samples_dim, steady=steady)
+    model = load(folder, device, physics=physics, data=data, reading=reading)
     points = parse_grid(grid)
     task, sampler = model.on(points), model.sampler(method)
     split = split or ("validation" if isinstance(task, OwnTask) else "test0")

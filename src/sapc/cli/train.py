@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
+import shlex
 import warnings
 from pathlib import Path
 from typing import Annotated, Any
@@ -18,8 +18,8 @@ from ..checking import check as look
 from ..checkpoint import Folder
 from ..config import Run
 from ..errors import SapcError, SapcWarning
+from ..methods.plugins import plugin_files
 from ..pretrained import find, is_shipped
-from ..recall import recall
 from .app import Stopped, app, warn
 from .arguments import AsJson, Device, GridText, OptionTexts, parse_grid, parse_options
 from .bars import TrainingBar
@@ -113,7 +113,7 @@ def train(
         others: dict[str, Any] = {"TASK": task, "--method": method, "--preset": preset, "--out": path}
         others |= {f"--{name.replace('_', '-')}": value for name, value in changes.items()}
         path, run = resume, _resumed(resume, [name for name, value in others.items() if value is not None])
-        recall(run, physics, data)
+        run = run.attach() if own is None else own.attach(run)
     else:
         preset = preset or ("paper" if kind == "cuda" and own is None else "small")
         run = _new(task, method or "sapc", preset, changes, own)
@@ -129,10 +129,6 @@ def train(
         {"device": device, "compiled": compiled, "tensorboard": tensorboard, "own": own},
     )
     if _speaks():
-        if own is not None:
-            shutil.copyfile(
-                own.physics, folder.path / "physics.py"
-            )  # for the record: it is not run from there
         _report(run, folder, before, as_json, own)
 
 
@@ -209,21 +205,12 @@ def _train(run: Run, path: Path, devices: int, announcement: str, options: dict[
 def _work(run: Run, path: Path, announcement: str, options: dict[str, Any]) -> None:
     """What every process does."""
     options = dict(options)
-    if (own := options.pop("own", None)) is not None and not _knows(run):
-        recall(run, own.physics, own.data)
+    if (own := options.pop("own", None)) is not None and run.own is None:
+        run = own.attach(run)
     bar = TrainingBar(f"{run.task} {run.method}", announcement, quiet=not _speaks())
     with warnings.catch_warnings(), bar:
         warnings.showwarning = warn
         training.train(run, path, progress=bar, solving=bar.solving, **options)
-
-
-def _knows(run: Run) -> bool:
-    """Whether this process has the run's own physics and data."""
-    try:
-        run.make_task().dataset("train", size=1)
-    except SapcError:
-        return False
-    return True
 
 
 def _speaks() -> bool:
@@ -245,5 +232,7 @@ def _report(run: Run, folder: Folder, before: bool, as_json: bool, own: Given | 
         return
     losses = ", ".join(f"{name} {last[name]:.4g}" for name in ("loss", "validation") if name in last)
     print(f"{'already trained' if before else 'trained'}: {folder.weights} ({losses})")
-    more = f" --physics {own.physics} --data {own.data}" if own else ""
-    print(f"next: sapc {'sample' if own else 'evaluate'} {folder.path}{more}")
+    more = ["--physics", str(own.physics), "--data", str(own.data)] if own else []
+    plugins = [word for file in plugin_files() for word in ("--plugin", file)]
+    following = ["sapc", *plugins, "sample" if own else "evaluate", str(folder.path), *more]
+    print(f"next: {shlex.join(following)}")

@@ -72,7 +72,9 @@ def read_fields(
         split = _split(where, variables, n)
     shaped = torch.from_numpy(values if grid.width > 1 else values[:, 0])
     origin = {"path": str(path), "sha256": sha256(where), "samples": layout.dims[layout.samples]}
-    return Fields(shaped, grid, units, labels, origin, split)
+    said = {"samples": samples, "time": time, "steady": steady}
+    reading = {name: value for name, value in said.items() if value is not None}
+    return Fields(shaped, grid, units, labels, origin, split, reading)
 
 
 def _room(path: Path, chosen: Sequence[Variable], shape: tuple[int, ...], dtype: Any) -> Array:
