@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from . import source
-from .checkpoint import Folder, load_tensors, load_weights
+from .checkpoint import OPTIMISER, Folder, check_shapes, load_tensors, load_weights, range_of, steps_of
 from .condition import pinned_mask, pinned_values, with_sensors
 from .config import Run
 from .constraints import Stackable
@@ -81,14 +81,15 @@ def load(
             f"{path} holds no weights yet: its training was stopped before the first checkpoint; "
             f"continue it with `sapc train --resume {path}`"
         )
+    check_shapes(run, file)
     tensors, about = load_tensors(file)
+    step, span = steps_of(about, file), range_of(about, file)
     network = run.make_network()
-    load_weights(network, {k: v for k, v in tensors.items() if not k.startswith("adam.")}, file)
-    step = int(about["step"])
+    load_weights(network, {k: v for k, v in tensors.items() if not k.startswith(OPTIMISER)}, file)
     if step < run.steps:
         message = f"{path} is not trained to its end: these are the weights of step {step} of {run.steps}"
         warnings.warn(message, SapcWarning, stacklevel=2)
-    return Model(run, network, where, compiled=compiled, step=step, span=about.get("range"), about=about)
+    return Model(run, network, where, compiled=compiled, step=step, span=span, about=about)
 
 
 class Model:

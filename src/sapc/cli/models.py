@@ -11,9 +11,9 @@ import typer
 from rich import box
 from rich.table import Table
 
-from ..checkpoint import Folder, about_tensors, read_json
+from ..checkpoint import Folder, about_tensors
 from ..errors import SapcError, SapcWarning
-from ..files import first_line, sha256
+from ..files import first_line, read_json, sha256
 from ..model import load
 from ..pretrained import find, model_names
 from ..results.reading import read_scores

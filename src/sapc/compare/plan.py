@@ -13,12 +13,12 @@ import torch
 
 from .. import fpd, metrics
 from .. import train as training
-from ..checkpoint import Folder, load_tensors, write_json
+from ..checkpoint import Folder, load_tensors
 from ..config import Run, preset
 from ..distributed import find_device
 from ..errors import SapcError, whole
 from ..evaluate import Progress
-from ..files import replacing
+from ..files import replacing, write_json
 from ..fpd import Distance
 from ..methods import get_method, method_names
 from ..model import Model, load

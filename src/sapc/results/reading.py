@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from ..errors import SapcError
-from ..files import first_line
+from ..files import first_line, parse_json
 from ..scores import FORMAT
 
 Kinds = Mapping[str, tuple[type, ...]]
@@ -35,14 +34,12 @@ class Foreign(SapcError):
 
 def read_any(path: Path) -> Any:
     """What a JSON file holds; whatever is wrong with it is said in one line."""
+    if not path.is_file():
+        raise SapcError("is not a file")
     try:
-        if not path.is_file():
-            raise SapcError("is not a file")
-        return json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError) as error:
-        if isinstance(error, SapcError):
-            raise
-        raise SapcError(f"cannot be read as JSON ({first_line(error)})") from error
+        return parse_json(path.read_bytes())
+    except OSError as error:
+        raise SapcError(f"cannot be read ({first_line(error)})") from error
 
 
 def read_scores(path: Path) -> dict[str, Any]:
