@@ -206,8 +206,7 @@ def range_of(about: Mapping[str, Any], path: Path) -> tuple[float, float] | None
 
 def check_shapes(run: Run, path: Path) -> None:
     """Refuse weights of another network than a run's, by the names and shapes at the file's beginning: nothing large is read or made."""
-    with torch.device("meta"):
-        own = {name: list(value.shape) for name, value in run.make_network().state_dict().items()}
+    own = {name: list(shape) for name, shape in run.network_shapes().items()}
     with _opened(path) as file:
         there = {
             name: file.get_slice(name).get_shape()

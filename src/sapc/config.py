@@ -129,15 +129,20 @@ class Run:
 
     def make_network(self, compiled: bool = False) -> FNO:
         """The backbone with fresh weights."""
-        shown = int(self.make_method().shows is not None)
-        return FNO(
-            len(self.grid),
-            channels=max(1, len(self.options.get("own", {}).get("grid", {}).get("channels", ()))),
-            conditions=shown,
-            precision=self.precision,
-            compiled=compiled,
+        return FNO(compiled=compiled, **self._network())
+
+    def network_shapes(self) -> dict[str, tuple[int, ...]]:
+        """The shapes of the backbone's weights, which is not made; sizes that no backbone can have are refused."""
+        return FNO.shapes(**self._network())
+
+    def _network(self) -> dict[str, Any]:
+        return {
+            "grid_dims": len(self.grid),
+            "channels": max(1, len(self.options.get("own", {}).get("grid", {}).get("channels", ()))),
+            "conditions": int(self.make_method().shows is not None),
+            "precision": self.precision,
             **asdict(self.backbone),
-        )
+        }
 
     def solver(self, task: Task) -> Solver:
         """How curved manifolds are projected onto."""

@@ -14,8 +14,6 @@ from .errors import SapcError
 from .files import read_json, sha256, write_json
 from .moments import Kept, beside
 
-FORMAT = "sapc-scores-1"
-
 
 def write_scores(folder: str | os.PathLike[str], result: dict[str, Any], kept: Kept | None = None) -> Path:
     """Write a result into its run folder and return the path: `scores.json`, or `scores-<method>.json` if another method sampled.
