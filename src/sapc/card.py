@@ -12,6 +12,7 @@ from . import paper
 from .config import Run, preset, settings_for
 from .errors import SapcError
 from .grid import Grid
+from .score_record import check_scores
 
 METRICS = ("mmse", "smse", "w2", "ce_local", "ce_global")
 HEAD = """---
@@ -71,8 +72,8 @@ def model_card(
     rounded     whether the scores are of the weights before they were rounded
     physics     whether the physics of own data goes along
     """
-    if scores is not None and not {"settings", "mean", "sets"} <= set(scores):
-        raise SapcError("scores must be what `evaluate` returns: with settings, sets and their mean")
+    if scores is not None:
+        _check(scores)
     body, own = run.backbone, "own" in run.options
     texts = _of_own(run, name, physics) if own else _of_task(run, name)
     evaluation = texts.pop("evaluation")
@@ -171,6 +172,16 @@ def _training(run: Run, data: str, code: str) -> str:
     return " ".join(("sapc train", *words))
 
 
+def _check(scores: Any) -> None:
+    """Refuse what no evaluation has made."""
+    if not isinstance(scores, Mapping) or not {"settings", "mean", "sets"} <= set(scores):
+        raise SapcError("scores must be what `evaluate` returns: with settings, sets and their mean")
+    try:
+        check_scores(scores)
+    except SapcError as error:
+        raise SapcError(f"scores must be what `evaluate` returns, but this {error}") from error
+
+
 def _exactness(run: Run, scores: Mapping[str, Any] | None) -> str:
     """What the method promises, and what was seen; of own data it is not known here whether the laws are affine."""
     method = run.make_method()
@@ -178,7 +189,7 @@ def _exactness(run: Run, scores: Mapping[str, Any] | None) -> str:
     if not (method.exact == "all" or (method.exact == "affine" and affine)):
         return ""
     worst = (scores or {}).get("mean", {}).get("worst_residual")
-    seen = "" if worst is None else f" (in the samples scored below to {max(worst.values()):.0e} at worst)"
+    seen = "" if not worst else f" (in the samples scored below to {max(worst.values()):.0e} at worst)"
     return f" that satisfy them and the {'laws' if 'own' in run.options else 'balance law'}{seen}"
 
 

@@ -39,7 +39,8 @@ from .methods import Method
 from .model import Model, load
 from .moments import Kept
 from .projection import Manifold
-from .scores import FORMAT, mean_of_sets
+from .score_record import FORMAT
+from .scores import mean_of_sets
 from .scores import write_scores as write_scores
 from .tasks import SPLITS, OwnTask, Task
 from .trajectory import Watch

@@ -197,6 +197,32 @@ class FNO(nn.Module):
         if compiled:
             self.compile_core()
 
+    @staticmethod
+    def shapes(
+        grid_dims: int, modes: tuple[int, ...], hidden: int, projection: int, time_channels: int, *, blocks: int = 4,
+        channels: int = 1, conditions: int = 0, precision: str = "float32",
+    ) -> dict[str, tuple[int, ...]]:  # fmt: skip
+        """The shapes of the weights of a network of these sizes, which is not made."""
+        _check(grid_dims, modes, hidden, projection, time_channels, blocks, channels, precision, "auto")
+        kept = (*modes[:-1], modes[-1] // 2 + 1)
+        wide = channels * (1 + conditions) + time_channels + grid_dims
+        linears = {
+            "lift_in": (projection, wide),
+            "lift_out": (hidden, projection),
+            "project_in": (projection, hidden),
+            "project_out": (channels, projection),
+        }
+        found: dict[str, tuple[int, ...]] = {}
+        for name, shape in linears.items():
+            found |= {f"{name}.weight": shape, f"{name}.bias": shape[:1]}
+        for i in range(blocks):
+            found |= {
+                f"blocks.{i}.spectral.weight": (2, *kept, hidden, hidden),
+                f"blocks.{i}.spectral.bias": (hidden,),
+                f"blocks.{i}.pointwise.weight": (hidden, hidden),
+            }
+        return found
+
     def compile_core(self) -> None:
         """Compile the network; the first call with a new shape then takes its time."""
         torch._dynamo.config.recompile_limit = max(64, torch._dynamo.config.recompile_limit)

@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from . import source
-from .checkpoint import Folder, load_tensors, load_weights
+from .checkpoint import OPTIMISER, Folder, check_shapes, load_tensors, load_weights, range_of, steps_of
 from .condition import pinned_mask, pinned_values, with_sensors
 from .config import Run
 from .constraints import Stackable
@@ -74,7 +74,9 @@ def load(
     folder = Folder(find(path))
     run, where = folder.run().attach(physics, data, reading), find_device(str(device))
     network, step, about = read_network(path, folder, run)
-    model = Model(run, network, where, compiled=compiled, step=step, span=about.get("range"), about=about)
+    model = Model(
+        run, network, where, compiled=compiled, step=step, span=range_of(about, folder.path), about=about
+    )
     model.folder = folder
     return model
 
@@ -90,11 +92,12 @@ def read_network(path: str | os.PathLike[str], folder: Folder, run: Run) -> tupl
             f"{path} holds no weights yet: its training was stopped before the first checkpoint; "
             f"continue it with `sapc train --resume {path}`"
         )
+    check_shapes(run, file)
     known = shipped_digest(folder.path) or folder.scored_digest() if folder.trained else None
     tensors, about = load_tensors(file, sha256=known)
+    step = steps_of(about, file)
     network = run.make_network()
-    load_weights(network, {k: v for k, v in tensors.items() if not k.startswith("adam.")}, file)
-    step = int(about["step"])
+    load_weights(network, {k: v for k, v in tensors.items() if not k.startswith(OPTIMISER)}, file)
     if step < run.steps:
         message = f"{path} is not trained to its end: these are the weights of step {step} of {run.steps}"
         warnings.warn(message, SapcWarning, stacklevel=3)

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from .checkpoint import Folder, environment, save_tensors
+from .checkpoint import Folder, check_shapes, environment, save_tensors
 from .config import Run
 from .distributed import joined
 from .errors import SapcError
@@ -74,6 +74,8 @@ def train(
         stack.enter_context(matmul_precision(run.precision))
         interrupts = stack.enter_context(Interrupts())
         with allocating(f"training with a batch of {run.batch}"):
+            if folder.checkpoint.exists():
+                check_shapes(run, folder.checkpoint)
             training = Training(run, team, compiled=compiled, solving=solving)
             Loop(training, folder, interrupts, progress, save_seconds, tensorboard).run()
         team.wait()
