@@ -14,6 +14,7 @@ import h5py
 import numpy as np
 import pytest
 import torch
+import xarray as xr
 from rich.cells import cell_len
 
 import sapc
@@ -252,6 +253,42 @@ def test_each_field_its_own_condition_from_the_training_split(call, run):
     with np.load("s.npz") as file:
         assert np.array_equal(file["fields"][:, :, 0], own[:, :, 0].double().numpy())
     assert code == 0
+
+
+@pytest.mark.parametrize("frames", [0, 1, 3])
+def test_a_condition_may_be_initial_frames(call, run, frames):
+    """One without a dimension of samples, or several; each is for as many fields."""
+    own = sapc.get_task("heat", grid=(16, 16)).dataset("train", size=3).fields[:, :, 0].double().numpy()
+    np.savez("c.npz", condition=own[:frames] if frames else own[0])
+    assert call("sample", run, "--n", "6", "--steps", "2", "--condition", "c.npz", "--out", "s.nc")[0] == 0
+    k = max(1, frames)
+    with xr.open_dataset("s.nc") as file:
+        assert (file.sizes["condition"], file.sizes["member"]) == (k, 6 // k)
+        np.testing.assert_array_equal(file.u_condition.isel(t=0), own[:k])
+        np.testing.assert_array_equal(file.u.isel(t=0, member=1), own[:k])
+    assert (
+        call("sample", run, "--steps", "2", "--condition", "s.nc", "--out", "t.npz", "--members", "1")[0] == 0
+    )
+    with np.load("t.npz") as file:
+        np.testing.assert_array_equal(file["fields"][:, :, 0], own[:k])
+
+
+@pytest.mark.parametrize("name", ["s.npz", "s.h5"])
+def test_samples_of_several_conditions_are_read_back(call, run, name):
+    """Their numbers are no coordinates, even where there are as many fields as points."""
+    assert (
+        call("sample", run, "--n", "16", "--members", "8", "--set", "train", "--steps", "1", "--out", name)[0]
+        == 0
+    )
+    again = sapc.read_fields(name, channels=("fields",), time="last")
+    assert again.values.shape == (16, 16, 16)
+    assert [(a.start, a.stop) for a in again.grid.axes] == [(0, 1), (0, 1)]
+
+
+def test_a_test_set_has_one_condition(call, run):
+    code, _, err = call("sample", run, "--n", "6", "--members", "2", "--set", "test1")
+    assert code == 2
+    assert "asks for 3 conditions, and test1 has 1 condition; ask for --n 2 or less" in err
 
 
 def test_another_resolution(call, run):

@@ -58,6 +58,11 @@ class Law:
     residual: float
     typical: float
 
+    @property
+    def share(self) -> float:
+        """The residual as a share of the terms."""
+        return self.residual / self.typical if self.typical else float(self.residual > 0)
+
 
 @dataclass(frozen=True)
 class Report:
@@ -94,10 +99,10 @@ class Report:
                 "the kinds of axes (periodic, closed, cells) and times"
             )
         found += [
-            f"the data break the {law.name} by up to {law.residual / (law.typical or law.residual):.1%} of its terms: is an axis periodic, or centres of "
+            f"the data break the {law.name} by up to {law.share:.1%} of its terms: is an axis periodic, or centres of "
             "cells (--periodic, --cells)? Is there a rate that the law leaves out?"
             for law in self.laws
-            if law.name != "constraint" and law.residual > BROKEN * law.typical
+            if law.name != "constraint" and law.share > BROKEN
         ]
         if not self.pins and not self.laws:
             found.append("there is neither a pin nor a law: samples will be unconstrained")

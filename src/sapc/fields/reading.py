@@ -20,6 +20,7 @@ from ..files import sha256
 from ..grid import Axis, Grid
 from .axes import axis_of
 from .channels import pick_channels
+from .conditions import flatten_members
 from .layout import Layout, layout_of
 from .opening import Array, Variable, Variables, opened, readable
 from .record import SPLITS, Fields
@@ -48,7 +49,8 @@ def read_fields(
     if dtype not in DTYPES:
         raise SapcError(f"fields are read as torch.float32 or torch.float64, got {dtype}")
     where = path_of(path, "a file of fields")
-    with opened(where) as variables:
+    with opened(where) as every:
+        variables = flatten_members(every, samples)
         chosen = pick_channels(where, variables, channels, samples)
         layout = layout_of(where, chosen[0], variables, samples, time, steady)
         n = chosen[0].shape[layout.samples]
