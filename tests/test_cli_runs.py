@@ -122,6 +122,22 @@ def test_a_trained_run_is_left_alone(call, run):
     assert Path("run/weights.safetensors").read_bytes() == before
 
 
+def test_a_finished_run_goes_on_and_another_begins_with_its_weights(call):
+    assert call(*TINY, "--steps", "3", "--out", "run")[0] == 0
+    Path("run/scores.json").write_text("{}")
+    code, out, err = call("train", "--resume", "run", "--steps", "5", "--device", "cpu")
+    assert (code, err) == (0, "")
+    assert out.startswith("continuing sapc on heat, 16 x 16 points, 5 steps")
+    assert "\ntrained: run/weights.safetensors" in out
+    assert not Path("run/scores.json").exists()
+    assert Folder("run").run().stages == (3,)
+    assert call("train", "--resume", "run", "--steps", "5")[1].startswith("already trained")
+    code, out, _ = call(*TINY, "--from", "run", "--steps", "2", "--seed", "1")
+    assert code == 0
+    assert "with the weights of run in runs/heat-sapc-tiny-seed1-from-run" in out
+    assert Folder("runs/heat-sapc-tiny-seed1-from-run").run().parent["step"] == 5
+
+
 def test_an_interrupted_training_is_continued_to_the_same_bits(call, folder):
     """Stopped in the middle and resumed, it ends where an undisturbed one does."""
     settings = ("--steps", "150", "--out")
@@ -358,6 +374,17 @@ BAD = {
     "another run": ([*TINY, "--out", "run", "--lr", "0.1"], "holds another run: its lr is 0.003, not 0.1"),
     "resume nothing": (["train", "--resume", "nowhere"], "is not a run folder"),
     "resume with settings": (["train", "--resume", "run", "--steps", "3"], "so --steps cannot be given"),
+    "resume from": (["train", "--resume", "run", "--from", "run"], "so --from cannot be given"),
+    "more steps": (
+        [*TINY, "--out", "run", "--steps", "30"],
+        "`sapc train --resume run --steps 30` goes on from there",
+    ),
+    "from nothing": ([*TINY, "--from", "nowhere"], "nowhere is not a run folder"),
+    "from another network": ([*TINY, "--from", "run", "--hidden", "8"], "the network of run does not fit"),
+    "a shipped model": (
+        ["train", "--resume", "heat-sapc", "--steps", "9999"],
+        "--from heat-sapc begins a run",
+    ),
     "resume a task": (["train", "heat", "--resume", "run"], "so TASK cannot be given"),
     "sample nowhere": (["sample", "nowhere"], "is not a run folder"),
     "sample nothing": ([*SAMPLE, "--n", "0"], "at least 1, got 0"),

@@ -54,6 +54,8 @@ class Run:
                 cosine: half a cosine from `lr` to `lr_floor` over all steps, after a rise over the first hundredth of them
     precision   of the network's products: float32, tf32, fp16 or bf16
     projector   curved manifolds: feasible (a near point on H), nearest (the nearest one), paper (its plain iteration)
+    stages      steps at which the training had come to its end before it was continued
+    parent      the weights it begins with, if they are another run's: name, step and SHA-256
     """
 
     task: str
@@ -77,6 +79,8 @@ class Run:
     projector: str = "feasible"
     length: float = 1e-3
     preset: str = "paper"
+    stages: tuple[int, ...] = ()
+    parent: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for name, least in (
@@ -106,6 +110,15 @@ class Run:
                 raise SapcError(
                     f"unknown {name} {getattr(self, name)!r}; choose one of {', '.join(get_args(kinds))}"
                 )
+        ends = (*self.stages, self.steps)
+        if not all(isinstance(end, int) for end in ends) or any(
+            a >= b for a, b in zip((0, *ends), ends, strict=False)
+        ):
+            raise SapcError(
+                f"stages must be growing numbers below steps, got {self.stages!r:.60} of {self.steps}"
+            )
+        if not isinstance(self.parent, Mapping):
+            raise SapcError(f"parent must be a record of other weights, got {self.parent!r:.60}")
         method = get_method(self.method)
         if method.weights != self.method:
             raise SapcError(
@@ -119,6 +132,10 @@ class Run:
         rise = max(1, self.steps // 100)
         turn = 0.5 * (1 + math.cos(math.pi * step / self.steps))
         return min(1.0, (step + 1) / rise) * (self.lr_floor + (self.lr - self.lr_floor) * turn)
+
+    def extended(self, steps: int) -> Run:
+        """This run, finished and then continued to more steps."""
+        return replace(self, steps=steps, stages=(*self.stages, self.steps))
 
     def make_task(self, grid: tuple[int, ...] | None = None) -> Task:
         """The task, on the trained grid or another one."""
@@ -150,7 +167,8 @@ class Run:
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON can hold it."""
-        return {"format": FORMAT, **asdict(self), "options": dict(self.options)}
+        values = {"format": FORMAT, **asdict(self), "options": dict(self.options)}
+        return {name: value for name, value in values.items() if value or name not in ("stages", "parent")}
 
     @classmethod
     def from_dict(cls, data: Any) -> Run:
