@@ -4,6 +4,7 @@ import json
 import math
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -367,6 +368,23 @@ def test_check_tells_a_law_that_the_data_do_not_keep():
     bad = sapc.check(sapc.own_task(waves(), wrong))
     assert "law and data disagree" in bad.text()
     assert bad.to_dict()["problems"]
+
+
+def test_the_settings_of_own_data_are_those_of_the_page():
+    """What docs/training.md says of own data in the presets of a CPU."""
+    text = (Path(__file__).parents[1] / "docs" / "training.md").read_text(encoding="utf-8")
+    text = " ".join(text.split())
+    task = sapc.own_task(waves(), law)
+    for name in ("small", "tiny"):
+        run = sapc.preset(name, task, "sapc")
+        floor = f"{run.lr_floor:g}".replace("e-0", "e-")
+        said = f"schedule `{run.schedule}` from rate 3e-3 to the floor {floor} with the largest gradient norm {run.clip:g};"
+        assert said in text
+        assert run.lr == 3e-3
+    assert "scaled channel by channel to mean 0 and deviation 1" in text
+    seen = task.enter(task.dataset("train").fields.double())
+    torch.testing.assert_close(seen.mean((0, 2, 3)), torch.zeros(2).double(), rtol=0, atol=1e-5)
+    assert "without normalisation" not in text
 
 
 def test_resuming_takes_the_same_steps(tmp_path):

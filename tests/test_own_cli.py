@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 
 import h5py
 import numpy as np
@@ -48,6 +49,7 @@ def folder(tmp_path_factory):
                 file[name].dims[i].label = axis
                 file[name].dims[i].attach_scale(file[axis])
     (path / "my_physics.py").write_text(PHYSICS)
+    np.savez(path / "bare.npz", h=h)
     return path
 
 
@@ -322,6 +324,26 @@ BAD = {
     "quantiles": ("sample heat-sapc --quantiles 0.5 --out {f}/x.h5", "name the file .nc"),
     "quantile": ("sample heat-sapc --quantiles 2 --out {f}/x.nc", "between 0 and 1"),
     "grid": ("train --data {f}/my.h5 --physics {f}/my_physics.py --grid 8x8", "has its grid"),
+    "samples without data": ("train heat --samples-dim n", "--samples-dim goes with data of your own"),
+    "unsteady without data": ("train heat --unsteady", "--unsteady goes with data of your own"),
+    "steady with a time": ("check {f}/my_physics.py --data {f}/my.h5 --steady", "but --steady was said"),
+    "steady and time": (
+        "check {f}/my_physics.py --data {f}/my.h5 --steady --time x",
+        "but --time x was given",
+    ),
+    "no such time": (
+        "check {f}/my_physics.py --data {f}/my.h5 --time z",
+        "no dimension 'z' for --time; name",
+    ),
+    "no such samples": (
+        "check {f}/my_physics.py --data {f}/my.h5 --samples-dim z",
+        "'z' for --samples-dim; name",
+    ),
+    "time is not said": (
+        "check {f}/my_physics.py --data {f}/bare.npz",
+        "Say --time last, --time first or --steady, or",
+    ),
+    "unknown": ("train wave", "name the file that defines it: sapc --plugin FILE; data of your own"),
     "train": (
         "train --data {f}/my.h5 --physics {f}/my_physics.py --train 99",
         "has 18 samples, and 99 were asked for",
@@ -337,6 +359,10 @@ def test_bad_calls_end_in_one_sentence(folder, tmp_path, capsys, monkeypatch, na
     err = capsys.readouterr().err
     assert one_sentence(err), err
     assert message in err
+    # Nobody has to know Python's words to use the command line.
+    assert not re.search(
+        r"\w=('|\(|True|False|\W)|in Python", err.replace("--data needs --physics FILE", "")
+    ), err
     assert not list(tmp_path.iterdir())
 
 
