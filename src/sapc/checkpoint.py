@@ -5,6 +5,7 @@
     log.jsonl               one line per logged step and per validation
     checkpoint.safetensors  weights, optimiser and schedule of an unfinished training
     weights.safetensors     the trained weights; with this file training is done
+    optimiser.safetensors   the optimiser and schedule of a finished training, for one that goes on
     scores.json             the evaluation; with this file the run is done
     physics.py              of own data: the file that was given, to be read; it is never run because it lies there
 
@@ -55,6 +56,7 @@ class Folder:
         self.log = self.path / "log.jsonl"
         self.checkpoint = self.path / "checkpoint.safetensors"
         self.weights = self.path / "weights.safetensors"
+        self.optimiser = self.path / "optimiser.safetensors"
         self.card = self.path / "README.md"
         if not self.weights.exists() and (passed_on := self.path / "model.safetensors").is_file():
             self.weights = passed_on
@@ -114,14 +116,24 @@ class Folder:
             return
         if not self.begun:
             return
-        there, wanted = self.run().identity(), run.identity()
-        if changed := [
-            name for name in wanted if json.dumps(there[name]) != json.dumps(_plain(wanted[name]))
-        ]:
-            name = changed[0]
+        there = self.run()
+        own, wanted = _plain(there.identity()), _plain(run.identity())
+        if (
+            self.trained
+            and run.steps > there.steps
+            and wanted == _plain(there.extended(run.steps).identity())
+        ):
+            return
+        if changed := [name for name in {**wanted, **own} if own.get(name) != wanted.get(name)]:
+            name = min(changed, key=lambda name: name in ("steps", "stages"))
+            longer = self.trained and run.steps > there.steps and changed == ["steps"]
+            advice = (
+                f"`sapc train --resume {self.path} --steps {run.steps}` goes on from there"
+                if longer
+                else "choose another folder, or the same settings to continue it"
+            )
             raise SapcError(
-                f"{self.path} holds another run: its {name} is {there[name]!r}, not {wanted[name]!r}; "
-                "choose another folder, or the same settings to continue it"
+                f"{self.path} holds another run: its {name} is {getattr(there, name)!r}, not {getattr(run, name)!r}; {advice}"
             )
 
     @contextmanager

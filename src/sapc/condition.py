@@ -16,6 +16,16 @@ def pinned_mask(task: Task, also: Stackable | None = None) -> Tensor:
     return _mask(_pins(task, also), task)
 
 
+def given_mask(task: Task) -> Tensor:
+    """The points whose values a condition gives: pinned, and not prescribed by the physics."""
+    return _mask([pin for pin in _pins(task, None) if pin.value is None], task)
+
+
+def per_sample(values: Tensor, n: int) -> Tensor:
+    """Repeat each of k conditions for n = k m samples: m times in a row."""
+    return values if len(values) in (1, n) else values.repeat_interleave(n // len(values), 0)
+
+
 def pinned_values(condition: Tensor | Dataset | Fields, task: Task, also: Stackable | None = None) -> Tensor:
     """The condition in float64, zero where nothing counts; refuses another shape, and NaN where it counts.
 

@@ -66,6 +66,8 @@ class Run:
                 cosine: half a cosine from `lr` to `lr_floor` over all steps, after a rise over the first hundredth of them
     precision   of the network's products: float32, tf32, fp16 or bf16
     projector   curved manifolds: feasible (a near point on H), nearest (the nearest one), paper (its plain iteration)
+    stages      steps at which the training had come to its end before it was continued
+    parent      the weights it begins with, if they are another run's: name, step and SHA-256
     own         the task, if it is of one's own data: its physics and data are no settings, so it is neither compared nor written, and a
                 run that is read from a file or sent to another process is without it until they are given (`attach`)
     """
@@ -91,15 +93,22 @@ class Run:
     projector: str = "feasible"
     length: float = 1e-3
     preset: str = "paper"
+    stages: tuple[int, ...] = ()
+    parent: Mapping[str, Any] = field(default_factory=dict)
     own: OwnTask | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "grid", _tuples(self.grid))
-        check_record(self, seed=0, patience=0)
+        check_record(self, seed=0, patience=0, stages=0)
         if self.factor >= 1:
             raise SapcError(f"factor must be below 1, got {self.factor}")
         for name, kinds in (("precision", Precision), ("projector", Projector), ("schedule", Schedule)):
             choice(getattr(self, name), name, get_args(kinds))
+        ends = (*self.stages, self.steps)
+        if any(a >= b for a, b in zip((0, *ends), ends, strict=False)):
+            raise SapcError(
+                f"stages must be growing numbers below steps, got {self.stages!r:.60} of {self.steps}"
+            )
         if len(self.backbone.modes) != len(self.grid):
             raise SapcError(
                 f"the network has modes on {len(self.backbone.modes)} axes, {self.backbone.modes}, and the grid has "
@@ -123,6 +132,10 @@ class Run:
         rise = max(1, self.steps // 100)
         turn = 0.5 * (1 + math.cos(math.pi * step / self.steps))
         return min(1.0, (step + 1) / rise) * (self.lr_floor + (self.lr - self.lr_floor) * turn)
+
+    def extended(self, steps: int) -> Run:
+        """This run, finished and then continued to more steps."""
+        return replace(self, steps=steps, stages=(*self.stages, self.steps))
 
     def make_task(self, grid: tuple[int, ...] | None = None) -> Task:
         """The task, on the trained grid or another one."""
@@ -195,6 +208,7 @@ class Run:
     def to_dict(self) -> dict[str, Any]:
         """As JSON can hold it."""
         values = {name: getattr(self, name) for name in SETTINGS}
+        values = {name: value for name, value in values.items() if value or name not in ("stages", "parent")}
         return {"format": FORMAT, **values, "backbone": asdict(self.backbone), "options": dict(self.options)}
 
     def identity(self) -> dict[str, Any]:

@@ -78,7 +78,8 @@ def choice(value: Any, what: str, among: Iterable[str]) -> str:
 def check_record(record: Any, **least: int) -> None:
     """Hold a dataclass to the types of its fields, as files and callers may have filled it with anything.
 
-    Whole numbers are at least 1, unless `least` says otherwise; other numbers are positive and finite; a tuple has an entry.
+    Whole numbers are at least 1, unless `least` says otherwise; other numbers are positive and finite; a tuple has an entry, unless
+    `least` is 0.
     """
     for name, kind in get_type_hints(type(record)).items():
         value, low = getattr(record, name), least.get(name, 1)
@@ -92,7 +93,8 @@ def check_record(record: Any, **least: int) -> None:
 def _fits(value: Any, kind: Any, least: int) -> bool:
     of = get_args(kind)
     if get_origin(kind) is tuple:
-        return isinstance(value, tuple) and len(value) > 0 and all(_fits(v, of[0], least) for v in value)
+        is_long_enough = isinstance(value, tuple) and len(value) >= min(1, least)
+        return is_long_enough and all(_fits(v, of[0], least) for v in value)
     if NoneType in of:
         return value is None or _fits(value, of[0], least)
     if isinstance(value, bool) or kind is bool:

@@ -25,7 +25,7 @@ from torch import Tensor
 
 from . import source
 from .checkpoint import OPTIMISER, Folder, check_shapes, load_tensors, load_weights, range_of, steps_of
-from .condition import pinned_mask, pinned_values, with_sensors
+from .condition import per_sample, pinned_mask, pinned_values, with_sensors
 from .config import Run
 from .constraints import Stackable
 from .distributed import find_device
@@ -227,7 +227,8 @@ class Model:
     ) -> Tensor:
         """Draw `n` fields, float64 `(n, *grid)` on the CPU.
 
-        condition   fields `(1, *grid)`, one for all, or `(n, *grid)`, one each; only the pinned values count, the others may be NaN
+        condition   fields `(k, *grid)`, k conditions for n = k m samples, the m of each in a row: `(1, *grid)` is one for all, `(n, *grid)`
+                    one each; only the pinned values count, the others may be NaN
         steps       of the sampler, the method's own number unless given
         also        constraints besides the task's, as `Pin(mask)`, with values in the condition; or what `read_sensors` gives
         method      another method that samples with these weights
@@ -265,7 +266,7 @@ class Model:
             upcoming = next(draws, None)
             while upcoming is not None:
                 rows, v1 = upcoming
-                own, new = H if len(H) == 1 else H[rows], min(size, n - int(rows[0]))
+                own, new = H if len(H) == 1 else H[rows // (n // len(H))], min(size, n - int(rows[0]))
                 v = self._velocity(chosen, network, own, watch)
                 more = (partial(fresh, rows, new),) if chosen.redraws else ()
                 fields = chosen.sample(v, v1, own, steps, *more)
@@ -294,14 +295,14 @@ class Model:
             self._look(fields, condition, task, also)
         if not isinstance(task, OwnTask):
             return fields
-        values = pinned_values(condition, task, also).cpu()
+        values = per_sample(pinned_values(condition, task, also).cpu(), len(fields))
         return torch.where(pinned_mask(task, also), values, fields)
 
     def _look(
         self, fields: Tensor, condition: Tensor | Dataset | Fields, task: Task, also: Stackable
     ) -> None:
         """Constraints added later may contradict the law: then no field has both, and samples are off it."""
-        H = task.manifold(pinned_values(condition, task, also).cpu(), also)
+        H = task.manifold(per_sample(pinned_values(condition, task, also).cpu(), len(fields)), also)
         rows = H.balance(fields)
         off = rows.abs().amax(1) if rows.shape[1] else fields.new_zeros(len(fields))
         if bad := int((off > 1e-6 * (1 + H.fields.abs().max())).sum()):
@@ -419,9 +420,10 @@ class Model:
             values = torch.zeros(1, *task.grid.shape)
         else:
             values = pinned_values(condition, task, also)
-        if len(values) not in (1, n):
+        if n % len(values):
             raise SapcError(
-                f"{len(values)} conditions for {n} samples; give a single one for all, as condition[:1], or one each"
+                f"{len(values)} conditions for {n} samples; give as many samples of each, n={len(values) * math.ceil(n / len(values))}, "
+                "or a single condition for all, as condition[:1]"
             )
         return task.inner(task.enter(values.to(self.device)), also, solver=self.run.solver(task))
 

@@ -12,6 +12,7 @@ from ..config import Run
 from ..errors import SapcError
 from ..fields import read_fields
 from ..tasks import OwnTask, own_task
+from .words import as_options
 
 DataFile = Annotated[
     Path | None, typer.Option("--data", help="Your own fields: HDF5, NetCDF or npz, samples first.")
@@ -81,7 +82,11 @@ def given(
     if data is None:
         used = [name for name, value in reading.items() if value not in (None, ())]
         if physics is not None or used:
-            what = "--physics" if physics is not None else f"--{used[0]}"
+            what = (
+                "--physics"
+                if physics is not None
+                else as_options(f"{used[0]}=" if used[0] != "steady" else f"steady={steady}")
+            )
             raise SapcError(f"{what} goes with data of your own; give them as --data FILE")
         return None
     if physics is None:

@@ -23,6 +23,7 @@ from .opening import Variable, Variables
 TIMES = ("t", "time")
 SPACES = ("x", "y", "z", "lon", "lat", "longitude", "latitude")
 MADE_UP = ("x", "y", "z")
+NOT_AXES = ("split", "condition_index", "member_index")  # of samples: for training or not, and which is which
 CHANNELS = ("channel", "channels", "variable", "component")
 
 
@@ -171,7 +172,9 @@ class _Finder:
 
     def _loose(self) -> list[Variable]:
         return [
-            v for v in self.variables.values() if len(v.shape) == 1 and v.name != "split" and v.kind in "fiu"
+            v
+            for v in self.variables.values()
+            if len(v.shape) == 1 and v.name not in NOT_AXES and v.kind in "fiu"
         ]
 
     def coordinates(self, space: Sequence[str], sample: str, time: str | None) -> dict[str, Variable]:

@@ -23,6 +23,7 @@ from ..grid import Axis, Grid
 from ..memory import require
 from .axes import axis_of
 from .channels import pick_channels
+from .conditions import flatten_members
 from .hdf5 import Array
 from .layout import Layout, layout_of
 from .opening import Variable, Variables, opened, readable
@@ -52,7 +53,8 @@ def read_fields(
     if dtype not in DTYPES:
         raise SapcError(f"fields are read as torch.float32 or torch.float64, got {dtype}")
     where = path_of(path, "a file of fields")
-    with opened(where) as variables:
+    with opened(where) as every:
+        variables = flatten_members(every, samples)
         chosen = pick_channels(where, variables, channels, samples)
         layout = layout_of(where, chosen[0], variables, samples, time, steady)
         n = chosen[0].shape[layout.samples]
