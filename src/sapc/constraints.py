@@ -335,6 +335,30 @@ class Balance(Stackable):
         """`e(u_T) - e(u_0) - theta int_0^T s dt` for every frame T >= 1."""
         return self.increments(u).cumsum(1)
 
+    def magnitude(self, u: Tensor) -> Tensor:
+        """What the residual adds up, without signs: `|e(u_T)| + |e(u_0)| + |theta| int_0^T |s| dt`."""
+        stored = self.stored(u).abs()
+        if self.rate is None:
+            return self.add_up(stored)
+        weights = self.steps(u.shape[-1], u) / 2
+        if self.coefficient is not None:
+            weights = self.coefficient(u)[:, None] * weights
+        return self.add_up(stored, self.rate(u).abs(), weights)
+
+    @staticmethod
+    def add_up(stored: Tensor, supplied: Tensor | None = None, weights: Tensor | None = None) -> Tensor:
+        """Add up sizes as the residual adds up values: frames T and 0, and what is supplied between them.
+
+        Args:
+            stored: Sizes that belong to the stored quantity, `(batch, frames)`.
+            supplied: Sizes that belong to the rate, `(batch, frames)`.
+            weights: `theta` times half the time between frames, `(batch, frames - 1)`.
+        """
+        total = stored[:, 1:] + stored[:, :1]
+        if supplied is None or weights is None:
+            return total
+        return total + (weights.abs() * (supplied[:, 1:] + supplied[:, :-1])).cumsum(1)
+
 
 @dataclass(frozen=True, eq=False)
 class Constraint(Stackable):

@@ -109,6 +109,11 @@ class Binding:
         rows = [law.residual(u) if isinstance(law, Balance) else law.measure(u) for law in self.laws]
         return torch.cat(rows, 1) if rows else u.new_zeros(len(u), 0)
 
+    def magnitude(self, u: Tensor) -> Tensor:
+        """The sizes of the numbers whose difference each row of `measure` is; see `tolerance`."""
+        rows = [law.magnitude(u) if isinstance(law, Balance) else law.measure(u).abs() for law in self.laws]
+        return torch.cat(rows, 1) if rows else u.new_zeros(len(u), 0)
+
     def enter(self, u: Tensor) -> Tensor:
         """Fields to work on, float64, once they are known to fit the conditions."""
         wants = f"(batch, {', '.join(map(str, self.shape))})"

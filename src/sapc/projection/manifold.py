@@ -39,6 +39,8 @@ from .feasible import Feasible
 from .gauss_newton import Globalised, Plain, Solver, project_plain
 from .nearest import Nearest, project_globalised
 from .problem import Banded, Dense, Problem, norm
+from .restoration import choose, sup
+from .tolerance import excess, row_tolerance
 
 Algorithm = Literal["closed form", "factorised", "banded Gauss-Newton", "dense Gauss-Newton"]
 JACOBIAN_BYTES = (
@@ -47,6 +49,7 @@ JACOBIAN_BYTES = (
 MOST_BYTES = 2**33  # and one sample may need this much at most
 CACHE_BYTES = 2**21  # banded problems are solved for as many fields at a time, on the CPU
 QUICK = 6  # passes; from white noise, the farthest start there is, the laws of the tasks need 3 to 6
+FURTHER = 2  # steps of an affine projection, at most, after the first one
 NEAREST = 1e-6  # a correction with a smaller share along the manifold counts as shortest
 
 _grams: WeakKeyDictionary[Stackable, dict[tuple[object, ...], GramSolver]] = WeakKeyDictionary()
@@ -56,11 +59,11 @@ _grams: WeakKeyDictionary[Stackable, dict[tuple[object, ...], GramSolver]] = Wea
 class Report:
     """What a projection did, one entry per sample.
 
-    residual    |R|_inf afterwards
+    residual    |R|_inf of the float64 result
     moved       |P(u) - u|
     tangential  share of the correction that lies along the manifold; zero at the nearest point
     iterations  linearisations used
-    converged   whether the residual is within the solver's tolerance
+    converged   whether every row is met, measured at the result in the row's own units (see `projection.tolerance`)
     """
 
     algorithm: Algorithm
@@ -230,16 +233,25 @@ class Manifold:
             return end.to(u.dtype), reached
 
     def _project_affine(self, u: Tensor, report: bool) -> tuple[Tensor, Report]:
-        bound = self._bound
-        if self.algorithm == "factorised":
-            end = self._gram.project(u, bound.wanted)
-        elif bound.laws:
-            end = project_conserved(u, self._stored.weights_like(u), bound.free)
-        else:
-            end = u
+        """One step, and where the result is measured (`report`) further ones for the samples that rounding left off the manifold.
+
+        A start much larger than the result costs digits, which the next step brings back. A GPU takes all steps instead of being asked.
+        """
+        end = self._step_affine(u)
         zero = u.new_zeros(len(u))
         size, fine = self._missed_by(end.detach()) if report else (zero, zero == 0)
+        for _ in range(FURTHER if report and self._bound.laws else 0):
+            if not u.is_cuda and bool(fine.all()):
+                break
+            end = choose(fine, end, self._step_affine(end))
+            size, fine = self._missed_by(end.detach())
         return end, Report(self.algorithm, size, zero, zero, zero.long() + 1, fine)
+
+    def _step_affine(self, u: Tensor) -> Tensor:
+        bound = self._bound
+        if self.algorithm == "factorised":
+            return self._gram.project(u, bound.wanted)
+        return project_conserved(u, self._stored.weights_like(u), bound.free) if bound.laws else u
 
     @property
     def _stored(self) -> FrameIntegral:
@@ -248,20 +260,20 @@ class Manifold:
         return stored
 
     def _missed_by(self, end: Tensor) -> tuple[Tensor, Tensor]:
-        """|R|_inf after an affine projection, and whether that is no more than rounding."""
+        """|R|_inf after an affine projection, and whether every row is met; see `tolerance`."""
         bound = self._bound
-        # What is added up in a row, without signs: its rounding is the best to expect.
-        terms = end.new_zeros(len(end), 1)
+        if not bound.laws:  # nothing can be missed, but a field that is not finite is on no manifold
+            fine = end.flatten(1).isfinite().all(1)
+            return torch.where(fine, 0.0, torch.inf).to(end), fine
         if self.algorithm == "factorised":
-            terms = end.flatten(1).abs() @ self._gram.full.abs().T + bound.wanted.abs()
-        elif bound.laws:
-            terms = (self._stored.weights_like(end).abs()[..., None] * end.abs()).flatten(1, -2).sum(1)
+            moved = end.flatten(1).abs() @ self._gram.full.abs().T
+        else:
+            weights = self._stored.weights_like(end)[..., None]
+            moved = Balance.add_up((weights * end).abs().flatten(1, -2).sum(1))
         with torch.no_grad():
             rows = bound.measure(end) - bound.wanted
-            # Without laws nothing can be missed, but a field that is not finite is on no manifold.
-            size = rows.abs().amax(1) if bound.laws else end.flatten(1).sum(1) * 0
-            size = torch.nan_to_num(size, torch.inf)
-            return size, size <= 64 * torch.finfo(end.dtype).eps * terms.amax(1)
+            terms = moved + bound.magnitude(end) + bound.wanted.abs()
+            return sup(rows), excess(rows, row_tolerance(terms)) <= 1
 
     @cached_property
     def _gram(self) -> GramSolver:
@@ -293,7 +305,7 @@ class Manifold:
             # Between two frames without free points the rows of a law can depend on each other.
             jitter = 1e-12 if bound.full_frames > 1 else 0.0
             return Banded(bound.laws[0], bound.free, bound.index, jitter, bound.key)  # type: ignore[arg-type]
-        return Dense(bound.measure, bound.wanted, bound.free)
+        return Dense(bound.measure, bound.wanted, bound.free, bound.magnitude)
 
     def _project_curved(self, u: Tensor, report: bool) -> tuple[Tensor, Report]:
         problem = self._problem()
