@@ -84,10 +84,14 @@ class Stackable:
         return Stack((*self.parts, *other.parts))
 
     def on(self, fields: Tensor, **options: Any) -> Manifold:
-        """The manifold of every sample of `fields`, pinned to that sample's own values."""
+        """The manifold of every sample of `fields`, pinned to that sample's own values.
+
+        Raises:
+            SapcError: Two pins prescribe different values at one point, or one that the dtype of the fields cannot hold.
+        """
         from .projection import Manifold  # the one door back: binding a constraint makes a manifold
 
-        return Manifold(self.parts, fields, **options)
+        return Manifold.bind(self.parts, fields, **options)
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,7 +112,8 @@ class Pin(Stackable):
 
     `where` is a boolean mask of the grid's shape or a function from that shape to such a mask;
     `Pin.frame`, `Pin.at` and `Pin.near` write the usual ones. The values are those of the conditioning field, or `value`, the same for
-    every sample, where that is given: a number, or a tensor that broadcasts to the grid.
+    every sample, where that is given: a number, or a tensor that broadcasts to the grid. Two pins that prescribe different values at one
+    point are refused when they are bound to fields; a value that differs from the conditioning field by rounding only is the one that counts.
     """
 
     where: Tensor | Callable[[tuple[int, ...]], Tensor]

@@ -190,7 +190,11 @@ def restore(
         going = tl.load(only + sample).to(tl.int32)
     here, n = tl.full([], 0, tl.int32), tl.full([], 0, tl.int32)
     alpha, length, theta, drag = wide(1.0), wide(1.0), wide(1.0), wide(0.0)
-    known, size, excess = least, wide(float("inf")), wide(float("inf"))  # known: the tolerance of an earlier point
+    known, size, excess = (
+        least,
+        wide(float("inf")),
+        wide(float("inf")),
+    )  # known: the tolerance of an earlier point
     r = tl.zeros([TB], tl.float64)
     while (going != 0) & (n <= limit):
         u = tl.where(here == 0, out, other)
@@ -210,9 +214,28 @@ def restore(
         if (n == 0) | (good & (largest < float("inf"))):
             here, r, size, theta = trial, rt, largest, quotient
             excess = wide(float("inf"))
-            if (n == 0) | (largest <= wide(NEAR) * known):  # farther away it is off the manifold by any tolerance
+            if (n == 0) | (
+                largest <= wide(NEAR) * known
+            ):  # farther away it is off the manifold by any tolerance
                 limit = tolerances(
-                    w, kept, least, theta, above, below, small, c, q, data, X, T, XB, TB, LOCAL, SLOPE, RATE, FITTED
+                    w,
+                    kept,
+                    least,
+                    theta,
+                    above,
+                    below,
+                    small,
+                    c,
+                    q,
+                    data,
+                    X,
+                    T,
+                    XB,
+                    TB,
+                    LOCAL,
+                    SLOPE,
+                    RATE,
+                    FITTED,
                 )
                 excess = excess_of(rt, limit, T, TB)
                 known = tl.where(excess == excess, tl.max(limit, 0), least)

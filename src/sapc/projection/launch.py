@@ -118,7 +118,9 @@ class Kernel:
             cut[strict] = again[3] >= most
             better = who & (again[2] < excess)
             end = choose(better, again[0], end)
-            size, excess = (torch.where(better, new, old) for new, old in ((again[1], size), (again[2], excess)))
+            size, excess = (
+                torch.where(better, new, old) for new, old in ((again[1], size), (again[2], excess))
+            )
             passes = passes + torch.where(who, again[3], 0)
         return end, size, excess, passes
 

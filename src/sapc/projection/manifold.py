@@ -23,7 +23,7 @@ from collections.abc import Iterator
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Literal, SupportsIndex, cast, get_args
+from typing import Any, Literal, SupportsIndex, cast, get_args
 from weakref import WeakKeyDictionary, ref
 
 import torch
@@ -34,7 +34,7 @@ from ..constraints import Affine, Balance, Stackable
 from ..errors import SapcError, SapcWarning
 from ..grid import FrameIntegral
 from .affine import GramSolver, project_conserved
-from .binding import Binding
+from .binding import Binding, check_pins, check_range
 from .feasible import Feasible
 from .gauss_newton import Globalised, Plain, Solver, project_plain
 from .nearest import Nearest, project_globalised
@@ -100,6 +100,14 @@ class Manifold:
             )
         self.algorithm = cast(Algorithm, algorithm or self._choose())
 
+    @classmethod
+    def bind(cls, parts: tuple[Stackable, ...], fields: Tensor, **options: Any) -> Manifold:
+        """Bind constraints to fields in their units, once their pins are known to agree; see `check_pins`."""
+        manifold = cls(parts, fields, **options)
+        check_range(parts, fields)
+        check_pins(parts, fields)
+        return manifold
+
     def _choose(self) -> Algorithm:
         laws = self._bound.laws
         if len(laws) == 1 and isinstance(laws[0], Balance) and not laws[0].is_linear:
@@ -140,8 +148,8 @@ class Manifold:
     def on(self, fields: Shaped[Tensor, "other *grid"]) -> Manifold:
         """The same constraints, solver and algorithm for other conditions, on the same grid and device.
 
-        Masks, indices and factors are shared and nothing waits for the device, so it costs nothing to call in a loop; that the fields
-        are finite is the caller's to know.
+        Masks, indices and factors are shared and nothing waits for the device, so it costs nothing to call in a loop. That the fields
+        are finite, and do not contradict a pin that has a value of its own, is the caller's to know: that value counts.
         """
         return self._like(self._bound.on(fields))
 
@@ -154,7 +162,7 @@ class Manifold:
         """These constraints and further ones, as `H & Pin(sensors)`; pinned values are those of `H.fields`."""
         if not isinstance(other, Stackable):
             return NotImplemented
-        return Manifold((*self._bound.parts, *other.parts), self.fields, solver=self.solver)
+        return Manifold.bind((*self._bound.parts, *other.parts), self.fields, solver=self.solver)
 
     def to(self, device: torch.device | str) -> Manifold:
         """The same manifolds on another device."""
@@ -207,8 +215,12 @@ class Manifold:
     def project(
         self, u: Shaped[Tensor, "batch *grid"], *, check: bool = True
     ) -> Float[Tensor, "batch *grid"]:
-        """P(u). With `check`, samples that missed the manifold or its nearest point are named in a warning."""
-        projected, report = self._solve(u, report=check)
+        """P(u). With `check`, samples that missed the manifold or its nearest point are named in a warning.
+
+        Raises:
+            SapcError: With `check`, the result has values that the dtype of `u` cannot hold.
+        """
+        projected, report = self._solve(u, report=check, ask=check)
         if check:
             _warn(~report.converged, "did not reach the manifold", f"|R| {float(report.residual.max()):.1e}")
             if isinstance(self.solver, Globalised) and self.solver.nearest > 0:
@@ -219,18 +231,25 @@ class Manifold:
 
     def solve(self, u: Shaped[Tensor, "batch *grid"]) -> tuple[Float[Tensor, "batch *grid"], Report]:
         """P(u) and what was reached, per sample."""
-        return self._solve(u, report=True)
+        return self._solve(u, report=True, ask=not (isinstance(u, Tensor) and u.is_cuda))
 
-    def _solve(self, u: Tensor, report: bool) -> tuple[Tensor, Report]:
-        """P(u); without `report` the parts of it that cost something beyond the projection are left at zero."""
+    def _solve(self, u: Tensor, report: bool, ask: bool) -> tuple[Tensor, Report]:
+        """P(u); without `report` the parts of it that cost something beyond the projection are left at zero.
+
+        A result that the caller's dtype cannot hold is not converged, and an error if the device may be asked (`ask`).
+        """
         graph = torch.is_grad_enabled()  # asked first: leaving inference mode turns gradients on
         with torch.inference_mode(False), torch.set_grad_enabled(graph):
             start = torch.where(self.pinned, self.fields, self._bound.enter(u))
             end, reached = (self._project_affine if self.affine else self._project_curved)(start, report)
+            out = end.to(u.dtype)
             if report:
                 with torch.no_grad():
-                    reached = replace(reached, moved=norm(end - u))
-            return end.to(u.dtype), reached
+                    held = (out.isfinite() | ~end.isfinite()).flatten(1).all(1)
+                    reached = replace(reached, moved=norm(end - u), converged=reached.converged & held)
+                    if ask and not bool(held.all()):
+                        raise _overflow(end[~held], u.dtype)
+            return out, reached
 
     def _project_affine(self, u: Tensor, report: bool) -> tuple[Tensor, Report]:
         """One step, and where the result is measured (`report`) further ones for the samples that rounding left off the manifold.
@@ -351,6 +370,15 @@ def _guard(rows: int, points: int, path: str) -> int:
             "declare the structure (Pin, Balance with a FrameIntegral) or use a smaller grid"
         )
     return needed
+
+
+def _overflow(end: Tensor, dtype: torch.dtype) -> SapcError:
+    """The error for results that a dtype cannot hold."""
+    largest = float(end[end.isfinite()].abs().max())
+    return SapcError(
+        f"the projection of {len(end)} fields has values up to {largest:.3g}, and {dtype} holds up to {torch.finfo(dtype).max:.3g}; "
+        "give the fields in a wider dtype"
+    )
 
 
 def _warn(which: Tensor, what: str, worst: str) -> None:

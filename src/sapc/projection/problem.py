@@ -178,7 +178,9 @@ class Banded(Problem):
     def _masked(self, slope: Tensor, graph: bool) -> tuple[Tensor, Tensor]:
         """The slope at the free points, and what that leaves out: the entries at the pinned points."""
         if graph or self.traced or not slope.is_contiguous():
-            points = torch.unravel_index(self.pinned, slope.shape[1:])  # an expanded slope is not copied for this
+            points = torch.unravel_index(
+                self.pinned, slope.shape[1:]
+            )  # an expanded slope is not copied for this
             return slope * self.free, slope.detach()[(slice(None), *points)]
         flat = slope.flatten(1)
         rest = flat[:, self.pinned]
@@ -281,8 +283,12 @@ class BandedLinearisation(Linearisation):
     def terms(self, u: Tensor) -> Tensor:
         """`E`, `S` and the values of a frame, added up over frames; the coefficient's part is `|q . 1| |g| |u|`."""
         e, s, _ = self.values
-        sizes = [self._sizes(slope, rest, u) for slope, rest in zip(self._slopes(), self.left_out, strict=True)]
-        total = Balance.add_up(sizes[0] + e.detach().abs(), None if s is None else sizes[1] + s.detach().abs(), self.c.detach())
+        sizes = [
+            self._sizes(slope, rest, u) for slope, rest in zip(self._slopes(), self.left_out, strict=True)
+        ]
+        total = Balance.add_up(
+            sizes[0] + e.detach().abs(), None if s is None else sizes[1] + s.detach().abs(), self.c.detach()
+        )
         if self.g is None:
             return total
         return total + self.q.detach().cumsum(1).abs() * sizes[2].sum(1, keepdim=True)

@@ -130,7 +130,9 @@ class Eager:
                 choose(accept, step, d),
                 torch.where(active, next_alpha, alpha),
                 new_length,
-                self._tolerance(lin, trial, accept & (sup(rt) <= NEAR * tol.amax(1).clamp(min=self.solver.tol)), tol),
+                self._tolerance(
+                    lin, trial, accept & (sup(rt) <= NEAR * tol.amax(1).clamp(min=self.solver.tol)), tol
+                ),
                 passes + active,
                 active,
             )
