@@ -8,6 +8,7 @@ from torch import Tensor
 from .constraints import Constraint, Pin, Stackable
 from .errors import SapcError
 from .fields import Fields, Sensors
+from .projection.binding import check_pins
 from .tasks import Dataset, Task
 
 
@@ -27,12 +28,13 @@ def per_sample(values: Tensor, n: int) -> Tensor:
 
 
 def pinned_values(condition: Tensor | Dataset | Fields, task: Task, also: Stackable | None = None) -> Tensor:
-    """The condition in float64, zero where nothing counts; refuses another shape, and NaN where it counts.
+    """The condition in float64, zero where nothing counts; refuses another shape, NaN where it counts, and pins that contradict each other.
 
-    Values that a pin prescribes itself need not be given. Where a law takes its value from the condition, every point counts.
+    Values that a pin prescribes itself need not be given; given ones must agree with it (see `projection.binding.check_pins`). Where a law takes its value from the condition, every point counts.
     """
     condition = _tensor(condition, task)
     pins = _pins(task, also)
+    check_pins(pins, condition)
     given, own = (
         _mask([pin for pin in pins if (pin.value is None) == open_], task).to(condition.device)
         for open_ in (True, False)

@@ -88,10 +88,14 @@ class Stackable:
         return self
 
     def on(self, fields: Tensor, **options: Any) -> Manifold:
-        """The manifold of every sample of `fields`, pinned to that sample's own values."""
+        """The manifold of every sample of `fields`, pinned to that sample's own values.
+
+        Raises:
+            SapcError: Two pins prescribe different values at one point, or one that the dtype of the fields cannot hold.
+        """
         from .projection import Manifold  # the one door back: binding a constraint makes a manifold
 
-        return Manifold(self.parts, fields, **options)
+        return Manifold.bind(self.parts, fields, **options)
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,7 +120,8 @@ class Pin(Stackable):
 
     `where` is a boolean mask of the grid's shape or a function from that shape to such a mask;
     `Pin.frame`, `Pin.at` and `Pin.near` write the usual ones. The values are those of the conditioning field, or `value`, the same for
-    every sample, where that is given: a number, or a tensor that broadcasts to the grid.
+    every sample, where that is given: a number, or a tensor that broadcasts to the grid. Two pins that prescribe different values at one
+    point are refused when they are bound to fields; a value that differs from the conditioning field by rounding only is the one that counts.
     """
 
     where: Tensor | Callable[[tuple[int, ...]], Tensor]
@@ -374,6 +379,30 @@ class Balance(Stackable):
     def residual(self, u: Tensor) -> Tensor:
         """`e(u_T) - e(u_0) - theta int_0^T s dt` for every frame T >= 1."""
         return self.increments(u).cumsum(1)
+
+    def magnitude(self, u: Tensor) -> Tensor:
+        """What the residual adds up, without signs: `|e(u_T)| + |e(u_0)| + |theta| int_0^T |s| dt`."""
+        stored = self.stored(u).abs()
+        if self.rate is None:
+            return self.add_up(stored)
+        weights = self.steps(u.shape[-1], u) / 2
+        if self.coefficient is not None:
+            weights = self.coefficient(u)[:, None] * weights
+        return self.add_up(stored, self.rate(u).abs(), weights)
+
+    @staticmethod
+    def add_up(stored: Tensor, supplied: Tensor | None = None, weights: Tensor | None = None) -> Tensor:
+        """Add up sizes as the residual adds up values: frames T and 0, and what is supplied between them.
+
+        Args:
+            stored: Sizes that belong to the stored quantity, `(batch, frames)`.
+            supplied: Sizes that belong to the rate, `(batch, frames)`.
+            weights: `theta` times half the time between frames, `(batch, frames - 1)`.
+        """
+        total = stored[:, 1:] + stored[:, :1]
+        if supplied is None or weights is None:
+            return total
+        return total + (weights.abs() * (supplied[:, 1:] + supplied[:, :-1])).cumsum(1)
 
 
 @dataclass(frozen=True, eq=False)

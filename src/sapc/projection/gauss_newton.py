@@ -29,11 +29,15 @@ from ..errors import SapcError
 from .problem import Linearisation, Problem, norm
 from .restoration import choose, sup
 from .stop import Stop, any_left
+from .tolerance import excess, row_tolerance
 
 
 @dataclass(frozen=True)
 class Plain:
-    """The paper's damped Gauss-Newton: at most `n_iter` steps, damping `mu`, a sample stops at `|R|_inf < tol`."""
+    """The paper's damped Gauss-Newton: at most `n_iter` steps, damping `mu`, a sample stops at `|R|_inf < tol`.
+
+    Where a row adds up less than one, `tol` is relative to that (see `tolerance`).
+    """
 
     n_iter: int = 10
     mu: float = 1e-8
@@ -48,7 +52,7 @@ class Plain:
 class Globalised:
     """Feasible first, then nearest.
 
-    tol       a sample is on the manifold when |R|_inf <= tol (or as close as rounding allows)
+    tol       of a row, absolute where it adds up more than one, relative where less; or what rounding allows (see `tolerance`)
     passes    trial points per restoration attempt
     nearest   Newton steps along the manifold; 0 returns the feasible point found first
     inner     conjugate-gradient steps in each of them
@@ -87,7 +91,7 @@ Solver = Plain | Globalised
 
 @dataclass
 class Outcome:
-    """Where each sample ended: field, |R|_inf, |tau| / |u - u_0|, linearisations used, whether within tolerance."""
+    """Where each sample ended: field, |R|_inf, |tau| / |u - u_0|, linearisations used, whether every row is met there."""
 
     field: Tensor
     residual: Tensor
@@ -123,7 +127,7 @@ def project_plain(problem: Problem, u0: Tensor, solver: Plain) -> Outcome:
     iterations = torch.zeros(len(u0), dtype=torch.long, device=u0.device)
     for _ in range(solver.n_iter):
         lin = problem.linearise(u, solver.mu, graph)
-        active = active & (sup(problem.residual(lin.rows.detach())) >= solver.tol)
+        active = active & ~_stops(problem, lin, u.detach(), solver.tol)
         if stop(any_left(active)):
             break
         l = lin.solve(lin.rows - lin.apply(u - u0))
@@ -132,8 +136,17 @@ def project_plain(problem: Problem, u0: Tensor, solver: Plain) -> Outcome:
         iterations = iterations + active
     with torch.no_grad():
         end = problem.linearise(u)
-        size = sup(problem.residual(end.rows))
-    return Outcome(u, size, _tangential(end, u.detach() - u0.detach()), iterations, size < solver.tol)
+        r, tol = problem.residual(end.rows), row_tolerance(end.terms(u.detach()), solver.tol)
+    return Outcome(u, sup(r), _tangential(end, u.detach() - u0.detach()), iterations, excess(r, tol) <= 1)
+
+
+def _stops(problem: Problem, lin: Linearisation, u: Tensor, tol: float) -> Tensor:
+    """Whether `|R_i| < tol min(1, T_i)` in every row, as published but for rows that add up less than one."""
+    r = problem.residual(lin.rows.detach())
+    stops = sup(r) < tol
+    if not u.is_cuda and not bool(stops.any()):
+        return stops
+    return stops & (r.abs() < tol * lin.terms(u).clamp(max=1.0).clamp(min=torch.finfo(u.dtype).tiny)).all(1)
 
 
 def _tangential(lin: Linearisation, v: Tensor) -> Tensor:
@@ -142,15 +155,22 @@ def _tangential(lin: Linearisation, v: Tensor) -> Tensor:
 
 
 def _polish(
-    problem: Problem, u: Tensor, tol: Tensor, active: Tensor, steps: int = 8
-) -> tuple[Tensor, Linearisation]:
-    """Full Newton steps from a point near the manifold, for the active samples."""
+    problem: Problem, u: Tensor, tol: float, active: Tensor, steps: int = 8
+) -> tuple[Tensor, Linearisation, Tensor]:
+    """Full Newton steps from a point near the manifold, for the active samples; the excess (see `tolerance`) of where they end."""
     stop = Stop()
-    lin = problem.linearise(u)
     for _ in range(steps):
-        active = active & (sup(problem.residual(lin.rows)) > tol / 16)
+        lin, off = _measured(problem, u, tol)
+        active = active & (off > 1 / 16)
         if stop(any_left(active)):
             break
         u = choose(active, u - lin.normal_step(lin.rows), u)
-        lin = problem.linearise(u)
-    return u, lin
+    else:
+        lin, off = _measured(problem, u, tol)
+    return u, lin, off
+
+
+def _measured(problem: Problem, u: Tensor, tol: float) -> tuple[Linearisation, Tensor]:
+    """The linearisation at `u`, and by how much the residual there exceeds its tolerance."""
+    lin = problem.linearise(u)
+    return lin, excess(problem.residual(lin.rows), row_tolerance(lin.terms(u), tol))
