@@ -24,6 +24,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -70,6 +71,10 @@ class Linearisation(ABC):
     @abstractmethod
     def rounding(self, u: Tensor) -> Tensor:
         """How far rounding alone can move the residual of each sample: about eps |J| |u|."""
+
+    @abstractmethod
+    def weighted(self, root: Tensor) -> Linearisation:
+        """The linearisation with J's columns, one per point, multiplied by `root`."""
 
     def normal_step(self, rhs: Tensor) -> Tensor:
         """`J^+ rhs`: the smallest change of the field that changes the rows by `rhs`."""
@@ -276,6 +281,15 @@ class BandedLinearisation(Linearisation):
             size = size + (self.c.abs() * self._frames(self.S.abs(), u.abs())[:, 1:]).sum(1)
         return torch.finfo(u.dtype).eps * size
 
+    def weighted(self, root: Tensor) -> BandedLinearisation:
+        """The gradients of e, s and theta, weighted."""
+        other = copy(self)
+        # What is cached belongs to the gradients that were there.
+        for name in ("_tridiagonal", "_rank_two"):
+            other.__dict__.pop(name, None)
+        other.E, other.S, other.g = (None if a is None else a * root for a in (self.E, self.S, self.g))
+        return other
+
     def transpose(self, l: Tensor) -> Tensor:
         """`J^T l`: three fields, each times a number per frame."""
         zero = torch.zeros_like(l[:, :1])
@@ -350,7 +364,7 @@ class DenseLinearisation(Linearisation):
     """A Jacobian `(batch, rows, points)` and a Cholesky factor of its Gram matrix."""
 
     def __init__(self, rows: Tensor, jacobian: Tensor, shape: torch.Size, mu: float) -> None:
-        self.rows, self.jacobian, self.shape = rows, jacobian, shape
+        self.rows, self.jacobian, self.shape, self.mu = rows, jacobian, shape, mu
         gram = jacobian @ jacobian.mT
         # Rows without gradient get a unit pivot, as in the banded case; rounding-size jitter only where Cholesky needs it.
         diagonal = gram.diagonal(dim1=1, dim2=2)
@@ -369,6 +383,10 @@ class DenseLinearisation(Linearisation):
         """`eps |J| |u|`, the largest row."""
         size = (self.jacobian.abs() @ u.abs().flatten(1)[..., None])[..., 0].amax(1)
         return torch.finfo(u.dtype).eps * size
+
+    def weighted(self, root: Tensor) -> DenseLinearisation:
+        """The columns of the Jacobian, weighted."""
+        return DenseLinearisation(self.rows, self.jacobian * root.flatten(), self.shape, self.mu)
 
     def transpose(self, l: Tensor) -> Tensor:
         """`J^T l`."""
