@@ -5,13 +5,15 @@ At each step from t to s the endpoint estimate takes one damped root step of the
     u = v0^ - J^T (J J^T + 1e-6 I)^-1 R(v0^),     v_s = (1 - s) u + s v1
 
 and the result is projected by three undamped iterations. R holds the pins as rows beside the law, and is linearised at the estimate, whose
-values at the pinned points are not yet the prescribed ones. On an affine manifold one step is the projection itself (its damping, which only
-keeps a Gram matrix regular, is left out), so PCFM is ECI with a single mix. On a curved one three iterations need not arrive.
+values at the pinned points are not yet the prescribed ones. On an affine manifold one step is the projection itself (its damping, which
+only keeps a Gram matrix regular, is left out), so PCFM is ECI with a single mix. On a curved one three iterations need not arrive.
 
 Two variants. `pcfm_pins_first` writes the pinned values into the estimate before it is linearised. `pcfm_relaxed` also moves every state
 v_s towards states whose straight continuation has a small residual, the default of the authors' code: 20 gradient steps of 1e-2 on
 
     |w - v_s|^2 + |R(w - max(s, 1e-3) v)|^2,     v the velocity at t
+
+On an affine manifold it is left out: it moves states across H only, and with rows in large units its steps would grow without bound.
 
 Utkarsh, Cai, Edelman, Gomez-Bombarelli and Rackauckas, "Physics-Constrained Flow Matching: Sampling Generative Models with Hard
 Constraints", 2025.
@@ -48,11 +50,9 @@ def sample(
         velocity = at(v, vt, t)
         v0 = near.project(endpoint(vt, t, velocity), check=False)
         vt = mix(v0, v1, s)
-        if relaxed:
+        if relaxed and not H.affine:
             vt = relax(vt, velocity, s, H)
-    if H.affine and not relaxed:
-        return vt
-    return H.with_solver(replace(LAST, pin_rows=pin_rows)).project(vt, check=False)
+    return vt if H.affine else H.with_solver(replace(LAST, pin_rows=pin_rows)).project(vt, check=False)
 
 
 def relax(vs: Tensor, velocity: Tensor, s: float, H: Manifold) -> Tensor:

@@ -287,7 +287,8 @@ class BandedLinearisation(Linearisation):
         # What is cached belongs to the gradients that were there.
         for name in ("_tridiagonal", "_rank_two"):
             other.__dict__.pop(name, None)
-        other.E, other.S, other.g = (None if a is None else a * root for a in (self.E, self.S, self.g))
+        other.E = self.E * root
+        other.S, other.g = (None if a is None else a * root for a in (self.S, self.g))
         return other
 
     def transpose(self, l: Tensor) -> Tensor:
