@@ -171,7 +171,7 @@ def check_pins(parts: Sequence[Stackable], fields: Tensor) -> None:
     for i, pin in enumerate(pins):
         for other in pins[:i]:
             both = masks[pin] & masks[other]
-            if pin.value is None and other.value is None or not bool(both.any()):
+            if (pin.value is None and other.value is None) or not bool(both.any()):
                 continue
             a, b = (p.prescribed(u)[:, both] for p in (pin, other))
             is_open = pin.value is None or other.value is None

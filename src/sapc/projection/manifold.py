@@ -36,7 +36,7 @@ from ..grid import FrameIntegral
 from .affine import GramSolver, project_conserved
 from .binding import Binding, check_pins, check_range
 from .feasible import Feasible
-from .gauss_newton import Globalised, Plain, Solver, project_plain
+from .gauss_newton import Globalised, PinRows, Plain, Solver, project_plain
 from .nearest import Nearest, project_globalised
 from .problem import Banded, Dense, Problem, norm
 from .restoration import choose, sup
@@ -240,7 +240,9 @@ class Manifold:
         """
         graph = torch.is_grad_enabled()  # asked first: leaving inference mode turns gradients on
         with torch.inference_mode(False), torch.set_grad_enabled(graph):
-            start = torch.where(self.pinned, self.fields, self._bound.enter(u))
+            start = self._bound.enter(u)
+            if self.affine or not self._has_pin_rows:
+                start = torch.where(self.pinned, self.fields, start)
             end, reached = (self._project_affine if self.affine else self._project_curved)(start, report)
             out = end.to(u.dtype)
             if report:
@@ -318,13 +320,27 @@ class Manifold:
             raise SapcError("the matrix of an Affine constraint contains NaN or infinity")
         return matrix
 
-    def _problem(self) -> Problem:
+    def _problem(self) -> Banded | Dense:
         bound = self._bound
         if self.algorithm == "banded Gauss-Newton":
             # Between two frames without free points the rows of a law can depend on each other.
             jitter = 1e-12 if bound.full_frames > 1 else 0.0
             return Banded(bound.laws[0], bound.free, bound.index, jitter, bound.key)  # type: ignore[arg-type]
         return Dense(bound.measure, bound.wanted, bound.free, bound.magnitude)
+
+    @property
+    def _has_pin_rows(self) -> bool:
+        return isinstance(self.solver, Plain) and self.solver.pin_rows
+
+    def _pin_rows(self) -> PinRows:
+        """The pins as rows beside laws that move all points."""
+        problem, bound = self._problem(), self._bound
+        everywhere = torch.ones_like(bound.free)
+        if isinstance(problem, Banded):
+            problem = replace(problem, free=everywhere, pinned=bound.index[:0])
+        else:
+            problem = replace(problem, free=everywhere)
+        return PinRows(problem, self.pinned, self.fields)
 
     def _project_curved(self, u: Tensor, report: bool) -> tuple[Tensor, Report]:
         problem = self._problem()
@@ -342,10 +358,12 @@ class Manifold:
         return end, Report(self.algorithm, residual, zero, tangential, iterations, converged)
 
     def _run(self, problem: Problem, u: Tensor, first: int, last: int, report: bool) -> tuple[Tensor, ...]:
+        pins = self._pin_rows() if self._has_pin_rows else None
         if (first, last) != (0, len(u)):
             problem, u = problem.select(torch.arange(first, last, device=u.device)), u[first:last]
+            pins = None if pins is None else pins.select(first, last)
         if isinstance(self.solver, Plain):
-            out = project_plain(problem, u, self.solver)
+            out = project_plain(problem, u, self.solver, pins)
         elif self.solver.nearest > 0:
             return Nearest.apply(u, problem, self.solver, self.fields.requires_grad)  # type: ignore[no-untyped-call, no-any-return]
         elif u.requires_grad:

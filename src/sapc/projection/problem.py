@@ -24,6 +24,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -70,6 +71,10 @@ class Linearisation(ABC):
     @abstractmethod
     def terms(self, u: Tensor) -> Tensor:
         """What is added up in every row of the residual at this point, which is `u`: T of `tolerance`, `(batch, rows)`."""
+
+    @abstractmethod
+    def weighted(self, root: Tensor) -> Linearisation:
+        """The linearisation with J's columns, one per point, multiplied by `root`."""
 
     def normal_step(self, rhs: Tensor) -> Tensor:
         """`J^+ rhs`: the smallest change of the field that changes the rows by `rhs`."""
@@ -304,6 +309,16 @@ class BandedLinearisation(Linearisation):
         pinned = (rest * u.flatten(1)[:, self.pinned]).abs()
         return free.index_add(1, self.pinned % n_t, pinned)
 
+    def weighted(self, root: Tensor) -> BandedLinearisation:
+        """The gradients of e, s and theta, weighted."""
+        other = copy(self)
+        # What is cached belongs to the gradients that were there.
+        for name in ("_tridiagonal", "_rank_two"):
+            other.__dict__.pop(name, None)
+        other.E = self.E * root
+        other.S, other.g = (None if a is None else a * root for a in (self.S, self.g))
+        return other
+
     def transpose(self, l: Tensor) -> Tensor:
         """`J^T l`: three fields, each times a number per frame."""
         zero = torch.zeros_like(l[:, :1])
@@ -382,7 +397,7 @@ class DenseLinearisation(Linearisation):
     """A Jacobian `(batch, rows, points)` and a Cholesky factor of its Gram matrix."""
 
     def __init__(self, rows: Tensor, jacobian: Tensor, shape: torch.Size, mu: float, terms: Tensor) -> None:
-        self.rows, self.jacobian, self.shape, self._terms = rows, jacobian, shape, terms
+        self.rows, self.jacobian, self.shape, self.mu, self._terms = rows, jacobian, shape, mu, terms
         gram = jacobian @ jacobian.mT
         # Rows without gradient get a unit pivot, as in the banded case; rounding-size jitter only where Cholesky needs it.
         diagonal = gram.diagonal(dim1=1, dim2=2)
@@ -400,6 +415,10 @@ class DenseLinearisation(Linearisation):
     def terms(self, u: Tensor) -> Tensor:
         """`|J| |u|`, pinned points too, and the numbers of every row."""
         return self._terms
+
+    def weighted(self, root: Tensor) -> DenseLinearisation:
+        """The columns of the Jacobian, weighted."""
+        return DenseLinearisation(self.rows, self.jacobian * root.flatten(), self.shape, self.mu, self._terms)
 
     def transpose(self, l: Tensor) -> Tensor:
         """`J^T l`."""
