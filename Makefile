@@ -7,7 +7,10 @@ STAMP := $(VENV)/.ready
 # What `make examples` gives to examples/NAME.py: ARGS_NAME; most need nothing.
 ARGS_shallow_water := shallow_water --steps 30 --samples 60
 
-.PHONY: demo test test-long lint bench examples docs docs-tools format clean
+# How long `make soak` takes.
+MINUTES ?= 10
+
+.PHONY: demo test test-long soak lint bench examples docs docs-tools format clean
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -22,6 +25,9 @@ test: $(STAMP)
 
 test-long: $(STAMP)  # with the further cases that `make test` leaves out
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m "long or not long"
+
+soak: $(STAMP)  # damaged files, odd commands, random projections, kills; two at a time
+	PYTHONPATH=tests $(BIN)/python -m soak --minutes $(MINUTES) --workers 2
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
