@@ -33,10 +33,10 @@ def main(arguments: list[str] | None = None) -> int:
     if unknown := [kind for kind in kinds if kind not in kinds_here()]:
         parser.error(f"there is no kind {unknown[0]}; choose of {', '.join(kinds_here())}")
     with tempfile.TemporaryDirectory(prefix="soak-", ignore_cleanup_errors=True) as place:
+        prepare()
         examples = make_examples(Path(place))
         if asked.case:
             return _repeat(asked.case, Path(place), examples)
-        prepare()
         found = islice(cases(kinds, asked.seed), asked.cases)
         until = time.monotonic() + 60 * asked.minutes
         return _report(_told(verdicts(found, asked.workers, Path(place), examples, until)))

@@ -26,6 +26,7 @@ from safetensors.torch import save_file
 
 import sapc
 
+from .case import kinds_here
 from .program import call
 
 PHYSICS = """import sapc
@@ -60,7 +61,9 @@ def make_examples(place: Path) -> Path:
 
 def prepare() -> None:
     """Import what cases need, once, without doing anything."""
-    for name in ("matplotlib.pyplot", "scipy.io", "xarray", "h5netcdf", "sapc.cli", "sapc.report"):
+    # torch.func imports torch._dynamo when it is first used, which takes longer than most cases.
+    packages = ("torch._dynamo", "matplotlib.pyplot", "scipy.io", "xarray", "h5netcdf", "sapc.cli", "sapc.report")
+    for name in (*packages, *(f"soak.{kind}" for kind in kinds_here())):
         import_module(name)
 
 
