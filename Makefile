@@ -7,7 +7,10 @@ STAMP := $(VENV)/.ready
 # What `make examples` gives to examples/NAME.py: ARGS_NAME; most need nothing.
 ARGS_shallow_water := shallow_water --steps 30 --samples 60
 
-.PHONY: demo test test-long test-gpu lint bench examples docs docs-tools format clean
+# How long `make soak` takes.
+MINUTES ?= 10
+
+.PHONY: demo test test-long test-gpu soak lint bench examples docs docs-tools format clean
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -30,6 +33,9 @@ PART ?= 1/1
 test-gpu:
 	@$(PYTHON) -c "import sys, torch; sys.exit(None if torch.cuda.is_available() else 'make test-gpu needs a CUDA device')"
 	PYTHONPATH=src $(PYTHON) -m pytest -p no:xdist -m "long or not long" --part $(PART) --durations 15 $(GPU_TESTS)
+
+soak: $(STAMP)  # damaged files, odd commands, random projections, kills; two at a time
+	PYTHONPATH=tests $(BIN)/python -m soak --minutes $(MINUTES) --workers 2
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

@@ -1,0 +1,77 @@
+"""`python -m soak --minutes 10`: run cases, print what is bad and how to repeat it; exit code 1 if anything is."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+import time
+from itertools import islice
+from pathlib import Path
+
+os.environ["OMP_NUM_THREADS"] = (
+    "1"  # before anything is imported: processes of several threads should not fork
+)
+
+from .case import SHARES, Case, cases, kinds_here
+from .examples import make_examples, prepare
+from .pool import Verdict, verdicts
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run what the command line asks for; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m soak", description=__doc__)
+    parser.add_argument("--minutes", type=float, default=10.0, help="how long, at most")
+    parser.add_argument("--cases", type=int, help="how many, at most")
+    parser.add_argument("--seed", type=int, default=0, help="another seed makes other cases")
+    parser.add_argument("--kinds", default="", help=f"of {', '.join(SHARES)}; all unless given")
+    parser.add_argument("--workers", type=int, default=2, help="cases at a time")
+    parser.add_argument("--case", type=Case.parse, help="run one case again, here, as files:1234")
+    asked = parser.parse_args(arguments)
+    kinds = [kind for kind in asked.kinds.split(",") if kind] or kinds_here()
+    if unknown := [kind for kind in kinds if kind not in kinds_here()]:
+        parser.error(f"there is no kind {unknown[0]}; choose of {', '.join(kinds_here())}")
+    with tempfile.TemporaryDirectory(prefix="soak-", ignore_cleanup_errors=True) as place:
+        prepare()
+        examples = make_examples(Path(place))
+        if asked.case:
+            return _repeat(asked.case, Path(place), examples)
+        found = islice(cases(kinds, asked.seed), asked.cases)
+        until = time.monotonic() + 60 * asked.minutes
+        return _report(_told(verdicts(found, asked.workers, Path(place), examples, until)))
+
+
+def _repeat(case: Case, place: Path, examples: Path) -> int:
+    folder = place / "work"
+    folder.mkdir()
+    why = case.check(folder, examples)
+    print(f"{case}: {why or 'ok'}")
+    return int(bool(why))
+
+
+def _told(found):
+    """Pass verdicts on and print the bad ones at once."""
+    for verdict in found:
+        if verdict.why:
+            print(f"bad  {verdict.case}  {verdict.why}  [{verdict.what}]", flush=True)
+        yield verdict
+
+
+def _report(found) -> int:
+    """A line per kind, then every bad case with the command that repeats it."""
+    done: list[Verdict] = list(found)
+    print(f"\n{'kind':<14}{'cases':>7}{'bad':>6}{'seconds':>10}")
+    for kind in (*SHARES, ""):
+        own = [v for v in done if kind in ("", v.case.kind)]
+        if own:
+            bad, seconds = sum(bool(v.why) for v in own), sum(v.seconds for v in own)
+            print(f"{kind or 'all':<14}{len(own):>7}{bad:>6}{seconds:>10.1f}")
+    wrong = [v for v in done if v.why]
+    for verdict in wrong:
+        print(f"\n{verdict.why}\n    {verdict.what}\n    python -m soak --case {verdict.case}")
+    return int(bool(wrong) or not done)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

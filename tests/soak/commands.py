@@ -1,0 +1,189 @@
+"""Command lines of every command, made of its declared options with good and odd values, run in this process.
+
+A line begins as one that works. Then a few of its words are changed, dropped, doubled or added. Whatever comes of it ends with exit code
+0, 1 or 2, without a traceback; with exit code 2 there is one sentence, and every file is as it was.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+
+import typer
+
+from sapc.cli.app import app
+
+from .case import Bad
+from .examples import copy_example
+from .program import call, contents, leftovers
+
+# Lines that work, and how often they are drawn; a word that names an example stands for a copy of it.
+LINES = {
+    "tasks": 1, "methods": 1, "models": 1, "cite run": 1, "cite --method eci": 1,
+    "data heat --grid 12x12 --size 2 --split test1 --out out.h5": 3,
+    "check physics.py --data waves.npz --noise 2": 3,
+    "train heat --preset tiny --steps 2 --out new": 3,
+    "train burgers --preset tiny --steps 2 --method ffm --out new": 1,
+    "train --data waves.npz --physics physics.py --preset tiny --steps 2 --out new": 3,
+    "train --resume unfinished": 2,
+    "sample run --n 2 --steps 2 --out out.h5": 3,
+    "sample run --n 2 --steps 2 --condition samples.npz --out out.nc": 2,
+    "sample run --n 2 --steps 2 --sensors sensors.csv --set test1 --out out.npz": 2,
+    "sample own --physics physics.py --data waves.npz --n 2 --steps 2 --out out.nc": 3,
+    "evaluate run --set test0 --samples 2 --reference 4 --steps 2 --floor-repeats 1": 3,
+    "compare heat --preset tiny --method ffm --samples 2 --reference 4 --steps 2 --floor-repeats 1 --out new": 1,
+    "export run new": 3,
+    "study status study": 1,
+    "study status study.py": 1,
+    "report run --out new": 1,
+    "demo --preset tiny --samples 2 --steps 2 --out new": 1,
+}  # fmt: skip
+
+# Values that make sense for an option, all of them cheap.
+GOOD = {
+    "--method": ("sapc", "ffm", "eci", "pcfm", "cafm", "pbfm", "cond_ffm"),
+    "--preset": ("tiny",),
+    "--set": ("test0", "test1", "test2", "test3", "train", "validation"),
+    "--split": ("train", "validation", "test0", "test3"),
+    "--precision": ("float32", "tf32", "fp16", "bf16"),
+    "--projector": ("feasible", "nearest", "paper"),
+    "--grid": ("12x12", "16x16", "9x17", "12×12", "6x6", "12x12x6", "16"),
+    "--option": ("initial_range=0,1", "initial_range=-1,1", "viscosity=0.1"),
+    "--channels": ("u", "u,v", "x"),
+    "--periodic": ("x", "t", "x,t", "y"),
+    "--cells": ("x", "t", "y"),
+    "--time": ("t", "x", "first", "last"),
+    "--samples-dim": ("sample", "x"),
+    "--validation-share": ("0.25", "0.5"),
+    "--quantiles": ("0.5", "0.05,0.95"),
+    "--condition": ("samples.h5", "samples.npz", "samples.nc", "heat.h5", "waves.npz"),
+    "--sensors": ("sensors.csv",),
+    "--data": ("waves.npz", "waves.h5", "waves.nc", "waves.cdf", "heat.h5", "waves.npy"),
+    "--physics": ("physics.py",),
+    "--resume": ("unfinished", "run", "own", "study"),
+    "--from": ("run", "own"),
+    "--device": ("cpu", "auto"),
+    "--devices": ("1",),
+    "--workers": ("1",),
+    "--engine": ("local",),
+    "--out": ("new", "out.h5", "out.npz", "out.nc", "a/b/out.nc", "run", "out"),
+    "--seed": ("0", "1", "7"),
+    "--name": ("waves", "owner/name"),
+    "--title": ("A title",),
+}
+ODD = (
+    "", " ", "-1", "0", "1", "2.5", "nan", "inf", "-inf", "1e400", "x", "None", "true", "[bold]x", "{}",
+    "%s", "é", "３", "𝟛", "🐍", "../x", "/", ".",
+    "~", "/dev/null", "/proc/self/mem", "nowhere/at/all", "x" * 300, "x" * 5000, "9" * 30, "9" * 5000,
+    "0x10", "1_0", "1,2", ",", "x=", "=1",
+    "x=nan", "0x0", "-1x5", "3x3", "1x1", "100000x100000", "a\nb", "--", "-", "run", "heat.h5", "meta", "cuda", "mps", "cpu:7",
+)  # fmt: skip
+# Their work, or the processes they start, would be as large as asked for.
+WORK = [
+    "--steps",
+    "--devices",
+    "--workers",
+    "--floor-repeats",
+    "--blocks",
+    "--noise",
+    "--engine",
+    "--size",
+    "--reference",
+]
+LARGE = ("9" * 30, "9" * 5000)
+# Options left alone: they compile, need weights from elsewhere, or show tracebacks on purpose.
+LEFT_OUT = [
+    "--compile",
+    "--poseidon",
+    "--calibrate",
+    "--debug",
+    "--frd",
+    "--tensorboard",
+    "--address",
+    "--slurm",
+    "--projection",
+]
+
+
+def check(rng: random.Random, seed: int, examples: Path) -> None:
+    """Make a line and run it."""
+    line = rng.choices(list(LINES), list(LINES.values()))[0].split()
+    command = _command(line)
+    for _ in range(rng.choice((0, 1, 1, 2, 3))):
+        line = _changed(rng, line, command)
+    _fetch(line, examples)
+    print("sapc " + " ".join(ascii(word)[:60] for word in line), flush=True)
+    before = contents(Path.cwd())
+    ended = call(*line).judge()
+    after = contents(Path.cwd())
+    if left := leftovers(Path.cwd()):
+        raise Bad(f"left behind: {left[0]}")
+    if ended.code == 2 and after != before:
+        different = sorted(set(before.items()) ^ set(after.items()))
+        raise Bad(f"refused, but files are not as before: {different[0][0]}; {ended.err.strip()}")
+    if ended.code == 0 and "--json" in line and "--help" not in line and "-h" not in line:
+        try:
+            json.loads(ended.out)
+        except ValueError as error:
+            raise Bad(f"--json printed something else: {ended.out[:60]!r}") from error
+
+
+def _command(line: list[str]) -> dict[str, bool]:
+    """The options that the command of a line declares, and whether they take a value."""
+    found = typer.main.get_command(app)
+    for word in line:
+        further = getattr(found, "commands", {})
+        if word not in further:
+            break
+        found = further[word]
+    declared = {}
+    for option in found.params:
+        for name in (*option.opts, *option.secondary_opts):
+            if name.startswith("--") and name not in LEFT_OUT:
+                declared[name] = not getattr(option, "is_flag", False)
+    return declared
+
+
+def _changed(rng: random.Random, line: list[str], declared: dict[str, bool]) -> list[str]:
+    """The line with something done to it."""
+    line = list(line) or ["--help"]
+    i = rng.randrange(len(line))
+    how = rng.choice(
+        ("value", "value", "value", "option", "option", "option", "drop", "double", "insert", "swap")
+    )
+    values = [k for k in range(1, len(line)) if line[k - 1].startswith("--") and declared.get(line[k - 1])]
+    if how == "value" and values:
+        k = rng.choice(values)
+        line[k] = _value(rng, line[k - 1])
+    elif how == "option" and declared:
+        name = rng.choice(list(declared))
+        line += [name, _value(rng, name)] if declared[name] else [name]
+    elif how == "drop":
+        # A line without its cheap settings would do the work of the standard ones.
+        if not line[i].startswith("--") and line[i - 1] not in (*WORK, "--preset", "--samples", "--n"):
+            del line[i]
+    elif how == "double":
+        line.insert(i, line[i])
+    elif how == "swap":
+        j = rng.randrange(len(line))
+        if not any(line[k].startswith("--") for k in (i, j)):
+            line[i], line[j] = line[j], line[i]
+    else:
+        line.insert(i, rng.choice((*ODD[:20], "--nothing", "-x", "--help", "-h", "--json", "--json")))
+    return line
+
+
+def _value(rng: random.Random, option: str) -> str:
+    if rng.random() < 0.5:
+        return rng.choice(GOOD.get(option, ("1", "2", "0.5", "3")))
+    odd = rng.choice(ODD)
+    return "x" if option in WORK and odd in LARGE else odd
+
+
+def _fetch(words: list[str], examples: Path) -> None:
+    """Copy the examples that a line names, and those that other examples need."""
+    for word in dict.fromkeys(words):
+        plain = "/" not in word and 2 < len(word) < 100
+        if plain and (examples / word).exists():
+            copy_example(examples, word)

@@ -1,0 +1,170 @@
+"""One small valid example of everything that the package reads, made as a user would make it.
+
+run/          trained and evaluated          own/       trained on data of one's own
+unfinished/   stopped after two steps        study/     a study that has run, and study.py
+model/        exported
+heat.h5       from `sapc data`               waves.*    fields of one's own: npz, h5, nc (NetCDF-4), cdf (NetCDF-3)
+samples.*     from `sapc sample`: conditions sensors.csv, physics.py
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import shutil
+import signal
+from contextlib import suppress
+from importlib import import_module
+from pathlib import Path
+
+import h5py
+import numpy as np
+import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
+
+import sapc
+
+from .case import kinds_here
+from .program import call
+
+PHYSICS = """import sapc
+
+
+def physics(grid):
+    mass = sapc.Balance(grid.integral("u"), times=grid.time.points)
+    return sapc.Pin.frame(0) & mass
+"""
+STUDY = """from sapc.study import cells
+
+runs = cells(["heat"], ["sapc"], preset="tiny", sets=("test0",), samples=2, sampling_steps=2, reference=4, floor_repeats=1)
+"""
+SENSORS = "x,t,value\n0.25,0.4,0.5\n0.5,0.8,-0.25\n"
+TIMINGS = {"seconds": 1.0, "seconds_per_sample": 1.0, "peak_memory": 1, "time": "2026-01-01T00:00:00+00:00"}
+
+
+def make_examples(place: Path) -> Path:
+    """Make the examples in a process of its own, so that this one stays fit to fork; returns their folder."""
+    folder = place / "examples"
+    folder.mkdir()
+    os.environ["SAPC_CACHE"] = str(place / "cache")
+    os.environ["COLUMNS"] = "80"
+    os.environ.pop("SAPC_POSEIDON", None)
+    process = multiprocessing.get_context("fork").Process(target=_make, args=(folder,))
+    process.start()
+    process.join()
+    if process.exitcode:
+        raise SystemExit("the examples cannot be made: something is broken that the tests will tell")
+    return folder
+
+
+def prepare() -> None:
+    """Import what cases need, once, without doing anything."""
+    # torch.func imports torch._dynamo when it is first used, which takes longer than most cases.
+    packages = ("torch._dynamo", "matplotlib.pyplot", "scipy.io", "xarray", "h5netcdf", "sapc.cli", "sapc.report")
+    for name in (*packages, *(f"soak.{kind}" for kind in kinds_here())):
+        import_module(name)
+
+
+def waves() -> np.ndarray:
+    """Eight travelling waves on 12 points and 6 frames, whose mean does not change."""
+    x, t = np.arange(12) / 12, np.linspace(0, 1, 6)
+    size, mean = np.linspace(0.5, 2, 8), np.linspace(-1, 1, 8)
+    wave = np.sin(2 * np.pi * (x[:, None] - t) + size[:, None, None])
+    return (mean[:, None, None] + size[:, None, None] * wave).astype(np.float32)
+
+
+def _make(folder: Path) -> None:
+    os.chdir(folder)
+    torch.set_num_threads(1)
+    Path("physics.py").write_text(PHYSICS)
+    Path("study.py").write_text(STUDY)
+    Path("sensors.csv").write_text(SENSORS)
+    _write_waves()
+    _sapc("train", "heat", "--preset", "tiny", "--steps", "4", "--out", "run")
+    own = ("--data", "waves.npz", "--physics", "physics.py", "--periodic", "x")
+    _sapc("train", *own, "--preset", "tiny", "--steps", "4", "--out", "own")
+    _stop_halfway("unfinished")
+    for run in ("run", "own", "unfinished"):
+        _settle(Path(run))
+    _sapc(
+        "evaluate",
+        "run",
+        "--set",
+        "test0",
+        "--samples",
+        2,
+        "--reference",
+        4,
+        "--steps",
+        2,
+        "--floor-repeats",
+        1,
+    )
+    _settle(Path("run"))
+    _sapc("export", "run", "model")
+    _sapc("data", "heat", "--grid", "12x12", "--size", 3, "--split", "test0", "--out", "heat.h5")
+    for suffix in ("h5", "npz", "nc"):
+        _sapc("sample", "run", "--n", 2, "--steps", 2, "--out", f"samples.{suffix}")
+    _sapc("study", "run", "study.py", "--out", "study", "--device", "cpu")
+    _settle(Path("study"))
+    for cached in Path().rglob(".lock"):
+        cached.unlink()
+
+
+def _sapc(*line: object) -> None:
+    ended = call(*line)
+    if ended.code:
+        raise SystemExit(f"{ended} failed: {ended.err}")
+
+
+def _stop_halfway(folder: str) -> None:
+    run = sapc.preset("tiny", "heat", "sapc", steps=4)
+    with suppress(KeyboardInterrupt):
+        sapc.train.train(
+            run, folder, progress=lambda step, *_: os.kill(os.getpid(), signal.SIGINT) if step == 2 else None
+        )
+    assert (Path(folder) / "checkpoint.safetensors").is_file()
+
+
+def _write_waves() -> None:
+    fields, x, t = waves(), np.arange(12) / 12, np.linspace(0, 1, 6)
+    np.savez("waves.npz", u=fields, x=x, t=t)
+    np.save("waves.npy", fields)
+    with h5py.File("waves.h5", "w") as file:
+        file["u"], file["x"], file["t"] = fields, x, t
+        for i, name in enumerate(("sample", "x", "t")):
+            file["u"].dims[i].label = name
+    grid = sapc.Grid((sapc.Axis("x", 12, kind="periodic"), sapc.Axis("t", 6)), ("u",))
+    made = sapc.to_xarray(torch.from_numpy(fields), grid, attributes={"history": "made", "source": "soak"})
+    sapc.write_netcdf("waves.nc", made)
+    made[["u"]].to_netcdf("waves.cdf", engine="scipy", format="NETCDF3_CLASSIC")
+
+
+def _settle(folder: Path) -> None:
+    """Write one time for all times, so that the files are the same on every machine and every day."""
+    for path in (*folder.rglob("*.json"), *folder.rglob("*.jsonl")):
+        lines = [json.dumps(_settled(json.loads(line))) for line in path.read_text().splitlines()] if (
+            path.suffix == ".jsonl"
+        ) else [json.dumps(_settled(json.loads(path.read_text())), indent=1)]  # fmt: skip
+        path.write_text("\n".join(lines) + "\n")
+    if not (folder / "scores.json").exists():
+        for path in folder.glob("*.safetensors"):
+            with safe_open(path, "pt") as file:
+                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
+                about = json.loads(file.metadata()["about"])
+            save_file(tensors, path, {"about": json.dumps(_settled(about))})
+
+
+def _settled(value):
+    if isinstance(value, dict):
+        return {k: TIMINGS.get(k, _settled(v)) for k, v in value.items()}
+    return [_settled(v) for v in value] if isinstance(value, list) else value
+
+
+def copy_example(examples: Path, name: str) -> Path:
+    """Copy an example into the working folder."""
+    source, target = examples / name, Path.cwd() / name
+    (shutil.copytree if source.is_dir() else shutil.copyfile)(source, target)
+    return target

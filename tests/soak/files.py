@@ -1,0 +1,203 @@
+"""Damaged files and folders, opened by the public readers.
+
+What is damaged has to be refused by a `SapcError` of one sentence, or to be read as if nothing had happened. What the file itself can
+vouch for, by a checksum, must not come out changed; and nothing may come out of a file that another file only points to.
+"""
+
+from __future__ import annotations
+
+import random
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+import sapc
+
+from .arrays import SECRET, write_secrets
+from .case import Bad
+from .damage import damage
+from .examples import copy_example
+from .program import LONGEST_SENTENCE, call, contents, leftovers
+
+
+@dataclass(frozen=True)
+class Format:
+    """An example, the files of it to damage, and the doors by which it is opened."""
+
+    example: str
+    files: tuple[str, ...]
+    doors: tuple[Callable[[Path, Path], None], ...]
+
+
+def check(rng: random.Random, seed: int, examples: Path) -> None:
+    """Damage one file of an example and open it by one door."""
+    chosen = rng.choice(FORMATS)
+    path = copy_example(examples, chosen.example)
+    write_secrets(Path.cwd())
+    file = path / rng.choice(chosen.files) if path.is_dir() else path
+    door = rng.choice(chosen.doors)
+    done = damage(rng, file)
+    print(ascii(f"{file.relative_to(Path.cwd())}: {done}; opened by {door.__name__}"), flush=True)
+    before = contents(Path.cwd())
+    try:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            door(path, examples)
+    except sapc.SapcError as error:
+        if len(str(error)) > LONGEST_SENTENCE or "\n" in str(error):
+            raise Bad(f"a sentence of {len(str(error))} characters: {str(error)[:60]!r}") from error
+        if contents(Path.cwd()) != before:
+            raise Bad("a reader that failed has changed files") from error
+    except Changed as changed:
+        told = any(issubclass(w.category, sapc.SapcWarning) for w in caught)
+        if not told:
+            raise Bad(str(changed)) from changed
+    if left := leftovers(Path.cwd()):
+        raise Bad(f"left behind: {left[0]}")
+
+
+class Changed(Exception):
+    """What was read is not what was written; a warning may have said so."""
+
+
+# -- doors --
+
+
+def load_model(folder: Path, examples: Path) -> None:
+    """`sapc.load`, and a sample."""
+    model = sapc.load(folder, "cpu")
+    data = model.task.dataset("test0", size=1)
+    fields = model.sample(2, data.fields, 2)
+    if not bool(fields.isfinite().all()) or fields.shape[1:] != data.fields.shape[1:]:
+        raise Bad(f"samples of shape {tuple(fields.shape)}, or not finite")
+    truth = sapc.load(examples / "run", "cpu").network.state_dict()
+    own = model.network.state_dict()
+    same = all(torch.equal(own[k], truth[k]) for k in truth) if own.keys() == truth.keys() else False
+    if (folder / "scores.json").is_file() and not same:
+        raise Changed("weights that are not those of the scores were loaded without a word")
+
+
+def load_own_model(folder: Path, examples: Path) -> None:
+    """`sapc.load` of a model of one's own data, and a sample."""
+    model = sapc.load(folder, "cpu", physics=examples / "physics.py", data=examples / "waves.npz")
+    fields = model.sample(2, model.task.dataset("validation").fields[:1], 2)
+    if not bool(fields.isfinite().all()):
+        raise Bad("samples that are not finite")
+
+
+def resume(folder: Path, examples: Path) -> None:
+    """`sapc train --resume`."""
+    _judged("train", "--resume", folder)
+
+
+def export(folder: Path, examples: Path) -> None:
+    """`sapc export`."""
+    _judged("export", folder, "exported")
+
+
+def cite(folder: Path, examples: Path) -> None:
+    """`sapc cite`."""
+    _judged("cite", folder)
+
+
+def report(folder: Path, examples: Path) -> None:
+    """`sapc report`."""
+    _judged("report", folder, "--out", "report")
+
+
+def study_status(folder: Path, examples: Path) -> None:
+    """`sapc study status`."""
+    _judged("study", "status", folder)
+
+
+def load_data(path: Path, examples: Path) -> None:
+    """`sapc.load_dataset`: what it returns is what was written."""
+    found, truth = sapc.load_dataset(path), sapc.load_dataset(examples / path.name)
+    same = torch.equal(found.fields, truth.fields) and found.grid == truth.grid
+    if not same or found.parameters.keys() != truth.parameters.keys():
+        raise Changed("load_dataset returned other values than were written")
+
+
+def read_own(path: Path, examples: Path) -> None:
+    """`sapc.read_fields`, which knows checksums of this package's files and of npz."""
+    found = sapc.read_fields(path)
+    _check_values(found.values.numpy())
+
+
+def read_checked(path: Path, examples: Path) -> None:
+    """The same of a file with a checksum: what it returns is what was written."""
+    found, truth = sapc.read_fields(path), sapc.read_fields(examples / path.name)
+    if not torch.equal(found.values, truth.values) or found.grid != truth.grid:
+        raise Changed("read_fields returned other values than were written")
+
+
+def read_sensors(path: Path, examples: Path) -> None:
+    """`sapc.read_sensors`."""
+    found = sapc.read_sensors(path, sapc.get_task("heat", grid=(16, 16)).grid)
+    if not bool(found.values[:, found.mask].isfinite().all()):
+        raise Bad("sensors that are not finite")
+
+
+def use_condition(path: Path, examples: Path) -> None:
+    """`sapc sample --condition`."""
+    _judged("sample", examples / "run", "--condition", path, "--n", 2, "--steps", 2, "--out", "out.npz")
+    if Path("out.npz").exists():
+        with np.load("out.npz") as archive:
+            _check_values(np.nan_to_num(archive["fields"]))
+
+
+def use_physics(path: Path, examples: Path) -> None:
+    """`sapc check`."""
+    _judged("check", path, "--data", examples / "waves.npz", "--noise", 2)
+
+
+def _check_values(values: np.ndarray) -> None:
+    if np.isin(np.abs(values), SECRET).any():
+        raise Bad("values of another file were read")
+    if not np.isfinite(values).all():
+        raise Bad("values that are not finite were read without a word")
+
+
+def _judged(*line: object) -> None:
+    """A command that may refuse, as readers do."""
+    ended = call(*line).judge()
+    if str(SECRET) in ended.out + ended.err:
+        raise Bad("values of another file were shown")
+    if ended.code == 2:
+        raise sapc.SapcError(ended.err.strip())
+
+
+RUN = (
+    "config.json",
+    "environment.json",
+    "log.jsonl",
+    "scores.json",
+    "weights.safetensors",
+    "fields.safetensors",
+)
+FORMATS = (
+    Format("run", RUN, (load_model, load_model, resume, export, cite, report)),
+    Format(
+        "unfinished",
+        ("config.json", "log.jsonl", "checkpoint.safetensors", "environment.json"),
+        (resume, resume, export),
+    ),
+    Format(
+        "model", ("config.json", "model.safetensors", "scores.json"), (load_model, load_model, export, cite)
+    ),
+    Format("own", ("config.json", "weights.safetensors"), (load_own_model,)),
+    Format(
+        "study",
+        ("study.json", "states/heat-sapc-seed0.json", *(f"heat-sapc-seed0/{name}" for name in RUN)),
+        (study_status, study_status, report),
+    ),
+    Format("heat.h5", (), (load_data, read_checked)),
+    *(Format(f"waves.{suffix}", (), (read_own,)) for suffix in ("npz", "npy", "h5", "h5", "nc", "cdf")),
+    *(Format(f"samples.{suffix}", (), (use_condition,)) for suffix in ("h5", "npz", "nc")),
+    Format("sensors.csv", (), (read_sensors,)),
+    Format("physics.py", (), (use_physics,)),
+)

@@ -1,0 +1,149 @@
+"""Cases in processes of their own, a few at a time, bounded in time and memory.
+
+Every process is forked from this one, which has imported everything and done nothing, so a case costs milliseconds more than its work and
+knows nothing of the cases before it.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import resource
+import shutil
+import signal
+import sys
+import time
+import warnings
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from multiprocessing import connection
+from pathlib import Path
+from typing import Any
+
+from .case import Case
+
+FORK = multiprocessing.get_context("fork")
+MEGABYTES = 500  # more than a case may take beyond what the package itself takes
+SECONDS = {"signals": 240, "commands": 120}  # all others end within
+MOST_SECONDS = 30
+BEAT = 0.05  # seconds between two looks at time and memory
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What became of a case: `why` it is bad, or nothing, and `what` it did."""
+
+    case: Case
+    why: str
+    seconds: float
+    what: str = ""
+
+
+@dataclass
+class _Child:
+    """A case at work."""
+
+    case: Case
+    folder: Path
+    examples: Path
+    began: float = field(default_factory=time.monotonic)
+
+    def start(self) -> _Child:
+        self.folder.mkdir()
+        (self.folder / "work").mkdir()
+        self.answer, answer = FORK.Pipe(duplex=False)
+        self.process = FORK.Process(target=_work, args=(self.case, self.folder, self.examples, answer))
+        self.process.start()
+        answer.close()
+        self.memory = _resident(self.process.pid)
+        return self
+
+    def verdict(self) -> Verdict | None:
+        """How it ended, or None while it may go on."""
+        seconds, most = time.monotonic() - self.began, SECONDS.get(self.case.kind, MOST_SECONDS)
+        if not self.process.is_alive():
+            why = self._why()
+        elif seconds > most:
+            why = f"still running after {most} seconds"
+        elif _resident(self.process.pid) - self.memory > MEGABYTES * 2**20:
+            why = f"took more than {MEGABYTES} MB"
+        else:
+            return None
+        return Verdict(self.case, why, seconds, self._shown().partition("\n")[0])
+
+    def _why(self) -> str:
+        with suppress(EOFError):
+            why, megabytes = self.answer.recv()
+            if why:
+                return str(why)
+            if "Traceback (most" in self._shown():
+                return "a traceback was shown: " + self._shown().strip().splitlines()[-1]
+            return f"took {megabytes:.0f} MB" if megabytes > MEGABYTES else ""
+        code = self.process.exitcode or 0
+        return "the process died: " + (signal.Signals(-code).name if code < 0 else f"exit code {code}")
+
+    def _shown(self) -> str:
+        """All that its process has said; the first line tells what the case does."""
+        try:
+            return (self.folder / "shown").read_text(errors="replace")
+        except OSError:
+            return ""
+
+    def end(self) -> None:
+        """Stop it, with all that it has started, and clean up."""
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.kill()
+        self.process.join()
+        self.answer.close()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def _work(case: Case, folder: Path, examples: Path, answer: Any) -> None:
+    """What a process does: one case, with all that it says in a file."""
+    os.setsid()
+    shown = os.open(folder / "shown", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    for stream in (1, 2):
+        os.dup2(shown, stream)
+    sys.stdout, sys.stderr = (open(stream, "w", buffering=1, closefd=False) for stream in (1, 2))  # noqa: SIM115
+    warnings.simplefilter("ignore")
+    before = _resident(os.getpid())
+    why = case.check(folder / "work", examples)
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    answer.send((why, (most - before) / 2**20))
+    answer.close()
+    sys.stdout.flush()
+    os._exit(0)
+
+
+def _resident(pid: int | None) -> int:
+    """Bytes of memory that a process has."""
+    try:
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, IndexError):
+        return 0
+
+
+def verdicts(
+    cases: Iterator[Case], workers: int, place: Path, examples: Path, until: float
+) -> Iterator[Verdict]:
+    """Run cases, `workers` at a time, until there are no more or it is late; each tells how it ended."""
+    running: list[_Child] = []
+    try:
+        while True:
+            while len(running) < workers and time.monotonic() < until:
+                if (case := next(cases, None)) is None:
+                    break
+                running.append(_Child(case, place / str(case).replace(":", "-"), examples).start())
+            if not running:
+                return
+            connection.wait([child.process.sentinel for child in running], BEAT)
+            for child in list(running):
+                if (verdict := child.verdict()) is not None:
+                    child.end()
+                    running.remove(child)
+                    yield verdict
+    finally:
+        for child in running:
+            child.end()

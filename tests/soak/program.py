@@ -1,0 +1,67 @@
+"""The command line, called in this process."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass
+from pathlib import Path
+
+from sapc import cli
+
+from .case import Bad
+
+LONGEST_SENTENCE = 1000  # characters
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a command ended and what it said."""
+
+    line: tuple[str, ...]
+    code: int
+    out: str
+    err: str
+
+    def judge(self) -> Ended:
+        """Refuse an end that is no way to end: a traceback, or a mistake that is not told in one sentence."""
+        told = [line for line in self.err.splitlines() if line and not line.startswith("sapc: warning: ")]
+        if "Traceback (most" in self.out + self.err:
+            raise Bad(f"traceback of {self}: {self.err.strip().splitlines()[-1]}")
+        if self.code not in (0, 1, 2):
+            raise Bad(f"exit code {self.code} of {self}")
+        if self.code == 2 and (len(told) != 1 or not told[0].startswith("sapc: ")):
+            raise Bad(f"exit code 2 and {len(told)} sentences of {self}: {told}")
+        if self.code == 2 and len(told[0]) > LONGEST_SENTENCE + sum(map(len, self.line)):
+            raise Bad(f"a sentence of {len(told[0])} characters from {self}")
+        return self
+
+    def __str__(self) -> str:
+        return "sapc " + " ".join(word if len(word) < 60 else word[:20] + "..." for word in self.line)
+
+
+def call(*line: object) -> Ended:
+    """Run a command; an exception that it lets through comes through here, too."""
+    out, err = io.StringIO(), io.StringIO()
+    words = tuple(map(str, line))
+    with redirect_stdout(out), redirect_stderr(err):
+        try:
+            cli.main(list(words))
+        except SystemExit as end:
+            code = end.code if isinstance(end.code, int) else int(end.code is not None)
+    return Ended(words, code, out.getvalue(), err.getvalue())
+
+
+def contents(folder: Path) -> dict[str, str]:
+    """Every file of a folder with a digest of its content, and every folder."""
+    return {
+        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else "folder"
+        for path in sorted(folder.rglob("*"))
+        if path.name != ".lock"
+    }  # fmt: skip
+
+
+def leftovers(folder: Path) -> list[str]:
+    """Files that a process began and did not finish."""
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*.partial"))
