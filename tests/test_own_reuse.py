@@ -257,7 +257,9 @@ def test_runs_that_do_not_say_how_they_were_read(home, first, tmp_path, capsys):
     own = ("--physics", home / "mass.py", "--data", home / "first.hdf5")
     again = ("--time", "first", "--periodic", "x", "--preset", "tiny", "--steps", 2)
     assert run("train", *own, *again, "--out", old) == 0
-    assert "already trained" in capsys.readouterr().out
+    told = capsys.readouterr().out
+    assert "already trained" in told
+    assert told.endswith(f"--data {home / 'first.hdf5'} --time first\n")
     sample = ("sample", old, *own, "--n", 1, "--steps", 1, "--out")
     assert run(*sample, tmp_path / "a.npz") == 2
     assert one_sentence(capsys.readouterr().err)

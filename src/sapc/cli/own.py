@@ -57,8 +57,23 @@ class Given:
 
     def attach(self, run: Run) -> Run:
         """A run that was begun before, with its physics and data; what is said of the file goes before how it was read then."""
-        names = ("time", "samples", "steady")
-        return run.attach(self.physics, self.data, said(**{name: self.reading[name] for name in names}))
+        return run.attach(self.physics, self.data, self.said)
+
+    @property
+    def said(self) -> dict[str, Any]:
+        """What is said of the file's dimensions."""
+        return said(**{name: self.reading[name] for name in ("time", "samples", "steady")})
+
+    def words(self, run: Run) -> list[str]:
+        """The options by which other commands find physics and data of a run in its folder, which may not say how they are read."""
+        found = ["--physics", str(self.physics), "--data", str(self.data)]
+        kept = run.options["own"].get("reading", {})
+        for name, value in self.said.items():
+            if name == "steady" and name not in kept:
+                found.append("--steady" if value else "--unsteady")
+            elif name not in kept:
+                found += ["--samples-dim" if name == "samples" else f"--{name}", value]
+        return found
 
 
 def given(

@@ -261,7 +261,7 @@ def _report(run: Run, folder: Folder, before: bool, as_json: bool, own: Given | 
         return
     losses = ", ".join(f"{name} {last[name]:.4g}" for name in ("loss", "validation") if name in last)
     print(f"{'already trained' if before else 'trained'}: {folder.weights} ({losses})")
-    more = ["--physics", str(own.physics), "--data", str(own.data)] if own else []
+    more = own.words(folder.run()) if own else []
     plugins = [word for file in plugin_files() for word in ("--plugin", file)]
     following = ["sapc", *plugins, "sample" if own else "evaluate", str(folder.path), *more]
     print(f"next: {shlex.join(following)}")

@@ -148,6 +148,12 @@ class OwnTask(Task):
                 f"the data of {self.name} are not loaded; give their file ({self.about['data'].get('path') or 'of the training'}) "
                 "as --data FILE, or in Python as load(..., data=FILE)"
             )
+        if self.data.grid != self.grid:
+            there, here = (" x ".join(map(str, grid.lattice)) for grid in (self.data.grid, self.grid))
+            raise SapcError(
+                f"the data of {self.name} are on {there} points, not on {here}; take conditions on these from a file: "
+                "--condition FILE, in Python condition=fields"
+            )
         rows = self.data.split_rows(**self.about["split"])[SPLITS.index(split)]
         provenance = {key: str(value) for key, value in self.about["data"].items()}
         values = self.data.values[rows[:size]].float()
