@@ -204,8 +204,8 @@ def load_tensors(
             about = json.loads(metadata["about"])
             if "sha256" in metadata:
                 is_whole = _digest(tensors, metadata["about"]) == metadata["sha256"]
-            else:
-                is_whole = sha256 is None or file_digest(path) == sha256
+            else:  # of version 0.1.0, which wrote the description alone
+                is_whole = set(metadata) == {"about"} and (sha256 is None or file_digest(path) == sha256)
     except (SafetensorError, KeyError, ValueError, RecursionError, OSError) as error:
         raise SapcError(
             f"{path} is damaged or not a file of this package ({first_line(error)}); restore it, or train again"
