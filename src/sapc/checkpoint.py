@@ -217,8 +217,8 @@ def load_tensors(
         about, metadata = _about(file), file.metadata()
         if "sha256" in metadata:
             is_whole = _digest(tensors, metadata["about"]) == metadata["sha256"]
-        else:
-            is_whole = sha256 is None or file_digest(path) == sha256
+        else:  # of version 0.1.0, which wrote the description alone
+            is_whole = set(metadata) == {"about"} and (sha256 is None or file_digest(path) == sha256)
     if not is_whole:
         raise SapcError(
             f"the contents of {path} do not match their SHA-256: it is damaged; restore it, or train again"

@@ -62,7 +62,15 @@ def make_examples(place: Path) -> Path:
 def prepare() -> None:
     """Import what cases need, once, without doing anything."""
     # torch.func imports torch._dynamo when it is first used, which takes longer than most cases.
-    packages = ("torch._dynamo", "matplotlib.pyplot", "scipy.io", "xarray", "h5netcdf", "sapc.cli", "sapc.report")
+    packages = (
+        "torch._dynamo",
+        "matplotlib.pyplot",
+        "scipy.io",
+        "xarray",
+        "h5netcdf",
+        "sapc.cli",
+        "sapc.report",
+    )
     for name in (*packages, *(f"soak.{kind}" for kind in kinds_here())):
         import_module(name)
 

@@ -59,6 +59,10 @@ def layout_of(
     if steady and time is not None:
         raise SapcError(f"steady fields have no time, but time={time!r} was given; leave one of the two out")
     dims = tuple(d or f"dim_{i}" for i, d in enumerate(like.dims))
+    if len(set(dims)) < len(dims):
+        raise SapcError(
+            f"{path}: two dimensions of {like.describe():.200} have the same name; rename one of them"
+        )
     for dim in dims:
         if dim.lower() in CHANNELS and dim not in (samples, time):
             raise SapcError(

@@ -99,7 +99,8 @@ def _open(path: Path, stack: ExitStack) -> Variables:
     if file.attrs.get("format") == FORMAT:
         return _own(read_dataset_file(path, file))
     arrays = [item for item in file.values() if isinstance(item, h5py.Dataset) and item.shape is not None]
-    if any(a.is_scale for a in arrays) and all(a.is_scale or all(map(len, a.dims)) for a in arrays):
+    is_scale = [a.attrs.get("CLASS") == b"DIMENSION_SCALE" for a in arrays]
+    if any(is_scale) and all(scale or all(_scales(a)) for scale, a in zip(is_scale, arrays, strict=True)):
         return _netcdf(path, stack, file, engine="h5netcdf", phony_dims="sort")
     return _hdf5(path, file)
 
@@ -151,14 +152,36 @@ def _hdf5(path: Path, file: Any) -> Variables:
 
 def _labels(of: Any) -> tuple[str | None, ...]:
     """Names of dimensions that an HDF5 array carries: HDF5's own labels and scales, or a list of names in an attribute."""
-    labels: list[str | None] = [
-        dim.label or (dim[0].name.rpartition("/")[2] if len(dim) else None) for dim in of.dims
-    ]
+    pairs = zip(_texts(of, "DIMENSION_LABELS"), _scales(of), strict=True)
+    labels = [label or scale for label, scale in pairs]
     for key in ("dims", "dimensions", "_ARRAY_DIMENSIONS"):
-        value = of.attrs.get(key)
-        if not any(labels) and np.ndim(value) == 1 and len(value) == of.ndim:
-            labels = [v.decode() if isinstance(v, bytes) else str(v) for v in value]
+        if not any(labels):
+            labels = _texts(of, key)
     return tuple(labels)
+
+
+def _texts(of: Any, key: str) -> list[str | None]:
+    """An attribute with one text per dimension; None for empty ones, and for all if it is something else."""
+    value = of.attrs.get(key)
+    if not isinstance(value, np.ndarray) or value.shape != (of.ndim,):
+        return [None] * of.ndim
+    return [(v.decode() if isinstance(v, bytes) else str(v)) or None for v in value]
+
+
+def _scales(of: Any) -> list[str | None]:
+    """The name of each dimension's scale, None where it has none.
+
+    Read from the attribute: HDF5's own functions for scales end the process where the attribute is of another type.
+    """
+    import h5py
+
+    value = of.attrs.get("DIMENSION_LIST")
+    if not isinstance(value, np.ndarray) or value.shape != (of.ndim,):
+        return [None] * of.ndim
+    first = [v[0] if isinstance(v, np.ndarray) and len(v) else None for v in value]
+    return [
+        of.file[v].name.rpartition("/")[2] if isinstance(v, h5py.Reference) and v else None for v in first
+    ]
 
 
 def _decoded(array: Any, attributes: Mapping[str, Any]) -> Array:

@@ -3,7 +3,7 @@
     import sapc
 
     def physics(grid):
-        mass = sapc.Balance(grid.integral("h"), times=grid.time.points)
+        mass = sapc.Balance(grid.integral("h"), grid=grid)
         return sapc.Pin.frame(0, grid=grid, channel="h") & mass
 
 A file is run when its path is given by the caller, never because a run folder names it.
@@ -27,9 +27,7 @@ from ..grid import Grid
 
 FUNCTION = "physics"
 Make = Callable[[Grid], Stackable]
-EXAMPLE = (
-    "def physics(grid): return sapc.Pin.frame(0) & sapc.Balance(grid.integral(), times=grid.time.points)"
-)
+EXAMPLE = "def physics(grid): return sapc.Pin.frame(0) & sapc.Balance(grid.integral(), grid=grid)"
 
 
 @dataclass(frozen=True)
