@@ -186,16 +186,18 @@ class Folder:
 
 
 def save_tensors(path: Path, tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> None:
-    """Write tensors with a JSON description and a digest of all of it, atomically."""
+    """Write tensors with a JSON description and a digest of all of it, atomically.
+
+    The digest is a part of the description, because safetensors writes several entries of metadata in an order that varies.
+    """
     ready = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    text = json.dumps(dict(about))
-    content = save(ready, {"about": text, "sha256": _digest(ready, text)})
+    content = save(ready, {"about": json.dumps({**about, "sha256": _digest(ready, about)})})
     with replacing(path) as partial:
         partial.write_bytes(content)
 
 
-def _digest(tensors: Mapping[str, Tensor], about: str) -> str:
-    digest = hashlib.sha256(about.encode())
+def _digest(tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> str:
+    digest = hashlib.sha256(json.dumps(dict(about)).encode())
     for name, tensor in sorted(tensors.items()):
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
         digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
@@ -214,12 +216,9 @@ def load_tensors(
         raise SapcError(f"there is no file {path}")
     with _opened(path) as file:
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
-        about, metadata = _about(file), file.metadata()
-        if "sha256" in metadata:
-            is_whole = _digest(tensors, metadata["about"]) == metadata["sha256"]
-        else:  # of version 0.1.0, which wrote the description alone
-            is_whole = set(metadata) == {"about"} and (sha256 is None or file_digest(path) == sha256)
-    if not is_whole:
+        about, digest = _about(file)
+    known, own = (sha256, file_digest(path)) if digest is None else (digest, _digest(tensors, about))
+    if known not in (None, own):
         raise SapcError(
             f"the contents of {path} do not match their SHA-256: it is damaged; restore it, or train again"
         )
@@ -233,7 +232,7 @@ def load_tensors(
 def about_tensors(path: Path) -> dict[str, Any]:
     """The description alone, without reading the tensors."""
     with _opened(path) as file:
-        return _about(file)
+        return _about(file)[0]
 
 
 def steps_of(about: Mapping[str, Any], path: Path) -> int:
@@ -299,12 +298,12 @@ def _opened(path: Path) -> Iterator[Any]:
         ) from error
 
 
-def _about(file: Any) -> dict[str, Any]:
-    """The description in a file of tensors."""
+def _about(file: Any) -> tuple[dict[str, Any], Any]:
+    """The description in a file of tensors, and the digest in it, if there is one."""
     about = parse_json((file.metadata() or {})["about"])
     if not isinstance(about, dict):
         raise SapcError(f"it describes itself as {about!r:.40}")
-    return about
+    return about, about.pop("sha256", None)
 
 
 def environment() -> dict[str, Any]:
