@@ -9,6 +9,7 @@ from pathlib import Path
 
 import jaxtyping
 import pytest
+import torch
 
 import sapc
 from sapc.checkpoint import Folder, about_tensors, load_tensors, save_tensors

@@ -74,9 +74,7 @@ def load(
     folder = Folder(find(path))
     run, where = folder.run().attach(physics, data, reading), find_device(str(device))
     network, step, about = read_network(path, folder, run)
-    model = Model(
-        run, network, where, compiled=compiled, step=step, span=range_of(about, folder.path), about=about
-    )
+    model = Model(run, network, where, compiled=compiled, step=step, span=about.get("range"), about=about)
     model.folder = folder
     return model
 
@@ -96,6 +94,7 @@ def read_network(path: str | os.PathLike[str], folder: Folder, run: Run) -> tupl
     known = shipped_digest(folder.path) or folder.scored_digest() if folder.trained else None
     tensors, about = load_tensors(file, sha256=known)
     step = steps_of(about, file)
+    range_of(about, file)
     network = run.make_network()
     load_weights(network, {k: v for k, v in tensors.items() if not k.startswith(OPTIMISER)}, file)
     if step < run.steps:
