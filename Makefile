@@ -32,7 +32,7 @@ PART ?= 1/1
 test-gpu:
 	@$(PYTHON) -c "import sys, torch; sys.exit(None if torch.cuda.is_available() else 'make test-gpu needs a CUDA device')"
 	OMP_NUM_THREADS=1 PYTHONPATH=src $(PYTHON) -m pytest -m "long or not long" --part $(PART) --durations 15 $(GPU_TESTS) \
-	$$($(PYTHON) -c "import xdist" 2>/dev/null && echo -n $(WORKERS) --dist worksteal)
+	$$($(PYTHON) -c "import xdist" 2>/dev/null && echo --numprocesses $(WORKERS) --dist worksteal)
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
