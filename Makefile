@@ -26,13 +26,16 @@ test: $(STAMP)
 test-long: $(STAMP)  # with the further cases that `make test` leaves out
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m "long or not long"
 
-# Every test that needs a GPU, with the Python at hand, which has torch, Triton and pytest; nothing is installed. PART=1/2: the first half.
+# Every test that needs a GPU, with the Python at hand, which has torch, Triton and pytest; nothing is installed. With pytest-xdist there
+# are WORKERS processes side by side; PART=1/2 is the first half of the tests.
 GPU_TESTS := $(wildcard tests/test_cuda*.py) tests/test_kernels_compile.py
+WORKERS ?= 2
 PART ?= 1/1
 
 test-gpu:
 	@$(PYTHON) -c "import sys, torch; sys.exit(None if torch.cuda.is_available() else 'make test-gpu needs a CUDA device')"
-	PYTHONPATH=src $(PYTHON) -m pytest -p no:xdist -m "long or not long" --part $(PART) --durations 15 $(GPU_TESTS)
+	OMP_NUM_THREADS=1 PYTHONPATH=src $(PYTHON) -m pytest -m "long or not long" --part $(PART) --durations 15 $(GPU_TESTS) \
+	$$($(PYTHON) -c "import xdist" 2>/dev/null && echo --numprocesses $(WORKERS) --dist worksteal)
 
 soak: $(STAMP)  # damaged files, odd commands, random projections, kills; two at a time
 	PYTHONPATH=tests $(BIN)/python -m soak --minutes $(MINUTES) --workers 2
