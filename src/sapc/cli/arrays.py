@@ -38,7 +38,8 @@ def read_condition(path: Path, task: Task) -> Tensor:
         return array.fields
     if array.dtype.kind not in "fiu":
         raise SapcError(f"the condition in {path} holds values of type {array.dtype}; expected real numbers")
-    values = torch.from_numpy(array.astype(np.float64))
+    with np.errstate(invalid="ignore"):  # NaN stays NaN
+        values = torch.from_numpy(array.astype(np.float64))
     return values[None] if tuple(values.shape) == task.grid.shape else values
 
 

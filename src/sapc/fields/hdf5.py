@@ -37,7 +37,10 @@ def open_hdf5(path: Path) -> Iterator[Any]:
 def _check_heaps(path: Path) -> None:
     """Refuse a damaged heap of texts that HDF5 would read for ever: free space in it that has no size."""
     with open(path, "rb") as content, mmap.mmap(content.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        number = lambda at, n: int.from_bytes(data[at : at + n], "little")
+
+        def number(at: int, n: int) -> int:
+            return int.from_bytes(data[at : at + n], "little")
+
         heap = data.find(HEAP)
         while heap >= 0:
             place, end = heap + 16, min(heap + number(heap + 8, 8), len(data))

@@ -112,7 +112,7 @@ def _loaded(
     path: Path, variable: Variable, layout: Layout, dtype: np.dtype[np.floating], gaps: bool
 ) -> Array:
     """The values of a channel: finite and not constant, unless gaps are fine."""
-    with readable(path), np.errstate(over="ignore"):
+    with readable(path), np.errstate(over="ignore", invalid="ignore"):
         raw = variable.load()
         values = raw.astype(dtype)
     return values if gaps else _checked(path, variable, layout, raw, values)
