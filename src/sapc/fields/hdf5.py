@@ -19,6 +19,7 @@ from ..errors import SapcError
 from ..memory import require
 
 Array = np.ndarray[Any, np.dtype[Any]]
+SCANNED = 2**28  # bytes; larger files take too long to search
 HEAP = b"GCOL\x01\0\0\0"  # how a global heap begins: its name, version 1, nothing
 
 
@@ -28,7 +29,7 @@ def open_hdf5(path: Path) -> Iterator[Any]:
     import h5py
 
     with h5py.File(path, "r") as file:
-        if file.id.get_create_plist().get_sizes() == (8, 8):
+        if file.id.get_create_plist().get_sizes() == (8, 8) and path.stat().st_size <= SCANNED:
             _check_heaps(path)
         _check_contents(path, file)
         yield file

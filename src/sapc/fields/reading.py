@@ -77,6 +77,9 @@ def read_fields(
 
 def _room(path: Path, chosen: Sequence[Variable], shape: tuple[int, ...], dtype: Any) -> Array:
     """An array for all channels, once one of them fits beside it: as the file has it, converted, and a mask."""
+    for variable in chosen:
+        with readable(path):
+            variable.check()
     itemsize = np.dtype(dtype).itemsize
     points, more = prod(shape) // len(chosen), max(v.itemsize for v in chosen) + itemsize + 1
     require(points * (len(chosen) * itemsize + more), f"{chosen[0].describe()} of {path}")
