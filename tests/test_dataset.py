@@ -109,6 +109,16 @@ def edit_the_header(path):
         file.attrs["header"] = file.attrs["header"].replace('"seed": 3', '"seed": 4')
 
 
+def end_no_heap(path):
+    """HDF5 itself would never come back: after the last text there is free space of size zero."""
+    content = bytearray(path.read_bytes())
+    place = content.index(b"GCOL") + 16
+    while int.from_bytes(content[place : place + 2], "little"):
+        place += 16 + -(-int.from_bytes(content[place + 8 : place + 16], "little") // 8) * 8
+    content[place + 8 : place + 16] = bytes(8)
+    path.write_bytes(content)
+
+
 def empty(path):
     path.write_bytes(b"")
 
@@ -181,7 +191,7 @@ def test_headers_of_another_kind_are_refused_in_one_sentence(data, tmp_path, dam
         assert "\n" not in str(caught.value)
 
 
-DAMAGE = [truncate, flip_a_bit, drop_a_parameter, edit_the_header, empty, other_text, other_hdf5]
+DAMAGE = [truncate, flip_a_bit, drop_a_parameter, edit_the_header, end_no_heap, empty, other_text, other_hdf5]
 
 
 @pytest.mark.parametrize("damage", DAMAGE, ids=lambda f: f.__name__)

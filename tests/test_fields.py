@@ -544,19 +544,19 @@ class TestForeign:
         )
 
     @pytest.mark.parametrize(
-        ("shape", "how", "words"),
+        ("shape", "how"),
         [
-            ((2**18, 64, 64), {"chunks": (1024, 64, 64)}, "nothing was ever written"),
-            ((2**18, 64, 64), {}, "nothing was ever written"),
-            ((2**30, 2**30, 8), {"chunks": (1, 1024, 8)}, "not enough memory"),
-            ((2**30, 2**20, 4), {}, "not enough memory"),
+            ((2**18, 64, 64), {"chunks": (1024, 64, 64)}),
+            ((2**18, 64, 64), {}),
+            ((2**30, 2**30, 8), {"chunks": (1, 1024, 8)}),
+            ((2**30, 2**20, 4), {}),
         ],
     )
-    def test_declared_and_never_written(self, tmp_path, shape, how, words):
+    def test_declared_and_never_written(self, tmp_path, shape, how):
         """4 GiB and 2^63 numbers in a file of a few kB: told before any of it is allocated."""
         with h5py.File(tmp_path / "a.h5", "w") as file:
             file.create_dataset("u", shape, "f4", **how)
-        refused(tmp_path / "a.h5", words, time="last")
+        refused(tmp_path / "a.h5", "nothing was ever written", time="last")
         with pytest.raises(SapcError, match="nothing was ever written"):
             read_condition(tmp_path / "a.h5", get_task("heat", grid=(6, 4)))
 
@@ -581,7 +581,17 @@ class TestForeign:
         with zipfile.ZipFile(tmp_path / "b.npz", "w") as file:
             start = lie.index(b"\x93NUMPY")
             file.writestr("u.npy", lie[start : start + 128 + 960])
-        refused(tmp_path / "b.npz", "not enough memory", time="last")
+        refused(tmp_path / "b.npz", "more than there is", time="last")
+
+    def test_more_than_fits_into_memory(self, tmp_path):
+        """2 TiB of zeros that take no room on the disk, but would in memory."""
+        with h5py.File(tmp_path / "a.h5", "w") as file:
+            plan = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+            plan.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
+            plan.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
+            space = h5py.h5s.create_simple((2**27, 64, 64))
+            h5py.h5d.create(file.id, b"u", h5py.h5t.IEEE_F32LE, space, plan)
+        refused(tmp_path / "a.h5", "not enough memory", "/u", time="last")
 
     def test_two_dimensions_of_one_name(self, tmp_path):
         with h5py.File(tmp_path / "a.h5", "w") as file:

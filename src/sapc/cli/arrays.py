@@ -52,8 +52,11 @@ def read_condition(path: Path, task: Task) -> Tensor:
         return array.fields
     if array.dtype.kind not in "fiu":
         raise SapcError(f"the condition in {path} holds values of type {array.dtype}; expected real numbers")
-    placed = place_pinned(array, task.grid, given_mask(task))
-    return torch.from_numpy(array.astype(np.float64)) if placed is None else placed
+    # NaN stays NaN.
+    with np.errstate(invalid="ignore"):
+        values = array.astype(np.float64)
+    placed = place_pinned(values, task.grid, given_mask(task))
+    return torch.from_numpy(values) if placed is None else placed
 
 
 def _own_condition(path: Path, task: OwnTask) -> Tensor:

@@ -30,7 +30,10 @@ from .optional import xarray
 
 @dataclass(frozen=True, eq=False)
 class Variable:
-    """An array of a file: `dims` are its dimensions' names, None where there is none; `kind` is numpy's letter."""
+    """An array of a file: `dims` are its dimensions' names, None where there is none; `kind` is numpy's letter.
+
+    `check` refuses, before anything is allocated, what `load` could not read.
+    """
 
     name: str
     shape: tuple[int, ...]
@@ -39,6 +42,7 @@ class Variable:
     dims: tuple[str | None, ...] = ()
     attributes: Mapping[str, Any] = field(default_factory=dict)
     itemsize: int = 8
+    check: Callable[[], None] = lambda: None
 
     def __post_init__(self) -> None:
         if not self.dims:
@@ -120,12 +124,15 @@ def _netcdf(path: Path, stack: ExitStack, stored: Mapping[str, Any], **how: Any)
     def variable(name: str, of: Any) -> Variable:
         dims = tuple(None if str(d).startswith("phony_dim_") else str(d) for d in of.dims)
 
-        def load() -> Array:
+        def check() -> None:
             if name in stored:
                 check_stored(path, stored[name])
+
+        def load() -> Array:
+            check()
             return np.asarray(of.values)
 
-        return Variable(name, of.shape, of.dtype.kind, load, dims, of.attrs, of.dtype.itemsize)
+        return Variable(name, of.shape, of.dtype.kind, load, dims, of.attrs, of.dtype.itemsize, check)
 
     return {str(name): variable(str(name), of) for name, of in data.variables.items()}
 
@@ -145,7 +152,8 @@ def _hdf5(path: Path, file: Any) -> Variables:
         attributes = {key: of.attrs[key] for key in of.attrs if key != "DIMENSION_LIST"}
         kind = "U" if h5py.check_string_dtype(of.dtype) else of.dtype.kind
         load = lambda: _decoded(load_array(path, of), attributes)
-        return Variable(name, of.shape, kind, load, _labels(of), attributes, of.dtype.itemsize)
+        check = partial(check_stored, path, of)
+        return Variable(name, of.shape, kind, load, _labels(of), attributes, of.dtype.itemsize, check)
 
     return {name: variable(name, of) for name, of in found.items()}
 
@@ -214,15 +222,18 @@ def _npz(path: Path, stack: ExitStack) -> Variables:
             shape, _, dtype = header(content)
         declared = prod(shape) * dtype.itemsize
 
-        def load() -> Array:
+        def check() -> None:
             if not 0 <= declared <= archive.zip.getinfo(f"{name}.npy").file_size:
                 raise SapcError(
                     f"{path}: {name} is declared as {shape}, more than there is; write the file again"
                 )
             require(declared, f"{name} of {path}")
+
+        def load() -> Array:
+            check()
             return np.asarray(archive[name])
 
-        return Variable(name, shape, dtype.kind, load, itemsize=dtype.itemsize)
+        return Variable(name, shape, dtype.kind, load, itemsize=dtype.itemsize, check=check)
 
     return {name: variable(name) for name in archive.files if f"{name}.npy" in archive.zip.namelist()}
 

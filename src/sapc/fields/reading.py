@@ -81,6 +81,9 @@ def read_fields(
 
 def _room(path: Path, chosen: Sequence[Variable], shape: tuple[int, ...], dtype: Any) -> Array:
     """An array for all channels, once one of them fits beside it: as the file has it, converted, and a mask."""
+    for variable in chosen:
+        with readable(path):
+            variable.check()
     itemsize = np.dtype(dtype).itemsize
     points, more = prod(shape) // len(chosen), max(v.itemsize for v in chosen) + itemsize + 1
     require(points * (len(chosen) * itemsize + more), f"{chosen[0].describe()} of {path}")
@@ -116,7 +119,7 @@ def _loaded(
     path: Path, variable: Variable, layout: Layout, dtype: np.dtype[np.floating], gaps: bool
 ) -> Array:
     """The values of a channel: finite and not constant, unless gaps are fine."""
-    with readable(path), np.errstate(over="ignore"):
+    with readable(path), np.errstate(over="ignore", invalid="ignore"):
         raw = variable.load()
         values = raw.astype(dtype)
     return values if gaps else _checked(path, variable, layout, raw, values)
