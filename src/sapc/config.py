@@ -17,8 +17,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Literal, get_args
 
-from .errors import SapcError, check_kind, check_record, choice
-from .fno import FNO, Precision
+from .errors import SapcError, check_kind, check_record, choice, explain_misuse
+from .fno import FNO, LARGEST, Precision
 from .methods import Method, get_method
 from .projection import Globalised
 from .projection.gauss_newton import Solver
@@ -28,8 +28,6 @@ FORMAT = "sapc-run-1"
 Projector = Literal["feasible", "nearest", "paper"]
 Schedule = Literal["plateau", "cosine"]
 Preset = Literal["paper", "full", "compact", "small", "tiny"]
-LARGEST = 2**58  # numbers in an array: beyond it their bytes cannot be counted in 64 bits
-MOST_BLOCKS = 1000
 
 
 @dataclass(frozen=True)
@@ -45,10 +43,7 @@ class Backbone:
     def __post_init__(self) -> None:
         object.__setattr__(self, "modes", _tuples(self.modes))
         check_record(self)
-        if self.blocks > MOST_BLOCKS:
-            raise SapcError(f"blocks must be at most {MOST_BLOCKS}, got {self.blocks}")
-        if math.prod(self.modes) * max(self.hidden, self.projection, self.time_channels) ** 2 >= LARGEST:
-            raise SapcError(f"a network of these sizes cannot be stored anywhere: {asdict(self)}")
+        FNO.shapes(len(self.modes), **asdict(self))
 
 
 @dataclass(frozen=True)
@@ -119,6 +114,7 @@ class Run:
         turn = 0.5 * (1 + math.cos(math.pi * step / self.steps))
         return min(1.0, (step + 1) / rise) * (self.lr_floor + (self.lr - self.lr_floor) * turn)
 
+    @explain_misuse
     def make_task(self, grid: tuple[int, ...] | None = None) -> Task:
         """The task, on the trained grid or another one."""
         return get_task(self.task, grid=self.grid if grid is None else grid, **self.options)
@@ -177,6 +173,7 @@ class Run:
         return cls(**values)
 
 
+@explain_misuse
 def preset(
     name: str, task: str | Task, method: str, grid: tuple[int, ...] | None = None, **changes: Any
 ) -> Run:

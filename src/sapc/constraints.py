@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from .errors import SapcError
+from .errors import SapcError, explain_misuse
 from .grid import FrameIntegral, Grid, kept_like
 
 if TYPE_CHECKING:
@@ -83,6 +83,7 @@ class Stackable:
             return NotImplemented
         return Stack((*self.parts, *other.parts))
 
+    @explain_misuse
     def on(self, fields: Tensor, **options: Any) -> Manifold:
         """The manifold of every sample of `fields`, pinned to that sample's own values."""
         from .projection import Manifold  # the one door back: binding a constraint makes a manifold
@@ -119,6 +120,7 @@ class Pin(Stackable):
     )
 
     @classmethod
+    @explain_misuse
     def frame(
         cls, index: int = 0, *, grid: Grid | None = None, channel: Channels = None, value: Value = None
     ) -> Pin:
@@ -132,6 +134,7 @@ class Pin(Stackable):
         return cls.at(grid, channel=channel, value=value, **{grid.time.name: index})
 
     @classmethod
+    @explain_misuse
     def at(
         cls,
         grid: Grid | None = None,
@@ -170,12 +173,14 @@ class Pin(Stackable):
         return cls(where, _told(None, indices), value, indices)
 
     @classmethod
+    @explain_misuse
     def near(
         cls, grid: Grid, /, *, channel: Channels = None, value: Value = None, **coordinates: float
     ) -> Pin:
         """The points nearest to coordinates, in the units of the axes: `Pin.near(grid, x=0.3, y=0.7)`, a sensor at all times."""
         return cls.at(grid, channel=channel, value=value, **grid.nearest(**coordinates))
 
+    @explain_misuse
     def named(self, grid: Grid) -> Pin:
         """The same on a grid with names: x, y, z are its spatial axes in order and t its time."""
         if self.indices is None:
@@ -192,6 +197,7 @@ class Pin(Stackable):
         }
         return Pin(_mask(grid, None, known), _told(None, known), self.value)
 
+    @explain_misuse
     def prescribed(self, fields: Tensor) -> Tensor:
         """Fields with the values of this pin where it has its own."""
         if self.value is None:
@@ -205,6 +211,7 @@ class Pin(Stackable):
             ) from error
         return torch.where(self.mask(tuple(fields.shape[1:])).to(fields.device), value, fields)
 
+    @explain_misuse
     def mask(self, shape: tuple[int, ...]) -> Tensor:
         """The pinned points of a grid of this shape, on the CPU."""
         try:
@@ -259,6 +266,7 @@ def _told(channel: Channels, indices: Mapping[str, int | slice]) -> str:
     return ", ".join((*named, *(f"{k}[{v}]" for k, v in indices.items())))
 
 
+@explain_misuse
 @dataclass(frozen=True, eq=False)
 class Balance(Stackable):
     """A balance law: the change of a stored quantity is the time integral of a rate.

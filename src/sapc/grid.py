@@ -24,11 +24,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from .errors import SapcError
+from .errors import SapcError, explain_misuse
 
 Kind = Literal["periodic", "closed", "cells"]
 
 
+@explain_misuse
 @dataclass(frozen=True)
 class Axis:
     """One axis of a grid: `n` points on `[start, stop]`, laid out by `kind`."""
@@ -215,6 +216,7 @@ def kept_like(owner: object, name: str, u: Tensor) -> Tensor:
     return kept[key]
 
 
+@explain_misuse
 @dataclass(frozen=True)
 class Grid:
     """A product of axes, physical time last, and the names of the channels that live on it.
@@ -278,6 +280,7 @@ class Grid:
             raise SapcError("this grid is of steady fields, which have no time axis")
         return self.axes[-1]
 
+    @explain_misuse
     def __getitem__(self, name: str) -> Axis:
         return self.axes[self._index(name)]
 
@@ -286,6 +289,7 @@ class Grid:
             raise SapcError(f"the grid has no axis {name!r}; it has {', '.join(self.names)}")
         return self.names.index(name)
 
+    @explain_misuse
     def channel(self, name: str) -> int:
         """The place of a channel among the channels."""
         if name not in self.channels:
@@ -299,6 +303,7 @@ class Grid:
         i = self.channel(name)
         return u if self.width == 1 else u[:, i]
 
+    @explain_misuse
     def resize(self, *shape: int) -> Grid:
         """The same domain with other numbers of points."""
         if len(shape) != len(self.axes):
@@ -315,6 +320,7 @@ class Grid:
             w = w[..., None] * axis.weights
         return w
 
+    @explain_misuse
     def integral(self, channel: str | None = None) -> FrameIntegral:
         """The integral over space as a linear functional of each frame: of fields of one channel, or of the named one of several."""
         if channel is None or self.width == 1:
@@ -327,6 +333,7 @@ class Grid:
     def _integral(self) -> FrameIntegral:
         return FrameIntegral(self.weights, self.steady)
 
+    @explain_misuse
     def total(self, channel: str | None = None) -> FrameIntegral:
         """The plain sum over the spatial points of each frame, without the cell volume."""
         ones = torch.ones_like(self.weights)
@@ -339,6 +346,7 @@ class Grid:
         every[self.channel(channel)] = weights
         return every
 
+    @explain_misuse
     def derivative(self, u: Float[Tensor, "batch *grid"], name: str) -> Float[Tensor, "batch *grid"]:
         """First derivative along the named axis, of a batch of fields or of one channel of them."""
         if self.width == 1 or not isinstance(u, Tensor) or tuple(u.shape[1:]) != self.lattice:
@@ -350,6 +358,7 @@ class Grid:
         """Coordinates of every point, one float64 tensor of the grid's shape per axis."""
         return torch.meshgrid(*(a.points for a in self.axes), indexing="ij")
 
+    @explain_misuse
     def nearest(self, **coordinates: float) -> dict[str, int]:
         """The indices of the points nearest to coordinates, by axis."""
         return {name: self._nearest(self[name], at) for name, at in coordinates.items()}
@@ -385,6 +394,7 @@ class Grid:
         return {"axes": axes, **more, **({"steady": True} if self.steady else {})}
 
     @classmethod
+    @explain_misuse
     def from_dict(cls, description: Mapping[str, Any]) -> Grid:
         """The grid that `to_dict` described."""
         try:

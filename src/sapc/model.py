@@ -29,7 +29,7 @@ from .condition import pinned_mask, pinned_values, with_sensors
 from .config import Run
 from .constraints import Stackable
 from .distributed import find_device
-from .errors import SapcError, SapcWarning, whole
+from .errors import SapcError, SapcWarning, explain_misuse, whole
 from .fields import Fields, Sensors
 from .flow import Velocity, within
 from .fno import FNO, matmul_precision
@@ -53,6 +53,7 @@ Progress = Callable[[int, int], None]
 """Called with (fields done, fields in all); fields in the making count in part."""
 
 
+@explain_misuse
 def load(
     path: str | os.PathLike[str],
     device: str | torch.device = "auto",
@@ -92,6 +93,7 @@ def load(
     return Model(run, network, where, compiled=compiled, step=step, span=span, about=about)
 
 
+@explain_misuse
 class Model:
     """A network with the run that it was trained in.
 
@@ -140,6 +142,7 @@ class Model:
 
     # -- passing it on --
 
+    @explain_misuse
     def save_pretrained(
         self,
         path: str | os.PathLike[str],
@@ -172,6 +175,7 @@ class Model:
         )
 
     @classmethod
+    @explain_misuse
     def from_pretrained(
         cls,
         where: str | os.PathLike[str],
@@ -187,6 +191,7 @@ class Model:
 
     # -- sampling --
 
+    @explain_misuse
     def sample(
         self,
         n: SupportsIndex = 64,
@@ -315,6 +320,7 @@ class Model:
         v1 = source.sample(task.grid, new, g, length=self.run.length, dtype=torch.float64)
         return v1[rows - rows[0]].to(self.device)
 
+    @explain_misuse
     def manifold(
         self,
         condition: Tensor | Dataset | Fields,
@@ -326,6 +332,7 @@ class Model:
         values = pinned_values(condition, task, also).to(self.device)
         return task.manifold(values, also, solver=self.run.solver(task))
 
+    @explain_misuse
     def sampler(self, method: str | None) -> Method:
         """The method to sample with: the trained one, or another that uses its weights."""
         chosen = self.method if method is None else get_method(method)
@@ -336,6 +343,7 @@ class Model:
             )
         return chosen
 
+    @explain_misuse
     def on(self, grid: Sequence[int] | None) -> Task:
         """The task, on the grid of the training or another one."""
         return self.task if grid is None else self.run.make_task(tuple(grid))

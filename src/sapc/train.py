@@ -19,7 +19,7 @@ import torch
 from .checkpoint import Folder, check_shapes, environment, save_tensors
 from .config import Run
 from .distributed import joined
-from .errors import SapcError
+from .errors import SapcError, explain_misuse
 from .fno import matmul_precision
 from .tasks.memory import allocating
 from .training import Solving, Stepped, Training
@@ -37,6 +37,7 @@ SAVE_SHARE = 0.02  # of the time may go into checkpoints
 Progress = Callable[[int, int, dict[str, float]], None]
 
 
+@explain_misuse
 def train(
     run: Run,
     path: str | Path,

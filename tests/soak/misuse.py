@@ -42,9 +42,6 @@ class Target(NamedTuple):
 class Strange:
     """Of a class that nobody expects."""
 
-    def __repr__(self) -> str:
-        raise RuntimeError("not even this works")
-
 
 def odd_values() -> dict[str, Any]:
     """What may be given by mistake."""
@@ -114,7 +111,7 @@ def _tasks() -> Iterator[Target]:
     yield Target(
         "Task.dataset", heat.dataset, {**of_split, "device": "cpu", "cache": False, "progress": None}
     )
-    yield Target("Burgers.dataset", burgers.dataset, {**of_split, "cache": home() / "cache"})
+    yield Target("Burgers.dataset", burgers.dataset, {**of_split, "cache": home() / "cache"}, ("size",))
     yield Target(
         "Task.manifold",
         heat.manifold,
@@ -248,7 +245,7 @@ def _models() -> Iterator[Target]:
                 "preset", lambda name=name, **a: sapc.preset("tiny", "heat", "ffm", **a), {name: value}
             )
     run = model.run
-    yield Target("Run", sapc.Run, {**{k: v for k, v in vars(run).items()}})
+    yield Target("Run", sapc.Run, dict(vars(run)))
     yield Target("Run.from_dict", sapc.Run.from_dict, {"data": run.to_dict()})
     yield Target("Run.make_task", run.make_task, {"grid": GRID})
     yield Target("Backbone", Backbone, dict(vars(run.backbone)))
@@ -444,7 +441,7 @@ def _data() -> Iterator[Target]:
         "to_xarray",
         sapc.to_xarray,
         {
-            "values": data.fields,
+            "fields": data.fields,
             "grid": grid,
             "units": {},
             "labels": {},

@@ -31,7 +31,7 @@ from jaxtyping import Float, Shaped
 from torch import Tensor
 
 from ..constraints import Affine, Balance, Stackable
-from ..errors import SapcError, SapcWarning
+from ..errors import SapcError, SapcWarning, explain_misuse
 from ..grid import FrameIntegral
 from .affine import GramSolver, project_conserved
 from .binding import Binding
@@ -79,6 +79,7 @@ class Report:
 class Manifold:
     """Constraints bound to the conditions of a batch, one condition per sample (a single one serves any batch)."""
 
+    @explain_misuse
     def __init__(
         self,
         parts: tuple[Stackable, ...],
@@ -117,6 +118,7 @@ class Manifold:
     def __len__(self) -> int:
         return len(self.fields)
 
+    @explain_misuse
     def __getitem__(self, index: SupportsIndex | slice | Tensor) -> Manifold:
         """The manifolds of some of the samples."""
         if isinstance(index, slice):
@@ -153,12 +155,14 @@ class Manifold:
             return NotImplemented
         return Manifold((*self._bound.parts, *other.parts), self.fields, solver=self.solver)
 
+    @explain_misuse
     def to(self, device: torch.device | str) -> Manifold:
         """The same manifolds on another device."""
         fields, wanted = self.fields.to(device), self._bound.wanted.to(device)
         parts, solver = self._bound.parts, self.solver
         return Manifold(parts, fields, solver=solver, algorithm=self.algorithm, wanted=wanted)
 
+    @explain_misuse
     def with_solver(self, solver: Solver) -> Manifold:
         """The same manifolds with other Gauss-Newton settings."""
         other = copy(self)
@@ -201,6 +205,7 @@ class Manifold:
 
     # -- projection --
 
+    @explain_misuse
     def project(
         self, u: Shaped[Tensor, "batch *grid"], *, check: bool = True
     ) -> Float[Tensor, "batch *grid"]:
