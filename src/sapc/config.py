@@ -198,7 +198,8 @@ def preset(
     wanted = {k: changes.pop(k) for k in list(changes) if k in sizes}
     if isinstance(modes := wanted.get("modes"), int):
         wanted["modes"] = (modes,) * len(chosen.grid.lattice)
-    body = changes.pop("backbone", None) or settings["backbone"]
+    given = changes.pop("backbone", None)
+    body = settings["backbone"] if given is None else given
     check_kind(body, Backbone, "backbone", "the sizes of an FNO, a sapc.config.Backbone")
     body = replace(body, **wanted)
     if unknown := sorted(set(changes) - {f.name for f in fields(Run)}):

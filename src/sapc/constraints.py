@@ -17,12 +17,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from .errors import SapcError, explain_misuse
+from .errors import SapcError, explain_misuse, fits
 from .grid import FrameIntegral, Grid, kept_like
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ class Stackable:
 
     def __and__(self, other: Stackable) -> Stack:
         if not isinstance(other, Stackable):
-            return NotImplemented
+            raise SapcError(f"& stacks constraints, as sapc.Pin.frame(0) & law, got {type(other).__name__}")
         return Stack((*self.parts, *other.parts))
 
     @explain_misuse
@@ -205,7 +205,7 @@ class Pin(Stackable):
         try:
             value = torch.as_tensor(self.value, dtype=fields.dtype, device=fields.device)
             value = value.broadcast_to(fields.shape)
-        except (RuntimeError, TypeError) as error:
+        except (RuntimeError, TypeError, ValueError) as error:
             raise SapcError(
                 f"the value of the pin {self.label!r} must be a number or broadcast to {tuple(fields.shape[1:])}"
             ) from error
@@ -235,7 +235,9 @@ def _last(shape: tuple[int, ...], index: int) -> Tensor:
     try:
         mask[..., index] = True
     except IndexError as error:
-        raise SapcError(f"Pin.frame({index}) is outside fields of {shape[-1]} frames") from error
+        raise SapcError(
+            f"Pin.frame({index}) is outside fields of {shape[-1] if shape else 0} frames"
+        ) from error
     return mask
 
 
@@ -288,7 +290,10 @@ class Balance(Stackable):
             raise SapcError("a Balance with a coefficient needs the rate that the coefficient multiplies")
         if self.times is not None:
             object.__setattr__(self, "times", torch.as_tensor(self.times))
-        if not callable(self.stored):
+        for name in ("rate", "coefficient"):
+            if not fits(part := getattr(self, name), Callable[[Tensor], Tensor] | None):
+                raise SapcError(f"`{name}` of a Balance is a function of fields, got {type(part).__name__}")
+        if not fits(self.stored, Callable[[Tensor], Tensor]):
             raise SapcError(
                 f"`stored` of a Balance is a function of fields, as grid.integral('h'), got {self.stored!r:.40}"
             )
@@ -344,6 +349,7 @@ class Balance(Stackable):
         return self.increments(u).cumsum(1)
 
 
+@explain_misuse
 @dataclass(frozen=True, eq=False)
 class Constraint(Stackable):
     """Any other condition `function(u) = value`, with `function` from fields to `(batch, rows)`.
@@ -353,10 +359,19 @@ class Constraint(Stackable):
 
     function: Callable[[Tensor], Tensor]
     value: float | Tensor | str = 0.0
+    kinds: ClassVar[Any] = Callable[[Tensor], Tensor]
+
+    def __post_init__(self) -> None:
+        if not fits(self.function, self.kinds):
+            raise SapcError(
+                f"the function of {type(self).__name__} must be a function of fields, got {type(self.function).__name__}"
+            )
 
     def measure(self, u: Tensor) -> Tensor:
         """`function(u)` as `(batch, rows)`."""
-        rows = self.function(u)
+        rows: Any = self.function(u)
+        if not isinstance(rows, Tensor):
+            raise SapcError(f"a constraint must return a tensor (batch, rows), got {type(rows).__name__}")
         if rows.ndim != 2 or rows.shape[0] != u.shape[0]:
             raise SapcError(
                 f"a constraint must return (batch, rows) = ({u.shape[0]}, ...), got shape {tuple(rows.shape)}"
@@ -372,6 +387,7 @@ class Affine(Constraint):
     """
 
     function: Tensor | Callable[[Tensor], Tensor]  # type: ignore[assignment]
+    kinds: ClassVar[Any] = Tensor | Callable[[Tensor], Tensor]
 
     def measure(self, u: Tensor) -> Tensor:
         """`A u` as `(batch, rows)`."""

@@ -8,7 +8,9 @@ import operator
 import os
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from dataclasses import is_dataclass
 from functools import wraps
+from inspect import Parameter
 from numbers import Real
 from pathlib import Path
 from types import NoneType, UnionType
@@ -20,6 +22,9 @@ BEYOND = 2**63  # whole numbers stay below it: torch, numpy and file formats cou
 
 class SapcError(ValueError):
     """A bad call or bad input. The command line prints its one sentence and exits with code 2."""
+
+    def __init__(self, sentence: object = "") -> None:
+        super().__init__(" ".join(str(sentence).split("\n")))  # values that a message shows may have lines
 
 
 class SapcWarning(UserWarning):
@@ -107,26 +112,31 @@ def explain_misuse(function: F) -> F:
 
 def _misused(function: Any, signature: inspect.Signature, args: Any, kwargs: Any) -> str:
     """Which argument of a call is not as declared, in a sentence; nothing if there is none, or if the call itself is not."""
+    from jaxtyping import jaxtyped
+
     try:
         given = signature.bind(*args, **kwargs).arguments
     except TypeError:
         return ""
-    for name, hint in _hints(function).items():
-        parameter = signature.parameters.get(name)
-        if name not in given or parameter is None:
-            continue
-        several = parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
-        values = given[name] if several else (given[name],)
-        for value in values.values() if isinstance(values, dict) else values:
+    called, hints = function.__qualname__.removesuffix(".__init__"), _hints(function)
+    pairs = [(name, value, hints[name]) for name, value in given.items() if name in hints]
+    for name, values, hint in list(pairs):
+        if (kind := signature.parameters[name].kind) in (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD):
+            pairs.remove((name, values, hint))
+            every = values.items() if kind is Parameter.VAR_KEYWORD else ((name, value) for value in values)
+            pairs += [(key, value, hint) for key, value in every]
+    if is_dataclass(owner := given.get("self")) and not function.__name__.startswith("__"):
+        pairs += [(name, getattr(owner, name), hint) for name, hint in get_type_hints(type(owner)).items()]
+    with jaxtyped("context"):  # axes of the same name are as long in all of them
+        for name, value, hint in pairs:
             if not fits(value, hint):
-                called = function.__qualname__.removesuffix(".__init__")
                 return f"{name} of {called} must be {_words(hint)}, got {_shown(value)}"
     return ""
 
 
 def _hints(function: Any) -> dict[str, Any]:
     """Declared types of arguments; those that cannot be found out at run time are left out."""
-    found = {}
+    found, function = {}, inspect.unwrap(function)
     for name, hint in inspect.get_annotations(function).items():
         with suppress(Exception):
             found[name] = eval(hint, function.__globals__) if isinstance(hint, str) else hint
@@ -153,9 +163,13 @@ def fits(value: Any, hint: Any) -> bool:
             and all(fits(v, of[0]) for v in value)
         )
     if hint in (int, SupportsIndex):
-        return _index(value) is not None
+        return (number := _index(value)) is not None and abs(number) < BEYOND
+    if hint is str:
+        return isinstance(value, str) and "\0" not in value
+    if origin is Callable:
+        return callable(value) and not isinstance(value, type)
     if hint is float:
-        return isinstance(value, Real) and not isinstance(value, bool)
+        return _is_number(value)
     kind = origin or hint
     if not isinstance(kind, type):
         return True
@@ -176,12 +190,12 @@ def check_record(record: Any, **least: int) -> None:
         numbers = [v for v in (value if isinstance(value, tuple) else (value,)) if isinstance(v, int | float)]
         if not fits(value, hint) or value == () or any(not _is_positive(v, low) for v in numbers):
             raise SapcError(f"{name} must be {_words(hint, low)}, got {_shown(value)}")
-        if any(v >= BEYOND for v in numbers if isinstance(v, int)):
-            raise SapcError(f"{name} must be below 2^63, got {_shown(value)}")
 
 
 def _is_positive(value: float, least: int) -> bool:
-    return isinstance(value, bool) or (value >= least if isinstance(value, int) else 0 < value < math.inf)
+    if isinstance(value, int):
+        return isinstance(value, bool) or least <= value < BEYOND
+    return 0 < value < math.inf
 
 
 def _words(hint: Any, least: int | None = None) -> str:
@@ -200,14 +214,21 @@ def _words(hint: Any, least: int | None = None) -> str:
         )
     if origin is not None and isinstance(origin, type) and issubclass(origin, Iterable) and of:
         return f"a list in which every entry is {_words(of[0], least)}"
-    bound = "" if least is None else f" of at least {least}"
     kind = origin or hint
+    count = f"a whole number{'' if least is None else f' of at least {least}'} (below 2^63)"
     known = {
-        int: f"a whole number{bound}", SupportsIndex: f"a whole number{bound}", str: "a word", bool: "true or false",
-        float: "a number" if least is None else "a positive number", os.PathLike: "a path", Callable: "a function",
+        int: count, SupportsIndex: count, str: "a word", bool: "true or false", os.PathLike: "a path", Callable: "a function",
+        float: "a number" if least is None else "a positive number",
     }  # fmt: skip
-    name = getattr(getattr(hint, "array_type", kind), "__name__", str(kind))
-    return known.get(kind, f"a {name}")
+    if hasattr(hint, "dim_str"):
+        return f"a tensor of real numbers ({', '.join(hint.dim_str.split())})"
+    return known.get(kind, f"a {getattr(kind, '__name__', kind)}")
+
+
+def _is_number(value: Any) -> bool:
+    if isinstance(value, int):
+        return fits(value, int)
+    return isinstance(value, Real)
 
 
 def _index(value: Any) -> int | None:

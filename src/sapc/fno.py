@@ -397,7 +397,7 @@ class FNO(nn.Module):
 
     def _check_input(self, u: Tensor, t: Tensor, condition: Tensor | None) -> None:
         for x in (u, t) if condition is None else (u, t, condition):
-            if not isinstance(x, Tensor) or not x.is_floating_point() or x.is_meta:
+            if not isinstance(x, Tensor) or not x.is_floating_point() or x.is_meta or x.is_sparse:
                 raise SapcError(
                     f"this FNO takes tensors of real numbers, got {type(x).__name__} {getattr(x, 'dtype', '')}"
                 )

@@ -24,7 +24,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from .errors import SapcError, explain_misuse
+from .errors import SapcError, explain_misuse, fits
 
 Kind = Literal["periodic", "closed", "cells"]
 
@@ -78,19 +78,27 @@ class Axis:
 
     def derivative(self, u: Tensor, dim: int) -> Tensor:
         """First derivative of `u` along its dimension `dim` by central differences."""
-        if u.shape[dim] != self.n:
-            raise SapcError(
-                f"axis {self.name!r} has {self.n} points, but dimension {dim} of the field has {u.shape[dim]}"
-            )
+        self._check(u, dim)
         if self.kind == "periodic":
             return (u.roll(-1, dim) - u.roll(1, dim)) / (2 * self.spacing)
         return difference(u, dim % u.ndim, 0.5 / self.spacing)
 
     def derivative_transposed(self, w: Tensor, dim: int) -> Tensor:
         """The transpose of `derivative`: `<derivative(u), w> = <u, derivative_transposed(w)>`."""
+        self._check(w, dim)
         if self.kind == "periodic":
             return -self.derivative(w, dim)
         return difference(w, dim % w.ndim, 0.5 / self.spacing, transposed=True)
+
+    def _check(self, u: Any, dim: Any) -> None:
+        if not (fits(u, Tensor) and fits(dim, int) and -u.ndim <= dim < u.ndim and u.dtype != torch.bool):
+            raise SapcError(
+                f"a derivative is of a tensor along one of its dimensions, got {type(u).__name__} and {dim!r:.40}"
+            )
+        if u.shape[dim] != self.n:
+            raise SapcError(
+                f"axis {self.name!r} has {self.n} points, but dimension {dim} of the field has {u.shape[dim]}"
+            )
 
     def difference_into(self, out: Tensor, u: Tensor, dim: int, transposed: bool = False) -> Tensor:
         """`derivative` or its transpose on an axis that is not periodic, written into `out`; cannot be differentiated."""
@@ -193,7 +201,9 @@ class FrameIntegral:
 
     def __call__(self, u: Float[Tensor, "batch *grid"]) -> Float[Tensor, "batch time"]:
         """Apply it to a batch of fields, in the fields' own precision; steady fields are one frame."""
-        u = u[..., None] if self.steady else u
+        if not isinstance(u, Tensor):
+            raise SapcError(f"a frame integral is of a tensor of fields, got {type(u).__name__}")
+        u = u[..., None] if self.steady and u.ndim else u
         if u.shape[1:-1] != self.weights.shape:
             raise SapcError(
                 f"a frame integral over a spatial grid {tuple(self.weights.shape)} was given fields of shape {tuple(u.shape)}; "

@@ -29,7 +29,7 @@ from .condition import pinned_mask, pinned_values, with_sensors
 from .config import Run
 from .constraints import Stackable
 from .distributed import find_device
-from .errors import SapcError, SapcWarning, explain_misuse, whole
+from .errors import SapcError, SapcWarning, explain_misuse, real, whole
 from .fields import Fields, Sensors
 from .flow import Velocity, within
 from .fno import FNO, matmul_precision
@@ -117,8 +117,17 @@ class Model:
         span: Sequence[float] | None = None,
         about: Mapping[str, Any] | None = None,
     ) -> None:
+        if device.type not in ("cpu", "cuda"):
+            raise SapcError(f"a model lives on cpu or cuda, not on {device}")
         self.run, self.device, self.step = run, device, run.steps if step is None else step
-        self.span = None if span is None else (float(span[0]), float(span[1]))
+        self.span = None
+        if span is not None:
+            if len(span) != 2:
+                raise SapcError(f"the range of the training data are two numbers, got {span!r:.40}")
+            self.span = (
+                real(span[0], "range of the training data"),
+                real(span[1], "range of the training data"),
+            )
         self.about = dict(about or {})
         self.task, self.method = run.make_task(), run.make_method()
         self.network = network.to(device).eval().requires_grad_(False)

@@ -12,6 +12,7 @@ Run as a program it prints the bad cases: `python -m soak.misuse`, in the folder
 from __future__ import annotations
 
 import math
+import shutil
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator
@@ -290,7 +291,7 @@ def _models() -> Iterator[Target]:
     yield Target("Model.on", model.on, {"grid": GRID})
     yield Target(
         "Model.save_pretrained",
-        lambda path, **a: model.save_pretrained(home() / "out" / "x" if path is OUT else path, **a),
+        lambda path, **a: _save(model, path, **a),
         {"path": OUT, "half": False, "scores": None, "name": None, "license": None},
     )
     yield Target(
@@ -361,7 +362,12 @@ def _models() -> Iterator[Target]:
     yield Target("Method.evaluations", method.evaluations, {"steps": 2})
 
 
-OUT = object()
+OUT = home() / "exported"
+
+
+def _save(model: sapc.Model, path: Any, **arguments: Any) -> None:
+    shutil.rmtree(OUT, ignore_errors=True)
+    model.save_pretrained(path, **arguments)
 
 
 def _numbers() -> Iterator[Target]:
@@ -458,6 +464,8 @@ def cases() -> Iterator[tuple[str, Thunk]]:
     for target in targets():
         for argument in target.arguments:
             for called, value in values.items() if argument not in target.left_out else ():
+                if called == "2^70" and argument in ("steps", "repeats", "floor_repeats"):
+                    continue  # it would be done, in its time
                 name = f"{target.name}({argument}={called})"
                 yield name, lambda t=target, a=argument, v=value: t.function(**{**t.arguments, a: v})
 

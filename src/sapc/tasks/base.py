@@ -100,7 +100,7 @@ class Task(ABC):
         """Size, seed and device as `dataset` will use them; refuse now what it would refuse."""
         size = self._check_size(split, size)
         self._check_memory(size, torch.float32)
-        return size, whole(seed, "seed", 0), _check_device(device)
+        return size, whole(seed, "seed", 0), device_of(device)
 
     @explain_misuse
     def draw(self, split: str, size: int | None = None, seed: int = 0) -> dict[str, Tensor]:
@@ -120,7 +120,7 @@ class Task(ABC):
     ) -> Tensor:
         """The solution for every row of `parameters`: solved on `device` in float64, returned on the CPU."""
         n = self._check_parameters(parameters)
-        device = _check_device(device)
+        device = device_of(device)
         self._check_memory(n, dtype)
         with allocating(self._described(n)):
             fields = torch.empty(n, *self.grid.shape, dtype=dtype)
@@ -306,7 +306,8 @@ def make_task(kind: type[Task], grid: Grid | Sequence[int] | None, options: Mapp
     return kind(grid, **options)
 
 
-def _check_device(device: str | torch.device) -> torch.device:
+def device_of(device: str | torch.device) -> torch.device:
+    """A device that can be used, or an error that names it."""
     try:
         found = torch.device(device)
         if found.type not in ("cpu", "cuda"):
