@@ -18,9 +18,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Literal, get_args
 
-from .errors import SapcError, check_kind, check_record, choice
+from .errors import SapcError, check_kind, check_record, choice, explain_misuse
 from .fields import Fields
-from .fno import FNO, Precision
+from .fno import FNO, LARGEST, Precision
 from .methods import Method, get_method
 from .projection import Globalised
 from .projection.gauss_newton import Solver
@@ -30,8 +30,6 @@ FORMAT = "sapc-run-1"
 Projector = Literal["feasible", "nearest", "paper"]
 Schedule = Literal["plateau", "cosine"]
 Preset = Literal["paper", "full", "compact", "small", "tiny"]
-LARGEST = 2**58  # numbers in an array: beyond it their bytes cannot be counted in 64 bits
-MOST_BLOCKS = 1000
 
 
 @dataclass(frozen=True)
@@ -47,10 +45,7 @@ class Backbone:
     def __post_init__(self) -> None:
         object.__setattr__(self, "modes", _tuples(self.modes))
         check_record(self)
-        if self.blocks > MOST_BLOCKS:
-            raise SapcError(f"blocks must be at most {MOST_BLOCKS}, got {self.blocks}")
-        if math.prod(self.modes) * max(self.hidden, self.projection, self.time_channels) ** 2 >= LARGEST:
-            raise SapcError(f"a network of these sizes cannot be stored anywhere: {asdict(self)}")
+        FNO.shapes(len(self.modes), **asdict(self))
 
 
 @dataclass(frozen=True)
@@ -137,6 +132,7 @@ class Run:
         """This run, finished and then continued to more steps."""
         return replace(self, steps=steps, stages=(*self.stages, self.steps))
 
+    @explain_misuse
     def make_task(self, grid: tuple[int, ...] | None = None) -> Task:
         """The task, on the trained grid or another one."""
         grid = self.grid if grid is None else grid
@@ -246,6 +242,7 @@ SETTINGS = tuple(f.name for f in fields(Run) if f.compare)
 """What a run is, by name: all of it but the task that it carries."""
 
 
+@explain_misuse
 def preset(
     name: str, task: str | Task, method: str, grid: tuple[int, ...] | None = None, **changes: Any
 ) -> Run:
@@ -272,7 +269,8 @@ def preset(
     wanted = {k: changes.pop(k) for k in list(changes) if k in sizes}
     if isinstance(modes := wanted.get("modes"), int):
         wanted["modes"] = (modes,) * len(chosen.grid.lattice)
-    body = changes.pop("backbone", None) or settings["backbone"]
+    given = changes.pop("backbone", None)
+    body = settings["backbone"] if given is None else given
     check_kind(body, Backbone, "backbone", "the sizes of an FNO, a sapc.config.Backbone")
     body = replace(body, **wanted)
     if unknown := sorted(set(changes) - set(SETTINGS)):

@@ -99,12 +99,14 @@ def find_device(name: str, local_rank: int = 0) -> torch.device:
         name = kind_of(name)
     try:
         device = torch.device(name)
+        if device.type not in ("cpu", "cuda"):
+            raise RuntimeError("the package knows cpu and cuda only")
         if device.type == "cuda":
             # A scheduler may show each process its own GPU only.
             own = 0 if torch.cuda.device_count() == 1 else local_rank
             device = torch.device("cuda", own if ":" not in name else device.index)
         torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:
+    except (RuntimeError, AssertionError, TypeError) as error:
         raise SapcError(
             f"the device {name!r} cannot be used ({str(error).splitlines()[0]}); use 'auto', 'cpu', or 'cuda' where there is one"
         ) from error

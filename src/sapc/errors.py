@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import operator
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import is_dataclass
+from functools import wraps
+from inspect import Parameter
+from numbers import Real
 from pathlib import Path
-from types import NoneType
-from typing import Any, SupportsIndex, get_args, get_origin, get_type_hints
+from types import NoneType, UnionType
+from typing import Any, Literal, SupportsIndex, TypeVar, Union, get_args, get_origin, get_type_hints
 
+F = TypeVar("F", bound=Callable[..., Any])
 BEYOND = 2**63  # whole numbers stay below it: torch, numpy and file formats count in 64 bits
 
 
 class SapcError(ValueError):
     """A bad call or bad input. The command line prints its one sentence and exits with code 2."""
+
+    def __init__(self, sentence: object = "") -> None:
+        super().__init__(" ".join(str(sentence).split("\n")))  # values that a message shows may have lines
 
 
 class SapcWarning(UserWarning):
@@ -72,7 +82,102 @@ def choice(value: Any, what: str, among: Iterable[str]) -> str:
     return value
 
 
-# -- records --
+# -- values and the types they are declared to have --
+
+
+def explain_misuse(function: F) -> F:
+    """Let a call that fails on an argument of the wrong type say so, in one sentence that names the argument.
+
+    Looked at is only what has failed, so a call that works costs nothing, and whatever works is not forbidden. A failure with arguments
+    that are as declared is a mistake of ours, or of a function that the caller gave, and stays as it is. A class is its constructor.
+    """
+    if isinstance(function, type):
+        function.__init__ = explain_misuse(function.__init__)  # type: ignore[misc]
+        return function
+    signature = inspect.signature(function)
+
+    @wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return function(*args, **kwargs)
+        except (SapcError, Warning):
+            raise
+        except Exception as error:
+            if wrong := _misused(function, signature, args, kwargs):
+                raise SapcError(wrong) from error
+            raise
+
+    return call  # type: ignore[return-value]
+
+
+def _misused(function: Any, signature: inspect.Signature, args: Any, kwargs: Any) -> str:
+    """Which argument of a call is not as declared, in a sentence; nothing if there is none, or if the call itself is not."""
+    from jaxtyping import jaxtyped
+
+    try:
+        given = signature.bind(*args, **kwargs).arguments
+    except TypeError:
+        return ""
+    called, hints = function.__qualname__.removesuffix(".__init__"), _hints(function)
+    pairs = [(name, value, hints[name]) for name, value in given.items() if name in hints]
+    for name, values, hint in list(pairs):
+        if (kind := signature.parameters[name].kind) in (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD):
+            pairs.remove((name, values, hint))
+            every = values.items() if kind is Parameter.VAR_KEYWORD else ((name, value) for value in values)
+            pairs += [(key, value, hint) for key, value in every]
+    if is_dataclass(owner := given.get("self")) and not function.__name__.startswith("__"):
+        pairs += [(name, getattr(owner, name), hint) for name, hint in get_type_hints(type(owner)).items()]
+    with jaxtyped("context"):  # axes of the same name are as long in all of them
+        for name, value, hint in pairs:
+            if not fits(value, hint):
+                return f"{name} of {called} must be {_words(hint)}, got {_shown(value)}"
+    return ""
+
+
+def _hints(function: Any) -> dict[str, Any]:
+    """Declared types of arguments; those that cannot be found out at run time are left out."""
+    found, function = {}, inspect.unwrap(function)
+    for name, hint in inspect.get_annotations(function).items():
+        with suppress(Exception):
+            found[name] = eval(hint, function.__globals__) if isinstance(hint, str) else hint
+    return found
+
+
+def fits(value: Any, hint: Any) -> bool:
+    """Whether a value is of a declared type, as deep as the declaration goes."""
+    origin, of = get_origin(hint), get_args(hint)
+    if hint is None or hint is NoneType:
+        return value is None
+    if origin in (Union, UnionType):
+        return any(fits(value, one) for one in of)
+    if origin is Literal:
+        return any(value is one or (type(value) is type(one) and value == one) for one in of)
+    if origin is not None and isinstance(origin, type) and issubclass(origin, Mapping):
+        return isinstance(value, Mapping) and all(fits(k, of[0]) and fits(v, of[1]) for k, v in value.items())
+    if origin is tuple and of and of[-1] is not Ellipsis:
+        return isinstance(value, tuple) and len(value) == len(of) and all(map(fits, value, of))
+    if origin is not None and isinstance(origin, type) and issubclass(origin, Iterable) and of:
+        return (
+            isinstance(value, origin)
+            and not isinstance(value, str | bytes)
+            and all(fits(v, of[0]) for v in value)
+        )
+    if hint in (int, SupportsIndex):
+        return (number := _index(value)) is not None and abs(number) < BEYOND
+    if hint is str:
+        return isinstance(value, str) and "\0" not in value
+    if origin is Callable:
+        return callable(value) and not isinstance(value, type)
+    if hint is float:
+        return _is_number(value)
+    kind = origin or hint
+    if not isinstance(kind, type):
+        return True
+    if hasattr(value, "is_meta") and (value.is_meta or "strided" not in str(value.layout)):
+        return False  # a tensor without numbers, or one that is no array
+    with suppress(TypeError):  # of a protocol that cannot be asked
+        return isinstance(value, kind)
+    return True
 
 
 def check_record(record: Any, **least: int) -> None:
@@ -81,48 +186,51 @@ def check_record(record: Any, **least: int) -> None:
     Whole numbers are at least 1, unless `least` says otherwise; other numbers are positive and finite; a tuple has an entry, unless
     `least` is 0.
     """
-    for name, kind in get_type_hints(type(record)).items():
+    for name, hint in get_type_hints(type(record)).items():
         value, low = getattr(record, name), least.get(name, 1)
-        if not _fits(value, kind, low):
-            raise SapcError(f"{name} must be {_words(kind, low)}, got {_shown(value)}")
-        for number in value if isinstance(value, tuple) else (value,):
-            if isinstance(number, int) and number >= BEYOND:
-                raise SapcError(f"{name} must be below 2^63, got {_shown(value)}")
+        numbers = [v for v in (value if isinstance(value, tuple) else (value,)) if isinstance(v, int | float)]
+        is_empty = value == () and low > 0
+        if not fits(value, hint) or is_empty or any(not _is_positive(v, low) for v in numbers):
+            raise SapcError(f"{name} must be {_words(hint, low)}, got {_shown(value)}")
 
 
-def _fits(value: Any, kind: Any, least: int) -> bool:
-    of = get_args(kind)
-    if get_origin(kind) is tuple:
-        is_long_enough = isinstance(value, tuple) and len(value) >= min(1, least)
-        return is_long_enough and all(_fits(v, of[0], least) for v in value)
-    if NoneType in of:
-        return value is None or _fits(value, of[0], least)
-    if isinstance(value, bool) or kind is bool:
-        return isinstance(value, bool) and kind is bool
-    if kind is int:
-        return isinstance(value, int) and value >= least
-    if kind is float:
-        return isinstance(value, int | float) and 0 < value < math.inf
-    if get_origin(kind) is not None:  # a record with entries by name
-        return isinstance(value, Mapping) and all(isinstance(name, str) for name in value)
-    return isinstance(value, kind)
+def _is_positive(value: float, least: int) -> bool:
+    if isinstance(value, int):
+        return isinstance(value, bool) or least <= value < BEYOND
+    return 0 < value < math.inf
 
 
-def _words(kind: Any, least: int) -> str:
-    of, origin = get_args(kind), get_origin(kind)
-    if origin is tuple:
+def _words(hint: Any, least: int | None = None) -> str:
+    """A declared type, in words."""
+    origin, of = get_origin(hint), get_args(hint)
+    if origin in (Union, UnionType):
+        parts = [_words(one, least) for one in of if one is not NoneType]
+        return " or ".join(dict.fromkeys((*parts, *(["nothing"] if NoneType in of else []))))
+    if origin is Literal:
+        return " or ".join(map(repr, of))
+    if origin is not None and isinstance(origin, type) and issubclass(origin, Mapping):
+        return (
+            "a record of settings by name"
+            if of[1] is Any
+            else f"a record in which every entry is {_words(of[1])}"
+        )
+    if origin is not None and isinstance(origin, type) and issubclass(origin, Iterable) and of:
         return f"a list in which every entry is {_words(of[0], least)}"
-    if NoneType in of:
-        return f"{_words(of[0], least)}, or nothing"
-    if origin is not None:
-        return "a record of settings by name"
-    names = {
-        int: f"a whole number of at least {least}",
-        float: "a positive number",
-        str: "a word",
-        bool: "true or false",
-    }
-    return names.get(kind, f"a {kind.__name__}")
+    kind = origin or hint
+    count = f"a whole number{'' if least is None else f' of at least {least}'} (below 2^63)"
+    known = {
+        int: count, SupportsIndex: count, str: "a word", bool: "true or false", os.PathLike: "a path", Callable: "a function",
+        float: "a number" if least is None else "a positive number",
+    }  # fmt: skip
+    if hasattr(hint, "dim_str"):
+        return f"a tensor of real numbers ({', '.join(hint.dim_str.split())})"
+    return known.get(kind, f"a {getattr(kind, '__name__', kind)}")
+
+
+def _is_number(value: Any) -> bool:
+    if isinstance(value, int):
+        return fits(value, int)
+    return isinstance(value, Real)
 
 
 def _index(value: Any) -> int | None:
@@ -134,6 +242,8 @@ def _index(value: Any) -> int | None:
 
 def _shown(value: Any) -> str:
     """A value as a message shows it: short, on one line, and without failing."""
+    if hasattr(value, "dtype") and hasattr(value, "shape") and not isinstance(value, type):
+        return f"{value.dtype} of shape {tuple(value.shape)}"
     try:
         text = " ".join(repr(value).split())
     except Exception:  # of a class that is not ours, or a number of thousands of digits

@@ -33,7 +33,7 @@ from torch import Tensor
 
 from . import metrics
 from .checkpoint import environment
-from .errors import SapcError, whole
+from .errors import SapcError, explain_misuse, whole
 from .fpd import Distance
 from .methods import Method
 from .model import Model, load
@@ -58,6 +58,7 @@ def sets_of(task: Task) -> tuple[str, ...]:
     return ("validation",) if isinstance(task, OwnTask) else TEST_SETS
 
 
+@explain_misuse
 def evaluate(
     model: Model | str | os.PathLike[str],
     splits: Sequence[str] | None = None,

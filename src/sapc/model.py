@@ -29,7 +29,7 @@ from .condition import per_sample, pinned_mask, pinned_values, with_sensors
 from .config import Run
 from .constraints import Stackable
 from .distributed import find_device
-from .errors import SapcError, SapcWarning, whole
+from .errors import SapcError, SapcWarning, explain_misuse, real, whole
 from .fields import Fields, Sensors
 from .flow import Velocity, within
 from .fno import FNO, matmul_precision
@@ -52,6 +52,7 @@ Progress = Callable[[int, int], None]
 """Called with (fields done, fields in all); fields in the making count in part."""
 
 
+@explain_misuse
 def load(
     path: str | os.PathLike[str],
     device: str | torch.device = "auto",
@@ -103,6 +104,7 @@ def read_network(path: str | os.PathLike[str], folder: Folder, run: Run) -> tupl
     return network, step, about
 
 
+@explain_misuse
 class Model:
     """A network with the run that it was trained in.
 
@@ -127,9 +129,18 @@ class Model:
         span: Sequence[float] | None = None,
         about: Mapping[str, Any] | None = None,
     ) -> None:
+        if device.type not in ("cpu", "cuda"):
+            raise SapcError(f"a model lives on cpu or cuda, not on {device}")
         self.run, self.device, self.step = run.attach(), device, run.steps if step is None else step
         self.folder: Folder | None = None
-        self.span = None if span is None else (float(span[0]), float(span[1]))
+        self.span = None
+        if span is not None:
+            if len(span) != 2:
+                raise SapcError(f"the range of the training data are two numbers, got {span!r:.40}")
+            self.span = (
+                real(span[0], "range of the training data"),
+                real(span[1], "range of the training data"),
+            )
         self.about = dict(about or {})
         self.task, self.method = self.run.make_task(), run.make_method()
         self.network = network.to(device).eval().requires_grad_(False)
@@ -153,6 +164,7 @@ class Model:
 
     # -- passing it on --
 
+    @explain_misuse
     def save_pretrained(
         self,
         path: str | os.PathLike[str],
@@ -190,6 +202,7 @@ class Model:
         )
 
     @classmethod
+    @explain_misuse
     def from_pretrained(
         cls,
         where: str | os.PathLike[str],
@@ -210,6 +223,7 @@ class Model:
 
     # -- sampling --
 
+    @explain_misuse
     def sample(
         self,
         n: SupportsIndex = 64,
@@ -339,6 +353,7 @@ class Model:
         v1 = source.sample(task.grid, new, g, length=self.run.length, dtype=torch.float64)
         return v1[rows - rows[0]].to(self.device)
 
+    @explain_misuse
     def manifold(
         self,
         condition: Tensor | Dataset | Fields,
@@ -350,6 +365,7 @@ class Model:
         values = pinned_values(condition, task, also).to(self.device)
         return task.manifold(values, also, solver=self.run.solver(task))
 
+    @explain_misuse
     def sampler(self, method: str | None) -> Method:
         """The method to sample with: the trained one, or another that uses its weights."""
         chosen = self.method if method is None else get_method(method)
@@ -360,6 +376,7 @@ class Model:
             )
         return chosen
 
+    @explain_misuse
     def on(self, grid: Sequence[int] | None) -> Task:
         """The task, on the grid of the training or another one."""
         return self.task if grid is None else self.run.make_task(tuple(grid))

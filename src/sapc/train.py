@@ -22,7 +22,7 @@ from .checkpoint import Folder, check_shapes, environment, save_tensors
 from .config import Run
 from .continuation import check_start, extension, fine_tuning, prepare_extension, prepare_fine_tuning
 from .distributed import joined
-from .errors import SapcError
+from .errors import SapcError, explain_misuse
 from .files import replacing
 from .fno import matmul_precision
 from .tasks.memory import allocating
@@ -41,6 +41,7 @@ SAVE_SHARE = 0.02  # of the time may go into checkpoints
 Progress = Callable[[int, int, dict[str, float]], None]
 
 
+@explain_misuse
 def train(
     run: Run,
     path: str | Path,

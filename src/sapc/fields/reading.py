@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..errors import SapcError, SapcWarning, path_of
+from ..errors import SapcError, SapcWarning, explain_misuse, path_of
 from ..files import sha256
 from ..grid import Axis, Grid
 from ..memory import require
@@ -32,6 +32,7 @@ from .record import SPLITS, Fields
 DTYPES = {torch.float32: np.float32, torch.float64: np.float64}
 
 
+@explain_misuse
 def read_fields(
     path: str | os.PathLike[str],
     *,

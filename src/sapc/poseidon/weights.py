@@ -20,7 +20,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from ..errors import SapcError
+from ..errors import SapcError, explain_misuse
 from ..files import first_line, read_json, sha256
 from .encoder import CHANNELS, EPS, HEADS, IMAGE, PATCH, SIZES, WINDOW, Encoder
 
@@ -45,6 +45,7 @@ CONFIG: dict[str, tuple[object, ...]] = {
 }
 
 
+@explain_misuse
 def load_encoder(path: str | os.PathLike[str], device: str | torch.device = "cpu") -> Encoder:
     """The encoder whose weights are in a file, a folder or a Hugging Face cache; frozen, in float32."""
     file = find_weights(path)

@@ -20,13 +20,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ..errors import SapcError, path_of
+from ..errors import SapcError, explain_misuse, path_of
 from ..fields.dataset_file import FORMAT, checksum, read_dataset_file
 from ..fields.hdf5 import open_hdf5
 from ..files import first_line, replacing
 from ..grid import Grid
 
 
+@explain_misuse
 @dataclass(frozen=True, eq=False)
 class Dataset:
     """Solutions of one task: `fields` float32 `(n, *grid)`, `parameters` float64 with the same first axis."""
@@ -52,6 +53,7 @@ class Dataset:
     def __len__(self) -> int:
         return self.fields.shape[0]
 
+    @explain_misuse
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the dataset to an HDF5 file, atomically, and return its path."""
         import h5py
@@ -82,6 +84,7 @@ class Dataset:
         }
 
 
+@explain_misuse
 def load_dataset(path: str | os.PathLike[str]) -> Dataset:
     """Read a dataset back, bit for bit, after checking that the file is whole."""
     path = path_of(path, "a dataset")
