@@ -28,9 +28,11 @@ def per_sample(values: Tensor, n: int) -> Tensor:
 
 
 def pinned_values(condition: Tensor | Dataset | Fields, task: Task, also: Stackable | None = None) -> Tensor:
-    """The condition in float64, zero where nothing counts; refuses another shape, NaN where it counts, and pins that contradict each other.
+    """The condition in float64, zero where nothing counts.
 
-    Values that a pin prescribes itself need not be given; given ones must agree with it (see `projection.binding.check_pins`). Where a law takes its value from the condition, every point counts.
+    Refuses another shape, NaN where it counts, and pins that contradict each other. Values that a pin prescribes
+    itself need not be given; given ones must agree with it (see `projection.binding.check_pins`). Where a law takes
+    its value from the condition, every point counts.
     """
     condition = _tensor(condition, task)
     pins = _pins(task, also)

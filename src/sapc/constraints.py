@@ -121,8 +121,9 @@ class Pin(Stackable):
 
     `where` is a boolean mask of the grid's shape or a function from that shape to such a mask;
     `Pin.frame`, `Pin.at` and `Pin.near` write the usual ones. The values are those of the conditioning field, or `value`, the same for
-    every sample, where that is given: a number, or a tensor that broadcasts to the grid. Two pins that prescribe different values at one
-    point are refused when they are bound to fields; a value that differs from the conditioning field by rounding only is the one that counts.
+    every sample, where that is given: a number, or a tensor that broadcasts to the grid. Two pins that prescribe
+    different values at one point are refused when they are bound to fields. Where a value differs from the
+    conditioning field by rounding only, the value counts.
     """
 
     where: Tensor | Callable[[tuple[int, ...]], Tensor]

@@ -84,8 +84,10 @@ class GramSolver:
     def _multipliers(self, rhs: Tensor) -> Tensor:
         """`(A A^T)^-1 rhs` of the scaled rows, for rows `(batch, rows)`."""
         if self.method == "cholesky":
-            return torch.cholesky_solve(rhs.T, self.factor).T
-        return torch.linalg.lu_solve(self.lu, self.pivots, rhs.T).T
+            solved: Tensor = torch.cholesky_solve(rhs.T, self.factor).T
+        else:
+            solved = torch.linalg.lu_solve(self.lu, self.pivots, rhs.T).T
+        return solved
 
     def normal_step(self, rhs: Tensor) -> Tensor:
         """`A^+ rhs`, the smallest change of the field that changes the rows by `rhs`, for rows `(batch, rows)`."""

@@ -163,9 +163,10 @@ def _check_fields(fields: Tensor) -> None:
 def check_pins(parts: Sequence[Stackable], fields: Tensor) -> None:
     """Refuse pins that prescribe different values at one point.
 
-    Pins without a value take the one of `fields` and so agree with each other. Two values agree up to 1e-6 of the larger one. A value agrees
-    with `fields`, which were computed, packed and rounded, up to 1e-4 of the largest value with the same first index (that is, of the
-    same channel) or 1e-5 of the largest value of the sample; it is then the one that counts. NaN in `fields` is a value not given.
+    Pins without a value take the one of `fields` and so agree with each other. Two values agree up to 1e-6 of the
+    larger one. A value agrees with `fields`, which were computed, packed and rounded, up to 1e-4 of the largest value
+    with the same first index (that is, of the same channel) or 1e-5 of the largest value of the sample (eight units
+    in the last place of their dtype, if that is more); the value then counts. NaN in `fields` is a value not given.
 
     Raises:
         SapcError: Names both pins, how many points, and the largest difference.

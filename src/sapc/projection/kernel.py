@@ -190,11 +190,8 @@ def restore(
         going = tl.load(only + sample).to(tl.int32)
     here, n = tl.full([], 0, tl.int32), tl.full([], 0, tl.int32)
     alpha, length, theta, drag = wide(1.0), wide(1.0), wide(1.0), wide(0.0)
-    known, size, excess = (
-        least,
-        wide(float("inf")),
-        wide(float("inf")),
-    )  # known: the tolerance of an earlier point
+    size, excess = wide(float("inf")), wide(float("inf"))
+    known = least  # the largest tolerance of the point where they were measured last
     r = tl.zeros([TB], tl.float64)
     while (going != 0) & (n <= limit):
         u = tl.where(here == 0, out, other)
@@ -213,32 +210,13 @@ def restore(
         good = tl.where(strict != 0, bend <= kappa, size_trial <= (1.0 - wide(1e-4) * alpha) * size_here)
         if (n == 0) | (good & (largest < float("inf"))):
             here, r, size, theta = trial, rt, largest, quotient
-            excess = wide(float("inf"))
-            if (n == 0) | (
-                largest <= wide(NEAR) * known
-            ):  # farther away it is off the manifold by any tolerance
-                limit = tolerances(
-                    w,
-                    kept,
-                    least,
-                    theta,
-                    above,
-                    below,
-                    small,
-                    c,
-                    q,
-                    data,
-                    X,
-                    T,
-                    XB,
-                    TB,
-                    LOCAL,
-                    SLOPE,
-                    RATE,
-                    FITTED,
-                )
-                excess = excess_of(rt, limit, T, TB)
-                known = tl.where(excess == excess, tl.max(limit, 0), least)
+            excess = largest / known  # far away the field is off the manifold by any tolerance
+            if (n == 0) | (largest <= wide(NEAR) * known):
+                tol = tolerances(
+                    w, kept, least, theta, above, below, small, c, q, data, X, T, XB, TB, LOCAL, SLOPE, RATE, FITTED
+                )  # fmt: skip
+                excess = excess_of(rt, tol, T, TB)
+                known = tl.where(excess == excess, tl.max(tol, 0), least)
                 known = tl.where(known > least, known, least)
             going = (excess > 1.0).to(tl.int32)
             if excess > 1.0:

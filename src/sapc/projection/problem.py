@@ -27,6 +27,7 @@ from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -183,9 +184,8 @@ class Banded(Problem):
     def _masked(self, slope: Tensor, graph: bool) -> tuple[Tensor, Tensor]:
         """The slope at the free points, and what that leaves out: the entries at the pinned points."""
         if graph or self.traced or not slope.is_contiguous():
-            points = torch.unravel_index(
-                self.pinned, slope.shape[1:]
-            )  # an expanded slope is not copied for this
+            # Point by point along each axis: an expanded slope is not copied for this.
+            points: tuple[Any, ...] = torch.unravel_index(self.pinned, slope.shape[1:])
             return slope * self.free, slope.detach()[(slice(None), *points)]
         flat = slope.flatten(1)
         rest = flat[:, self.pinned]
