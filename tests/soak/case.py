@@ -47,6 +47,7 @@ class Case:
         except Bad as bad:
             return _one_line(str(bad))
         except (Exception, SystemExit, KeyboardInterrupt) as error:
+            traceback.print_exc()
             return _one_line(f"{type(error).__name__}: {error}{_place(error)}")
         return ""
 

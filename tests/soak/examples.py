@@ -62,7 +62,15 @@ def make_examples(place: Path) -> Path:
 def prepare() -> None:
     """Import what cases need, once, without doing anything."""
     # torch.func imports torch._dynamo when it is first used, which takes longer than most cases.
-    packages = ("torch._dynamo", "matplotlib.pyplot", "scipy.io", "xarray", "h5netcdf", "sapc.cli", "sapc.report")
+    packages = (
+        "torch._dynamo",
+        "matplotlib.pyplot",
+        "scipy.io",
+        "xarray",
+        "h5netcdf",
+        "sapc.cli",
+        "sapc.report",
+    )
     for name in (*packages, *(f"soak.{kind}" for kind in kinds_here())):
         import_module(name)
 
@@ -120,7 +128,7 @@ def _sapc(*line: object) -> None:
 
 
 def _stop_halfway(folder: str) -> None:
-    run = sapc.preset("tiny", "heat", "sapc", steps=4)
+    run = sapc.preset("tiny", "heat", "sapc", steps=4, validate=1)
     with suppress(KeyboardInterrupt):
         sapc.train.train(
             run, folder, progress=lambda step, *_: os.kill(os.getpid(), signal.SIGINT) if step == 2 else None
@@ -144,11 +152,11 @@ def _write_waves() -> None:
 
 def _settle(folder: Path) -> None:
     """Write one time for all times, so that the files are the same on every machine and every day."""
-    for path in (*folder.rglob("*.json"), *folder.rglob("*.jsonl")):
-        lines = [json.dumps(_settled(json.loads(line))) for line in path.read_text().splitlines()] if (
-            path.suffix == ".jsonl"
-        ) else [json.dumps(_settled(json.loads(path.read_text())), indent=1)]  # fmt: skip
-        path.write_text("\n".join(lines) + "\n")
+    for path in folder.rglob("*.json"):
+        path.write_text(json.dumps(_settled(json.loads(path.read_text())), indent=1) + "\n")
+    for path in folder.rglob("*.jsonl"):
+        lines = [json.dumps(_settled(json.loads(line))) + "\n" for line in path.read_text().splitlines()]
+        path.write_text("".join(lines))
     if not (folder / "scores.json").exists():
         for path in folder.glob("*.safetensors"):
             with safe_open(path, "pt") as file:
