@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import random
 from pathlib import Path
+from typing import Any
 
 import typer
 
@@ -37,6 +38,8 @@ LINES = {
     "study status study": 1,
     "study status study.py": 1,
     "report run --out new": 1,
+    "study run study.py --out new --device cpu": 1,
+    "bench --task heat --preset tiny --part projection --steps 1": 1,
     "demo --preset tiny --samples 2 --steps 2 --out new": 1,
 }  # fmt: skip
 
@@ -79,6 +82,21 @@ ODD = (
     "0x10", "1_0", "1,2", ",", "x=", "=1",
     "x=nan", "0x0", "-1x5", "3x3", "1x1", "100000x100000", "a\nb", "--", "-", "run", "heat.h5", "meta", "cuda", "mps", "cpu:7",
 )  # fmt: skip
+ODD_NUMBERS = {
+    "int": (
+        "-1",
+        "0",
+        "1",
+        "17",
+        "20000",
+        "1000000",
+        "9999999999999",
+        str(2**63),
+        "9" * 30,
+        "-" + "9" * 30,
+    ),
+    "float": ("-1", "0", "1", "-0.0", "1e-320", "1e300", "nan", "inf", "-inf", "1e999"),
+}
 # Their work, or the processes they start, would be as large as asked for.
 WORK = [
     "--steps",
@@ -87,11 +105,13 @@ WORK = [
     "--floor-repeats",
     "--blocks",
     "--noise",
-    "--engine",
     "--size",
     "--reference",
+    "--train",
+    "--validation",
 ]
-LARGE = ("9" * 30, "9" * 5000)
+# So many that no machine has room for them, which has to be noticed before the work.
+COUNTS, BEYOND = ("--n", "--members", "--samples"), ("-1", "0", "1", "9999999999999", str(2**63), "9" * 30)
 # Options left alone: they compile, need weights from elsewhere, or show tracebacks on purpose.
 LEFT_OUT = [
     "--compile",
@@ -109,9 +129,9 @@ LEFT_OUT = [
 def check(rng: random.Random, seed: int, examples: Path) -> None:
     """Make a line and run it."""
     line = rng.choices(list(LINES), list(LINES.values()))[0].split()
-    command = _command(line)
+    declared = _declared(line)
     for _ in range(rng.choice((0, 1, 1, 2, 3))):
-        line = _changed(rng, line, command)
+        line = _changed(rng, line, declared)
     _fetch(line, examples)
     print("sapc " + " ".join(ascii(word)[:60] for word in line), flush=True)
     before = contents(Path.cwd())
@@ -129,36 +149,41 @@ def check(rng: random.Random, seed: int, examples: Path) -> None:
             raise Bad(f"--json printed something else: {ended.out[:60]!r}") from error
 
 
-def _command(line: list[str]) -> dict[str, bool]:
-    """The options that the command of a line declares, and whether they take a value."""
+def _declared(line: list[str]) -> dict[str, str]:
+    """The options that the command of a line declares, with the type of their value; a flag has none."""
     found = typer.main.get_command(app)
     for word in line:
         further = getattr(found, "commands", {})
         if word not in further:
             break
         found = further[word]
-    declared = {}
-    for option in found.params:
-        for name in (*option.opts, *option.secondary_opts):
-            if name.startswith("--") and name not in LEFT_OUT:
-                declared[name] = not getattr(option, "is_flag", False)
-    return declared
+    return {
+        name: "" if getattr(option, "is_flag", False) else _type(option)
+        for option in found.params
+        for name in (*option.opts, *option.secondary_opts)
+        if name.startswith("--") and name not in LEFT_OUT
+    }
 
 
-def _changed(rng: random.Random, line: list[str], declared: dict[str, bool]) -> list[str]:
+def _type(option: Any) -> str:
+    """The name of the type of an option's value, in typer's newer words or in click's."""
+    described = getattr(option, "type_descriptor", None)
+    name = getattr(described.annotation, "__name__", "") if described else option.type.name
+    return "int" if name == "integer" else name
+
+
+def _changed(rng: random.Random, line: list[str], declared: dict[str, str]) -> list[str]:
     """The line with something done to it."""
     line = list(line) or ["--help"]
     i = rng.randrange(len(line))
-    how = rng.choice(
-        ("value", "value", "value", "option", "option", "option", "drop", "double", "insert", "swap")
-    )
+    how = rng.choice(("value",) * 5 + ("option",) * 5 + ("drop", "double", "insert", "swap"))
     values = [k for k in range(1, len(line)) if line[k - 1].startswith("--") and declared.get(line[k - 1])]
     if how == "value" and values:
         k = rng.choice(values)
-        line[k] = _value(rng, line[k - 1])
+        line[k] = _value(rng, line[k - 1], declared[line[k - 1]])
     elif how == "option" and declared:
         name = rng.choice(list(declared))
-        line += [name, _value(rng, name)] if declared[name] else [name]
+        line += [name, _value(rng, name, declared[name])] if declared[name] else [name]
     elif how == "drop":
         # A line without its cheap settings would do the work of the standard ones.
         if not line[i].startswith("--") and line[i - 1] not in (*WORK, "--preset", "--samples", "--n"):
@@ -174,11 +199,13 @@ def _changed(rng: random.Random, line: list[str], declared: dict[str, bool]) -> 
     return line
 
 
-def _value(rng: random.Random, option: str) -> str:
-    if rng.random() < 0.5:
+def _value(rng: random.Random, option: str, kind: str) -> str:
+    """A value for an option: one that makes sense, an odd one of its type, or anything."""
+    if rng.random() < 0.4:
         return rng.choice(GOOD.get(option, ("1", "2", "0.5", "3")))
-    odd = rng.choice(ODD)
-    return "x" if option in WORK and odd in LARGE else odd
+    if (numbers := ODD_NUMBERS.get(kind)) and rng.random() < 0.8:
+        return rng.choice(("-1", "0", "1") if option in WORK else BEYOND if option in COUNTS else numbers)
+    return rng.choice([odd for odd in ODD if not (option in WORK and odd.isdigit())])
 
 
 def _fetch(words: list[str], examples: Path) -> None:
