@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import sapc
-from soak import files, projections
+from soak import files, laws, projections
 from soak.case import Case, cases
 from soak.examples import waves
 
@@ -69,7 +69,7 @@ def test_a_projection_that_is_off_by_little_is_found(tmp_path, examples, monkeyp
         return torch.where(self.pinned, end, end * (1 + 1e-3)), report
 
     monkeypatch.setattr(sapc.Manifold, "solve", off)
-    monkeypatch.setattr(projections, "LAWS", [projections._none, projections._conserved])
+    monkeypatch.setattr(projections, "LAWS", [laws._none, laws._conserved])
     bad = found("projections", range(12), tmp_path, examples, monkeypatch)
     assert any("not the nearest point" in why for why in bad)
     assert any("converged is claimed" in why for why in bad)
@@ -105,4 +105,4 @@ def test_the_oracles_agree_with_the_package_where_nothing_is_wrong():
     """Quadrature, written a second time."""
     for kind in ("periodic", "closed", "cells"):
         grid = sapc.Grid((sapc.Axis("x", 5, 0.0, 3.0, kind), sapc.Axis("y", 4), sapc.Axis("t", 3)))
-        assert np.allclose(projections._weights(grid), grid.weights.numpy(), rtol=1e-15)
+        assert np.allclose(laws.quadrature(grid), grid.weights.numpy(), rtol=1e-15)
