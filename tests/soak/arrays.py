@@ -14,7 +14,7 @@ import numpy as np
 from .odd import ODD_JSON
 
 SECRET = 1234.5  # what stands in a file that nobody asked to be read
-USUAL_ATTRIBUTES = [
+USUAL_ATTRIBUTES = (
     "_FillValue",
     "scale_factor",
     "add_offset",
@@ -24,7 +24,7 @@ USUAL_ATTRIBUTES = [
     "sapc_bounds",
     "axis",
     "standard_name",
-]
+)
 _SCALES = ("DIMENSION_LIST", "REFERENCE_LIST", "CLASS", "NAME", "_Netcdf4Dimid", "_Netcdf4Coordinates")
 ODD_DTYPES = ("complex64", "bool", "int8", "int64", "uint64", "float16", "float64", "S3", "longdouble")
 

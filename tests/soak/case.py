@@ -18,7 +18,7 @@ SHARES = {"files": 43, "projections": 30, "commands": 15, "misuse": 8, "signals"
 SEEDS_PER_RUN = 10**6
 
 
-class Bad(Exception):
+class BadCase(Exception):
     """What went wrong in a case, on one line."""
 
 
@@ -49,7 +49,7 @@ class Case:
                 module.check(rng, self.seed, examples)
             else:
                 _check_call(module, rng)
-        except Bad as bad:
+        except BadCase as bad:
             return _one_line(str(bad))
         except (Exception, SystemExit, KeyboardInterrupt) as error:
             traceback.print_exc()
@@ -62,7 +62,7 @@ def _check_call(module: ModuleType, rng: random.Random) -> None:
     name, call = rng.choice(list(module.cases()))
     print(name, flush=True)
     if (why := module.problem(call)) is not None:
-        raise Bad(f"{name}: {why}")
+        raise BadCase(f"{name}: {why}")
 
 
 def kinds_here() -> list[str]:

@@ -1,4 +1,4 @@
-"""Command lines of every command, made of its declared options with good and odd values, run in this process.
+"""Command lines of every command, made of its options options with good and odd values, run in this process.
 
 A line begins as one that works. Then a few of its words are changed, dropped, doubled or added. Whatever comes of it ends with exit code
 0, 1 or 2, without a traceback; with exit code 2 there is one sentence, and every file is as it was.
@@ -15,7 +15,7 @@ import typer
 
 from sapc.cli.app import app
 
-from .case import Bad
+from .case import BadCase
 from .examples import copy_example
 from .program import call, contents, leftovers
 
@@ -83,73 +83,45 @@ ODD = (
     "x=nan", "0x0", "-1x5", "3x3", "1x1", "100000x100000", "a\nb", "--", "-", "run", "heat.h5", "meta", "cuda", "mps", "cpu:7",
 )  # fmt: skip
 ODD_NUMBERS = {
-    "int": (
-        "-1",
-        "0",
-        "1",
-        "17",
-        "20000",
-        "1000000",
-        "9999999999999",
-        str(2**63),
-        "9" * 30,
-        "-" + "9" * 30,
-    ),
+    "int": ("-1", "0", "1", "17", "20000", "1000000", "9999999999999", str(2**63), "9" * 30, "-" + "9" * 30),
     "float": ("-1", "0", "1", "-0.0", "1e-320", "1e300", "nan", "inf", "-inf", "1e999"),
-}
+}  # fmt: skip
 # Their work, or the processes they start, would be as large as asked for.
-WORK = [
-    "--steps",
-    "--devices",
-    "--workers",
-    "--floor-repeats",
-    "--blocks",
-    "--noise",
-    "--size",
-    "--reference",
-    "--train",
-    "--validation",
-]
+WORK = {
+    "--steps", "--devices", "--workers", "--floor-repeats", "--blocks", "--noise", "--size", "--reference", "--train", "--validation",
+}  # fmt: skip
 # So many that no machine has room for them, which has to be noticed before the work.
 COUNTS, BEYOND = ("--n", "--members", "--samples"), ("-1", "0", "1", "9999999999999", str(2**63), "9" * 30)
 # Options left alone: they compile, need weights from elsewhere, or show tracebacks on purpose.
-LEFT_OUT = [
-    "--compile",
-    "--poseidon",
-    "--calibrate",
-    "--debug",
-    "--frd",
-    "--tensorboard",
-    "--address",
-    "--slurm",
-    "--projection",
-]
+LEFT_OUT = {
+    "--compile", "--poseidon", "--calibrate", "--debug", "--frd", "--tensorboard", "--address", "--slurm", "--projection",
+}  # fmt: skip
 
 
 def check(rng: random.Random, seed: int, examples: Path) -> None:
     """Make a line and run it."""
     line = rng.choices(list(LINES), list(LINES.values()))[0].split()
-    declared = _declared(line)
+    options = _options(line)
     for _ in range(rng.choice((0, 1, 1, 2, 3))):
-        line = _changed(rng, line, declared)
-    _fetch(line, examples)
+        line = _change(rng, line, options)
+    _copy_examples(line, examples)
     print("sapc " + " ".join(ascii(word)[:60] for word in line), flush=True)
     before = contents(Path.cwd())
     ended = call(*line).judge()
     after = contents(Path.cwd())
     if left := leftovers(Path.cwd()):
-        raise Bad(f"left behind: {left[0]}")
+        raise BadCase(f"left behind: {left[0]}")
     if ended.code == 2 and after != before:
         different = sorted(set(before.items()) ^ set(after.items()))
-        raise Bad(f"refused, but files are not as before: {different[0][0]}; {ended.err.strip()}")
+        raise BadCase(f"refused, but files are not as before: {different[0][0]}; {ended.err.strip()}")
     if ended.code == 0 and "--json" in line and "--help" not in line and "-h" not in line:
         try:
             json.loads(ended.out)
         except ValueError as error:
-            raise Bad(f"--json printed something else: {ended.out[:60]!r}") from error
+            raise BadCase(f"--json printed something else: {ended.out[:60]!r}") from error
 
 
-def _declared(line: list[str]) -> dict[str, str]:
+def _options(line: list[str]) -> dict[str, str]:
     """The options that the command of a line declares, with the type of their value; a flag has none."""
     found = typer.main.get_command(app)
     for word in line:
@@ -172,18 +144,18 @@ def _type(option: Any) -> str:
     return "int" if name == "integer" else name
 
 
-def _changed(rng: random.Random, line: list[str], declared: dict[str, str]) -> list[str]:
+def _change(rng: random.Random, line: list[str], options: dict[str, str]) -> list[str]:
     """The line with something done to it."""
     line = list(line) or ["--help"]
     i = rng.randrange(len(line))
     how = rng.choice(("value",) * 5 + ("option",) * 5 + ("drop", "double", "insert", "swap"))
-    values = [k for k in range(1, len(line)) if line[k - 1].startswith("--") and declared.get(line[k - 1])]
+    values = [k for k in range(1, len(line)) if line[k - 1].startswith("--") and options.get(line[k - 1])]
     if how == "value" and values:
         k = rng.choice(values)
-        line[k] = _value(rng, line[k - 1], declared[line[k - 1]])
-    elif how == "option" and declared:
-        name = rng.choice(list(declared))
-        line += [name, _value(rng, name, declared[name])] if declared[name] else [name]
+        line[k] = _value(rng, line[k - 1], options[line[k - 1]])
+    elif how == "option" and options:
+        name = rng.choice(list(options))
+        line += [name, _value(rng, name, options[name])] if options[name] else [name]
     elif how == "drop":
         # A line without its cheap settings would do the work of the standard ones.
         if not line[i].startswith("--") and line[i - 1] not in (*WORK, "--preset", "--samples", "--n"):
@@ -208,8 +180,8 @@ def _value(rng: random.Random, option: str, kind: str) -> str:
     return rng.choice([odd for odd in ODD if not (option in WORK and odd.isdigit())])
 
 
-def _fetch(words: list[str], examples: Path) -> None:
-    """Copy the examples that a line names, and those that other examples need."""
+def _copy_examples(words: list[str], examples: Path) -> None:
+    """Copy the examples that a line names."""
     for word in dict.fromkeys(words):
         plain = "/" not in word and 2 < len(word) < 100
         if plain and (examples / word).exists():

@@ -153,22 +153,22 @@ def _write_waves() -> None:
 def _settle(folder: Path) -> None:
     """Write one time for all times, so that the files are the same on every machine and every day."""
     for path in folder.rglob("*.json"):
-        path.write_text(json.dumps(_settled(json.loads(path.read_text())), indent=1) + "\n")
+        path.write_text(json.dumps(_settle_value(json.loads(path.read_text())), indent=1) + "\n")
     for path in folder.rglob("*.jsonl"):
-        lines = [json.dumps(_settled(json.loads(line))) + "\n" for line in path.read_text().splitlines()]
+        lines = [json.dumps(_settle_value(json.loads(line))) + "\n" for line in path.read_text().splitlines()]
         path.write_text("".join(lines))
     if not (folder / "scores.json").exists():
         for path in folder.glob("*.safetensors"):
             with safe_open(path, "pt") as file:
                 tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
                 about = json.loads(file.metadata()["about"])
-            save_file(tensors, path, {"about": json.dumps(_settled(about))})
+            save_file(tensors, path, {"about": json.dumps(_settle_value(about))})
 
 
-def _settled(value):
+def _settle_value(value):
     if isinstance(value, dict):
-        return {k: TIMINGS.get(k, _settled(v)) for k, v in value.items()}
-    return [_settled(v) for v in value] if isinstance(value, list) else value
+        return {k: TIMINGS.get(k, _settle_value(v)) for k, v in value.items()}
+    return [_settle_value(v) for v in value] if isinstance(value, list) else value
 
 
 def copy_example(examples: Path, name: str) -> Path:

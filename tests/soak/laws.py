@@ -50,11 +50,11 @@ class Scene:
         return torch.from_numpy(values * (self.scale if scale is None else scale)).to(self.dtype)
 
 
-def _none(scene: Scene, wanted: Array) -> None:
+def no_law(scene: Scene, wanted: Array) -> None:
     return None
 
 
-def _conserved(scene: Scene, wanted: Array) -> Law:
+def conserved_integral(scene: Scene, wanted: Array) -> Law:
     """An integral over space that does not change."""
     grid, name = scene.grid, next(iter(scene.grid.channels), None)
     weights = np.zeros((grid.width, *grid.lattice[:-1]))
@@ -66,10 +66,10 @@ def _conserved(scene: Scene, wanted: Array) -> Law:
     for t in range(1, frames):
         matrix[t - 1, ..., t], matrix[t - 1, ..., 0] = weights, -weights
     flat = matrix.reshape(frames - 1, -1)
-    return Law(law, _affine_rows(flat, np.zeros((1, frames - 1))), flat, np.zeros((1, frames - 1)))
+    return Law(law, measure_affine(flat, np.zeros((1, frames - 1))), flat, np.zeros((1, frames - 1)))
 
 
-def _affine(scene: Scene, wanted: Array) -> Law:
+def affine_rows(scene: Scene, wanted: Array) -> Law:
     """A few rows with values that a field with these pins takes; some of them say the same."""
     points, n = int(np.prod(scene.grid.shape)), scene.rng.randint(1, 4)
     matrix = (
@@ -87,15 +87,15 @@ def _affine(scene: Scene, wanted: Array) -> Law:
         function = lambda u: u.flatten(1) @ tensor.to(u).T
     if scene.rng.random() < 0.3:
         return Law(
-            sapc.Affine(function, value=torch.from_numpy(value)), _affine_rows(matrix, value), matrix, value
+            sapc.Affine(function, value=torch.from_numpy(value)), measure_affine(matrix, value), matrix, value
         )
     first = value[:1]
     return Law(
-        sapc.Affine(function, value=torch.from_numpy(first)), _affine_rows(matrix, first), matrix, first
+        sapc.Affine(function, value=torch.from_numpy(first)), measure_affine(matrix, first), matrix, first
     )
 
 
-def _affine_rows(matrix: Array, value: Array) -> Rows:
+def measure_affine(matrix: Array, value: Array) -> Rows:
     def rows(u: Array) -> tuple[Array, Array]:
         flat, a = u.reshape(len(u), -1), matrix.astype(LONG)
         return flat @ a.T - value, np.abs(flat) @ np.abs(a).T + np.abs(value)
@@ -103,17 +103,17 @@ def _affine_rows(matrix: Array, value: Array) -> Rows:
     return rows
 
 
-def _conserved_and_affine(scene: Scene, wanted: Array) -> Law:
+def integral_and_rows(scene: Scene, wanted: Array) -> Law:
     """Both at once."""
-    one, other = _conserved(scene, wanted), _affine(scene, wanted)
+    one, other = conserved_integral(scene, wanted), affine_rows(scene, wanted)
     matrix = np.concatenate([one.matrix, other.matrix])
     value = np.concatenate(
         [np.broadcast_to(one.value, (len(other.value), one.value.shape[1])), other.value], 1
     )
-    return Law(one.constraint & other.constraint, _affine_rows(matrix, value), matrix, value)
+    return Law(one.constraint & other.constraint, measure_affine(matrix, value), matrix, value)
 
 
-def _energy(scene: Scene, wanted: Array) -> Law:
+def energy_balance(scene: Scene, wanted: Array) -> Law:
     """The integral of u^2, or of u + |u|^3 / 9, in units of the scale, decays at a rate proportional to that of u^2."""
     grid, size = scene.grid, scene.scale
     decay, squares = scene.rng.choice((0.0, 0.02, 0.1)), scene.rng.random() < 0.5
@@ -155,7 +155,7 @@ def _energy(scene: Scene, wanted: Array) -> Law:
     return Law(law, rows, slopes=slopes)
 
 
-def _sphere(scene: Scene, wanted: Array) -> Law:
+def sphere(scene: Scene, wanted: Array) -> Law:
     """All fields of one norm: that of the first condition, or twice as much."""
     value = float((wanted[:1] ** 2).sum()) * scene.rng.choice((1.0, 4.0))
     law = sapc.Constraint(lambda u: (u**2).flatten(1).sum(1, keepdim=True), value=value)
@@ -180,14 +180,14 @@ def quadrature(grid: sapc.Grid) -> Array:
 
 
 LAWS = (
-    _none,
-    _conserved,
-    _conserved,
-    _affine,
-    _affine,
-    _conserved_and_affine,
-    _energy,
-    _energy,
-    _energy,
-    _sphere,
+    no_law,
+    conserved_integral,
+    conserved_integral,
+    affine_rows,
+    affine_rows,
+    integral_and_rows,
+    energy_balance,
+    energy_balance,
+    energy_balance,
+    sphere,
 )

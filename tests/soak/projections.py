@@ -20,7 +20,7 @@ import torch
 
 import sapc
 
-from .case import Bad
+from .case import BadCase
 from .laws import LAWS, LONG, Array, Law, Scene
 
 EPS, TOLERANCE = 2.0**-52, 1e-12  # of float64, and of the solver
@@ -53,7 +53,7 @@ def _check_projection(scene: Scene) -> None:
     law = scene.rng.choice(LAWS)(scene, wanted)
     start = scene.fields(scene.scale * 10.0 ** scene.rng.choice((0, 0, 0, -4, 2, 4)))
     solver = scene.rng.choice((None, None, sapc.Globalised(nearest=0)))
-    print(_described(scene, mask, law, start), flush=True)
+    print(_describe(scene, mask, law, start), flush=True)
     whole = pin if law is None else pin & law.constraint
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", sapc.SapcWarning)
@@ -62,26 +62,26 @@ def _check_projection(scene: Scene) -> None:
         again, _ = H.solve(start)
         alone, own = H[0].solve(start[:1])
     if end.dtype != start.dtype or end.shape != start.shape:
-        raise Bad(f"{start.dtype} {tuple(start.shape)} became {end.dtype} {tuple(end.shape)}")
+        raise BadCase(f"{start.dtype} {tuple(start.shape)} became {end.dtype} {tuple(end.shape)}")
     if not torch.equal(end, again):
-        raise Bad("the same call gave other bits")
+        raise BadCase("the same call gave other bits")
     fine = report.converged.numpy()
     _check_pins(end, mask, wanted)
     _check_rows(law, end, fine)
     if law is None or law.matrix is not None:
         if not fine.all():
-            raise Bad(
+            raise BadCase(
                 f"an affine projection ({report.algorithm}) says that it has not converged, |R| {report.residual.max():.1e}"
             )
         _check_nearest(law, mask, wanted, start, end)
     else:
         _check_stationary(law, mask, wanted, start, end, report)
     if fine[0] != bool(own.converged[0]):
-        raise Bad("whether a sample converges depends on its batch")
+        raise BadCase("whether a sample converges depends on its batch")
     if fine[0] and (H.affine or float(report.tangential[0]) == 0):
         off, size = float((end[0] - alone[0]).abs().max()), float(torch.stack((start[0], end[0])).abs().max())
         if off > 1e4 * torch.finfo(end.dtype).eps * size:
-            raise Bad(f"a sample moves by {off / size:.1e} of its size when its batch is left out")
+            raise BadCase(f"a sample moves by {off / size:.1e} of its size when its batch is left out")
 
 
 def _check_contradiction(scene: Scene) -> None:
@@ -96,7 +96,7 @@ def _check_contradiction(scene: Scene) -> None:
     except sapc.SapcError:
         pass
     else:
-        raise Bad("two different values for one point were accepted")
+        raise BadCase("two different values for one point were accepted")
     (first & first).on(condition).project(scene.fields())
 
 
@@ -111,7 +111,7 @@ def _check_overflow(scene: Scene) -> None:
         sapc.Pin.at(scene.grid, x=0, value=value).on(fields).project(fields)
     except sapc.SapcError:
         return
-    raise Bad(f"{value:g} was pinned in {dtype}")
+    raise BadCase(f"{value:g} was pinned in {dtype}")
 
 
 # -- checks --
@@ -121,7 +121,7 @@ def _check_pins(end: torch.Tensor, mask: Array, wanted: Array) -> None:
     values = end.numpy()
     expected = np.broadcast_to(wanted.astype(values.dtype), values.shape)
     if not np.array_equal(values[:, mask], expected[:, mask]):
-        raise Bad("a pinned value is not the prescribed one to the bit")
+        raise BadCase("a pinned value is not the prescribed one to the bit")
 
 
 def _check_rows(law: Law | None, end: torch.Tensor, fine: Array) -> None:
@@ -136,7 +136,7 @@ def _check_rows(law: Law | None, end: torch.Tensor, fine: Array) -> None:
     off = np.abs(rows) > allowed
     if off[fine].any():
         worst = float((np.abs(rows) / np.maximum(terms, 1e-300))[fine].max())
-        raise Bad(
+        raise BadCase(
             f"converged is claimed, but a residual is {worst:.1e} of its terms, and {float(np.abs(rows)[fine].max()):.1e}"
         )
 
@@ -158,7 +158,7 @@ def _check_nearest(
     off = np.abs(end.numpy().reshape(len(u), -1) - truth).max()
     size = max(np.abs(flat).max(), np.abs(truth).max())
     if off > (1e-6 if end.dtype == torch.float64 else 1e-5) * size:
-        raise Bad(f"not the nearest point: {off / size:.1e} of the fields' size away from it")
+        raise BadCase(f"not the nearest point: {off / size:.1e} of the fields' size away from it")
 
 
 def _check_stationary(
@@ -169,7 +169,7 @@ def _check_stationary(
         float(start[0].abs().max()) >= np.abs(wanted).max()
     )  # from far below, a norm is doubled again and again
     if law.is_within_reach and is_near and not report.converged[0]:
-        raise Bad(f"a field within reach is not projected, |R| {float(report.residual[0]):.1e}")
+        raise BadCase(f"a field within reach is not projected, |R| {float(report.residual[0]):.1e}")
     if end.dtype != torch.float64:
         return
     for i in np.flatnonzero((report.converged & report.nearest).numpy()):
@@ -179,7 +179,7 @@ def _check_stationary(
         along = moved - slopes.T @ np.linalg.lstsq(slopes.T, moved, rcond=1e-12)[0]
         share = np.linalg.norm(along) / max(np.linalg.norm(moved), 1e-300)
         if share > 1e-5 and np.linalg.norm(along) > 1e-12 * np.abs(end[i].numpy()).max():
-            raise Bad(f"nearest is claimed, but {share:.1e} of the correction lies along the manifold")
+            raise BadCase(f"nearest is claimed, but {share:.1e} of the correction lies along the manifold")
 
 
 # -- pins --
@@ -211,7 +211,7 @@ def _pin(scene: Scene, condition: torch.Tensor) -> tuple[sapc.Pin | None, Array,
     return pin, mask.reshape(grid.shape), wanted
 
 
-def _described(scene: Scene, mask: Array, law: Law | None, start: torch.Tensor) -> str:
+def _describe(scene: Scene, mask: Array, law: Law | None, start: torch.Tensor) -> str:
     what = type(law.constraint).__name__ if law else "pins only"
     shape = "x".join(map(str, scene.grid.shape))
     start_size = float(start.abs().max())
