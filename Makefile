@@ -7,10 +7,7 @@ STAMP := $(VENV)/.ready
 # What `make examples` gives to examples/NAME.py: ARGS_NAME; most need nothing.
 ARGS_shallow_water := shallow_water --steps 30 --samples 60
 
-# How long `make soak` takes.
-MINUTES ?= 10
-
-.PHONY: demo test test-long soak lint bench examples docs docs-tools format clean
+.PHONY: demo test test-long test-gpu soak lint bench examples docs docs-tools format clean
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -26,7 +23,21 @@ test: $(STAMP)
 test-long: $(STAMP)  # with the further cases that `make test` leaves out
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m "long or not long"
 
-soak: $(STAMP)  # damaged files, odd commands, random projections, kills; two at a time
+# Every test that needs a GPU, with the Python at hand, which has torch, Triton and pytest; nothing is installed. With pytest-xdist there
+# are WORKERS processes side by side; PART=1/2 is the first half of the tests.
+GPU_TESTS := $(wildcard tests/test_cuda*.py) tests/test_kernels_compile.py
+WORKERS ?= 2
+PART ?= 1/1
+
+test-gpu:
+	@$(PYTHON) -c "import sys, torch; sys.exit(None if torch.cuda.is_available() else 'make test-gpu needs a CUDA device')"
+	OMP_NUM_THREADS=1 PYTHONPATH=src $(PYTHON) -m pytest -m "long or not long" --part $(PART) --durations 15 $(GPU_TESTS) \
+	$$($(PYTHON) -c "import xdist" 2>/dev/null && echo --numprocesses $(WORKERS) --dist worksteal)
+
+# Damaged files, odd commands, random projections, kills, wrong arguments: as many cases as fit into MINUTES, two at a time.
+MINUTES ?= 10
+
+soak: $(STAMP)
 	PYTHONPATH=tests $(BIN)/python -m soak --minutes $(MINUTES) --workers 2
 
 lint: $(STAMP)

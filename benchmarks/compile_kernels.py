@@ -3,8 +3,9 @@
     PYTHONPATH=src python3 benchmarks/compile_kernels.py [--capability 90] [--warps 4 8 16] [--entries 2 4 8]
 
 For every kernel of a projection on the published grids and of the published networks in half precision: registers of a thread, bytes on
-its stack (what did not fit), shared memory of a program, and how many programs fit on a processor by their registers. Other kernels
-likewise: `with absent(90):` around whatever launches them, on the CPU.
+its stack (what did not fit), shared memory of a program, how many programs fit on a processor by their registers, and the products that
+a warp group makes. A kernel that reads a register which nothing wrote (`unset_registers.py`) ends it. Other kernels likewise:
+`with absent(90):` around whatever launches them, on the CPU.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from typing import Any
 import torch
 import triton
 from triton.backends.compiler import GPUTarget
+from unset_registers import disassemble, unset
 
 import sapc
 from sapc.dft import transforms
@@ -52,12 +54,16 @@ class Absent:
             file.write(binary)
             file.flush()
             said = subprocess.run([TOOL, "-res-usage", file.name], capture_output=True, text=True, check=True)
+            listing = disassemble(Path(file.name))
         registers, stack = (int(re.search(rf"{what}:(\d+)", said.stdout)[1]) for what in ("REG", "STACK"))  # type: ignore[index]
         fit = REGISTERS // (32 * self.warps * -(-registers // 8) * 8)
         print(
-            f"  {name:16s} registers {registers:3d}  stack {stack:4d} B  shared {shared:6d} B  programs {fit}",
+            f"  {name:16s} registers {registers:3d}  stack {stack:4d} B  shared {shared:6d} B  programs {fit:2d}  "
+            f"warp group products {listing.count('GMMA.'):3d}",
             flush=True,
         )
+        if found := unset(listing):
+            raise SystemExit(f"{name} reads a register that nothing wrote: {'; '.join(found)}")
         return object(), 0, registers, stack, 1024
 
 
@@ -71,7 +77,12 @@ def absent(capability: int) -> Iterator[None]:
         triton.runtime.driver._active = None
 
 
-NETWORKS = {"flat": (2, 32, 64, 256, 32), "solid": (3, 16, 32, 128, 16)}
+NETWORKS = {
+    "flat": (2, 32, 64, 256, 32),
+    "solid": (3, 16, 32, 128, 16),
+    "narrow": (2, 32, 32, 256, 32),
+    "slim": (2, 32, 16, 32, 32),
+}
 
 
 def projections(options: argparse.Namespace) -> None:

@@ -26,6 +26,7 @@ from sapc.model import load
 from sapc.study import Cell
 from sapc.study.cell import there
 
+SHIPPED = Path(__file__).resolve().parent.parent / "src" / "sapc" / "pretrained"
 SHOWN = ("mmse", "smse", "w2", "ce_local", "ce_global")
 
 
@@ -101,11 +102,11 @@ def _halve(folder: Folder, shipped: Folder) -> None:
 
 def _score(cell: Cell, folder: Folder) -> None:
     if (scores := cell.scored(folder)) is None:
-        beside = {m: Folder(folder.path.with_name(f"{cell.run.task}-{m}-seed0")) for m in ("sapc", "ffm")}
-        began, known = (
-            time.monotonic(),
-            [s for m, f in beside.items() for s in there(f, m)],
-        )  # for their floors
+        # For their floors, which depend on the solutions alone: the first seed's scores beside it, and those of the package.
+        beside = [(m, folder.path.with_name(f"{cell.run.task}-{m}-seed0")) for m in ("sapc", "ffm")]
+        beside += [(m, SHIPPED / f"{cell.run.task}-{m}") for m in ("sapc", "ffm")]
+        known = [s for m, path in beside for s in there(Folder(path), m)]
+        began = time.monotonic()
         scores = cell.evaluate(load(folder.path), folder, known)
         took = f"{time.monotonic() - began:.0f} s"
     else:

@@ -1,6 +1,8 @@
 """Shared by all tests: solved data is cached once per run, in a folder of the run's own; and commands run in a folder of their own."""
 
 import os
+import warnings
+from contextlib import contextmanager
 
 import pytest
 import torch
@@ -9,34 +11,14 @@ if not torch.cuda.is_available():  # kernels are interpreted; Triton asks when i
     os.environ.setdefault("TRITON_INTERPRET", "1")
 
 
-# Further cases of what a shorter one of the same test shows already, minutes in all: `make test-long` has them, too.
-LONG = (
-    "test_stokes_converges_for_400_draws[stokes_ic-0.1]",
-    "test_stokes_converges_for_400_draws[stokes_ic-0.01]",
-    "test_stokes_converges_for_400_draws[stokes_bc-0.1]",
-    "test_stokes_converges_for_400_draws[stokes_bc-0.01]",
-    "test_gradient_with_respect_to_the_condition[stokes_ic]",
-    "test_gradient_with_respect_to_the_condition[stokes_bc]",
-    "test_gradient_with_respect_to_the_condition[navier_stokes]",
-    "test_gradient_of_the_projection[stokes_bc]",
-    "test_nearest_point_on_the_published_grids[stokes_ic-0.1]",
-    "test_nearest_point_on_the_published_grids[stokes_bc-0.1]",
-    "test_compiled_equals_step_by_step[stokes_bc]",
-    "test_two_processes_equal_one_with_the_joint_batch[stokes_bc-sapc]",
-    "test_two_processes_equal_one_with_the_joint_batch[reaction_diffusion-cafm]",
-    "test_samples_are_the_same_to_the_bit[eci_stokes_ic-reaction_diffusion]",
-    "test_samples_are_the_same_to_the_bit[eci_stokes_bc-reaction_diffusion]",
-    "test_reaction_diffusion_leaves_the_published_residual[test1]",
-    "test_reaction_diffusion_leaves_the_published_residual[test2]",
-    "test_reaction_diffusion_leaves_the_published_residual[test3]",
-    "test_published_grids_from_noise_and_near_the_truth[navier_stokes-0.01]",
-)
+def pytest_addoption(parser):
+    parser.addoption("--part", default="1/1", help="2/3 runs the second third of the tests")
 
 
-def pytest_collection_modifyitems(items):
-    for item in items:
-        if item.name in LONG:
-            item.add_marker(pytest.mark.long)
+def pytest_collection_modifyitems(config, items):
+    part, parts = (int(number) for number in config.getoption("--part").split("/"))
+    ends = [round(k * len(items) / parts) for k in (part - 1, part)]
+    items[:] = items[slice(*ends)]
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -47,6 +29,28 @@ def _data_cache(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SAPC_CACHE", str(folder))
         yield
+
+
+@pytest.fixture
+def forbid_waiting():
+    """A context in which whatever torch counts as a wait for the GPU is an error; the mode before is set again whatever happens."""
+
+    def choose(mode):
+        # After the mode is set torch gives notice that it is a prototype.
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Synchronization debug mode is a prototype", UserWarning)
+            torch.cuda.set_sync_debug_mode(mode)
+
+    @contextmanager
+    def context():
+        before = torch.cuda.get_sync_debug_mode()
+        try:
+            choose("error")
+            yield
+        finally:
+            choose(before)
+
+    return context
 
 
 @pytest.fixture(scope="session")

@@ -10,6 +10,9 @@ from pathlib import Path
 
 import pytest
 import torch
+
+pytest.importorskip("rich")
+pytest.importorskip("typer")
 from rich.cells import cell_len
 from rich.console import Console
 

@@ -13,11 +13,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from rich.cells import cell_len
 
 from commands import command, contents, one_sentence
 from sapc import __version__
 from sapc.tasks import get_task, load_dataset, task_names
+
+pytest.importorskip("rich")
+from rich.cells import cell_len
 
 BURGERS = ("data", "burgers", "--size", "3", "--grid", "12x3")
 

@@ -10,15 +10,18 @@ import subprocess
 import sys
 from pathlib import Path
 
-import h5py
 import numpy as np
 import pytest
 import torch
-from rich.cells import cell_len
 
 import sapc
 from commands import command, contents, one_sentence
 from sapc.checkpoint import Folder, load_tensors
+
+pytest.importorskip("h5py")
+pytest.importorskip("rich")
+import h5py
+from rich.cells import cell_len
 
 TINY = ("train", "heat", "--preset", "tiny", "--device", "cpu")
 

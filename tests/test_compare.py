@@ -12,6 +12,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+
+pytest.importorskip("rich")
+pytest.importorskip("typer")
 from rich.cells import cell_len
 from rich.console import Console
 

@@ -40,20 +40,17 @@ SOLVERS = [
 
 @pytest.mark.parametrize("solver", SOLVERS)
 @pytest.mark.parametrize("name", sapc.task_names())
-def test_nothing_but_the_limit_on_running_ahead_waits_for_the_device(name, solver):
+def test_nothing_but_the_limit_on_running_ahead_waits_for_the_device(name, solver, forbid_waiting):
     """That limit waits for an event, which the debug mode does not count; everything it counts is an error here."""
     task, f, u = case(name)
     f, u = f.cuda(), u.cuda()
     H = task.manifold(f, solver=solver)
     H.solve(u)
     torch.cuda.synchronize()
-    torch.cuda.set_sync_debug_mode("error")
-    try:
+    with forbid_waiting():
         other = H.on(f)
         _, report = other.solve(u)
         other.project(u, check=False)
-    finally:
-        torch.cuda.set_sync_debug_mode("default")
     assert report.residual.isfinite().all()
 
 
@@ -119,7 +116,7 @@ def test_gradient_agrees_with_the_cpu(name):
 
 @pytest.mark.parametrize("compiled", [False, True])
 @pytest.mark.parametrize("name", ["reaction_diffusion", "stokes_ic", "stokes_bc"])
-def test_the_gradient_of_a_feasible_point_is_the_cpus(name, compiled):
+def test_the_gradient_of_a_feasible_point_is_the_cpus(name, compiled, forbid_waiting):
     task = sapc.get_task(name, grid=(14, 10))
     f = task.dataset("train", size=5).fields.double()
     g = torch.Generator().manual_seed(0)
@@ -131,11 +128,8 @@ def test_the_gradient_of_a_feasible_point_is_the_cpus(name, compiled):
         got = pulled(H, u.cuda(), w.cuda()).cpu()
         assert (got - want).abs().max() < 1e-7 * want.abs().max()
         there, back = u.cuda(), w.cuda()
-        torch.cuda.set_sync_debug_mode("error")  # nothing but the limit on running ahead waits
-        try:
+        with forbid_waiting():  # nothing but the limit on running ahead waits
             pulled(H, there, back)
-        finally:
-            torch.cuda.set_sync_debug_mode("default")
 
 
 def pulled(H, u, w):

@@ -168,7 +168,7 @@ def test_a_step_gives_every_layer_a_gradient(method, task, compiled):
 
 
 @pytest.mark.parametrize("task", sapc.task_names())
-def test_a_step_with_two_objectives_never_waits_for_the_device(task, monkeypatch):
+def test_a_step_with_two_objectives_never_waits_for_the_device(task, monkeypatch, forbid_waiting):
     """In its last stage, the longest."""
 
     def waits(event):
@@ -180,11 +180,8 @@ def test_a_step_with_two_objectives_never_waits_for_the_device(task, monkeypatch
         state.advance()
     torch.cuda.synchronize()
     monkeypatch.setattr(torch.cuda.Event, "synchronize", waits)
-    torch.cuda.set_sync_debug_mode("error")
-    try:
+    with forbid_waiting():
         stepped = state.advance()
-    finally:
-        torch.cuda.set_sync_debug_mode("default")
     assert stepped.loss.isfinite()
     assert stepped.residual.isfinite()
     assert not stepped.fallback

@@ -90,18 +90,15 @@ def test_other_grids(name, grid):
 
 
 @pytest.mark.parametrize("name", CURVED)
-def test_it_is_the_default_and_never_waits(name):
+def test_it_is_the_default_and_never_waits(name, forbid_waiting):
     task, f, u = case(name)
     H = task.manifold(f, solver=sapc.Globalised(nearest=0))
     assert kernel_of(H._problem(), H.solver) is not None
     for way in (H.quick(ahead=True), H):
         way.project(u, check=False)
         torch.cuda.synchronize()
-        torch.cuda.set_sync_debug_mode("error")
-        try:
+        with forbid_waiting():
             way.on(f).project(u, check=False)
-        finally:
-            torch.cuda.set_sync_debug_mode("default")
 
 
 @pytest.mark.parametrize("name", CURVED)

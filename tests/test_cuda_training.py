@@ -35,7 +35,7 @@ def test_compiled_products_equal_ffts_in_float64(precision, bound):
 
 
 @pytest.mark.parametrize("task", sapc.task_names())
-def test_a_step_never_waits_for_the_device(task, monkeypatch):
+def test_a_step_never_waits_for_the_device(task, monkeypatch, forbid_waiting):
     """A new epoch in every step, a projection in each: the host is free to run ahead, so its own work costs nothing."""
 
     def waits(event):
@@ -48,11 +48,8 @@ def test_a_step_never_waits_for_the_device(task, monkeypatch):
         state.advance()
     torch.cuda.synchronize()
     monkeypatch.setattr(torch.cuda.Event, "synchronize", waits)
-    torch.cuda.set_sync_debug_mode("error")
-    try:
+    with forbid_waiting():
         stepped = state.advance()
-    finally:
-        torch.cuda.set_sync_debug_mode("default")
     assert stepped.loss.isfinite()
     assert stepped.norm > 0
 

@@ -11,7 +11,6 @@ import sys
 import warnings
 from dataclasses import replace
 
-import h5py
 import pytest
 import torch
 
@@ -20,6 +19,9 @@ from sapc.files import folder_for, replacing
 from sapc.grid import Axis, Grid
 from sapc.tasks import get_task, load_dataset
 from sapc.tasks.cache import cache_folder
+
+pytest.importorskip("h5py")
+import h5py
 
 
 @pytest.fixture

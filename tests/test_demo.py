@@ -14,6 +14,9 @@ from pathlib import Path
 
 import pytest
 import torch
+
+pytest.importorskip("rich")
+pytest.importorskip("typer")
 from rich.cells import cell_len
 
 import sapc

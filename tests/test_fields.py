@@ -5,18 +5,22 @@ from __future__ import annotations
 import sys
 import warnings
 
-import h5py
 import numpy as np
 import pytest
 import torch
-import xarray as xr
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from sapc.errors import SapcError, SapcWarning
 from sapc.fields import Fields, read_fields, read_sensors, to_xarray, write_netcdf
 from sapc.grid import Axis, Grid
 from sapc.tasks import Dataset, get_task
+
+pytest.importorskip("xarray")
+pytest.importorskip("hypothesis")
+pytest.importorskip("h5py")
+import h5py
+import xarray as xr
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 KINDS = st.sampled_from(["periodic", "closed", "cells"])
 

@@ -5,11 +5,9 @@ from __future__ import annotations
 import itertools
 from dataclasses import replace
 
-import matplotlib
 import numpy as np
 import pytest
 import torch
-from matplotlib.text import Text
 
 from hand_made import collected, scores
 from sapc import paper
@@ -23,6 +21,10 @@ from sapc.report.make import draw_all
 from sapc.report.material import Found
 from sapc.report.tradeoff import Point, tradeoff, zero_at
 from sapc.results import Problem
+
+pytest.importorskip("matplotlib")
+import matplotlib
+from matplotlib.text import Text
 
 TIMES = [1.0, 0.75, 0.5, 0.25, 0.0]
 

@@ -7,13 +7,15 @@ from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from safetensors.torch import load_file
 
 from sapc.dft import transforms
 from sapc.errors import SapcError
 from sapc.fno import FNO, Lift, matmul_precision
+
+pytest.importorskip("hypothesis")
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 F64 = torch.float64
 

@@ -10,12 +10,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
-from rich.cells import cell_len
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
-from scipy.stats import kendalltau, spearmanr
 
 import sapc
 from commands import one_sentence
@@ -25,6 +21,14 @@ from sapc.errors import SapcError, SapcWarning
 from sapc.evaluate import evaluate, write_scores
 from sapc.fpd import Distance
 from sapc.poseidon import features, random_encoder
+
+pytest.importorskip("hypothesis")
+pytest.importorskip("scipy")
+pytest.importorskip("rich")
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.cells import cell_len
+from scipy.stats import kendalltau, spearmanr
 
 SMALL = {"samples": 4, "reference": 5, "steps": 2, "floor_repeats": 1}
 

@@ -6,12 +6,15 @@ import jaxtyping
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from scipy.linalg import eigvalsh, helmert, sqrtm
 
 from sapc.errors import SapcError
 from sapc.metrics import frechet
+
+pytest.importorskip("hypothesis")
+pytest.importorskip("scipy")
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.linalg import eigvalsh, helmert, sqrtm
 
 
 def normal(*shape, seed=0):

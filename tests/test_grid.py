@@ -4,11 +4,13 @@ import math
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import sapc
 from sapc import Axis, Grid
+
+pytest.importorskip("hypothesis")
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 F64 = torch.float64
 KINDS = ("periodic", "closed", "cells")

@@ -7,25 +7,66 @@ from pathlib import Path
 
 import pytest
 
+from variants import variant
+
 pytest.importorskip("triton", minversion="3.4")
 
+BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 
-def test_the_kernels_compile_for_a_gpu(tmp_path):
-    """In a program of its own, because this one may have started to interpret."""
-    script = Path(__file__).parents[1] / "benchmarks" / "compile_kernels.py"
+
+def compiled(folder, *options):
+    """What the script says, in a program of its own, because this one may have started to interpret."""
     environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
     done = subprocess.run(
-        [sys.executable, script, "--entries", "1", "--networks", "solid"],
-        env=environment | {"TRITON_CACHE_DIR": str(tmp_path)},
+        [sys.executable, BENCHMARKS / "compile_kernels.py", *options],
+        env=environment | {"TRITON_CACHE_DIR": str(folder)},
         capture_output=True,
         text=True,
     )
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert done.stdout.count("restore ") == 4  # two laws, each for all samples and for some
-    for kernel, variants in {
-        "lift_forward": 1,
-        "block_forward": 2,
-        "block_backward": 2,
-        "project_weights": 1,
-    }.items():
-        assert done.stdout.count(kernel) == variants
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    return done.stdout
+
+
+def test_the_projections_compile_for_a_gpu(tmp_path):
+    said = compiled(tmp_path, "--entries", "1", "--networks")
+    assert said.count("restore ") == 4  # two laws, each for all samples and for some
+
+
+@pytest.mark.parametrize(
+    "network",
+    [variant(name, long=name in ("flat", "narrow")) for name in ("solid", "slim", "flat", "narrow")],
+)
+def test_the_networks_compile_for_a_gpu(tmp_path, network):
+    """And none reads a register that nothing wrote, with the assembler that is here; the slimmest needs no descriptors at all."""
+    said = compiled(tmp_path, "--entries", "--networks", network)
+    variants = {"lift_forward": 1, "block_forward": 2, "block_backward": 2, "project_weights": 1}
+    assert {kernel: said.count(kernel) for kernel in variants} == variants
+    without = said.count("products   0")
+    assert without == 12 if network == "slim" else without < 12
+
+
+READS = """
+        /*00b0*/                   UMOV UR6, 0x400 ;
+        /*00d0*/                   UIADD3 {0}, UP0, {0}, 0x20, URZ ;
+.L_x_0:
+        /*01a0*/              @!P3 BRA `(.L_x_0) ;
+        /*02a0*/                   EXIT ;
+"""
+
+
+def test_a_register_that_nothing_wrote_is_found(monkeypatch):
+    """As it was in the lifting at width 16 by ptxas 12.8; one that was written is none."""
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    from unset_registers import unset
+
+    assert unset(READS.format("UR10")) == ["UIADD3 UR10, UP0, UR10, 0x20, URZ"]
+    assert unset(READS.format("UR6")) == []
+    product = READS.replace(
+        "UIADD3 {0}, UP0, {0}, 0x20, URZ", "HGMMA.64x16x16.F32 R32, {0}gdesc[UR4], RZ, !UPT"
+    )
+    assert len(unset(product.format(""))) == 1
+    both = product.replace(
+        "UMOV UR6, 0x400", "ULDC.64 UR6, c[0x0][0x208]"
+    )  # the second descriptor alone is set
+    assert len(unset(both.format(""))) == 1
+    assert unset(both.format("R24, ")) == []

@@ -5,13 +5,16 @@ import math
 import numpy as np
 import pytest
 import torch
+
+from sapc import metrics
+from sapc.errors import SapcError
+
+pytest.importorskip("hypothesis")
+pytest.importorskip("scipy")
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.stats import energy_distance, wasserstein_distance
-
-from sapc import metrics
-from sapc.errors import SapcError
 
 ALL = list(metrics.DISTRIBUTION.items())
 DISTANCES = [(name, metrics.DISTRIBUTION[name]) for name in ("mmse", "smse", "w2")]

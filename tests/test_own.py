@@ -7,13 +7,15 @@ import sys
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import sapc
 from sapc import Affine, Axis, Balance, Constraint, Fields, Grid, Pin, SapcError, WithGradient
 from sapc.scaling import Scale
 from sapc.tasks.physics import load_physics
+
+pytest.importorskip("hypothesis")
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 GRID = Grid((Axis("lon", 6, kind="periodic"), Axis("lat", 5), Axis("time", 4, 0.0, 2.0)), ("h", "u"))
 STEADY = Grid((Axis("x", 8), Axis("y", 7)), ("p", "q"), steady=True)

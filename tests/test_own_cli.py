@@ -3,10 +3,15 @@
 import json
 import math
 
-import h5py
 import numpy as np
 import pytest
 import torch
+
+pytest.importorskip("xarray")
+pytest.importorskip("h5py")
+pytest.importorskip("rich")
+pytest.importorskip("typer")
+import h5py
 import xarray as xr
 
 import sapc

@@ -6,9 +6,6 @@ from dataclasses import replace
 
 import pytest
 import torch
-from conflictfree.grad_operator import ConFIG_update, ConFIG_update_double
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import sapc
 from sapc.checkpoint import Folder, load_tensors
@@ -17,6 +14,12 @@ from sapc.distributed import Team, spawn
 from sapc.methods import Penalty, get_method, pbfm
 from sapc.train import Interrupts, Loop, train
 from sapc.training import Training
+
+pytest.importorskip("conflictfree")
+pytest.importorskip("hypothesis")
+from conflictfree.grad_operator import ConFIG_update, ConFIG_update_double
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 CPU = Team(torch.device("cpu"))
 

@@ -7,14 +7,16 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
-from transformers.models.swinv2.configuration_swinv2 import Swinv2Config
-from transformers.models.swinv2.modeling_swinv2 import Swinv2Layer, Swinv2PatchMerging
 
 import sapc
 from sapc.errors import SapcError
 from sapc.metrics import frechet
 from sapc.poseidon import SEEDS, Encoder, features, images, random_encoder
 from sapc.poseidon.encoder import HEADS, SIZES, Block, ConditionedNorm, Merge
+
+pytest.importorskip("transformers")
+from transformers.models.swinv2.configuration_swinv2 import Swinv2Config
+from transformers.models.swinv2.modeling_swinv2 import Swinv2Layer, Swinv2PatchMerging
 
 BIAS = "encoder.layers.0.blocks.0.attention.self.continuous_position_bias_mlp"
 GRIDS = [(32, False), (32, True), (16, True), (8, True), (4, True)]  # only 32 is larger than a window

@@ -4,12 +4,15 @@ import warnings
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import sapc
 from sapc.projection.problem import Banded, Dense, norm
 from sapc.projection.tridiagonal import solve_tridiagonal
+from variants import variant
+
+pytest.importorskip("hypothesis")
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 TINY = {
     "heat": (12, 9),
@@ -217,7 +220,7 @@ def test_works_in_every_grad_mode(name):
         assert torch.equal(task.manifold(f.clone()).project(u.clone()), want)
 
 
-@pytest.mark.parametrize("name", TINY)
+@pytest.mark.parametrize("name", [variant(name, long=name == "stokes_bc") for name in TINY])
 def test_gradient_of_the_projection(name):
     task = sapc.get_task(name, grid=(9, 3) if name == "burgers" else (4,) * len(TINY[name]))
     f = tiny_fields(task, 1)
@@ -247,8 +250,14 @@ def test_gradient_through_the_plain_iteration(name):
 LEVELS = (None, 1e-3, 1e-2, 1e-1)
 
 
-@pytest.mark.parametrize("level", LEVELS)
-@pytest.mark.parametrize("name", ["heat", "reaction_diffusion", "burgers", "navier_stokes"])
+@pytest.mark.parametrize(
+    ("name", "level"),
+    [
+        variant(name, level, long=(name, level) == ("navier_stokes", 1e-2))
+        for name in ("heat", "reaction_diffusion", "burgers", "navier_stokes")
+        for level in LEVELS
+    ],
+)
 def test_published_grids_from_noise_and_near_the_truth(name, level):
     task = sapc.get_task(name) if name != "navier_stokes" else sapc.get_task(name, grid=(64, 64, 6))
     for k in range(4):
@@ -261,7 +270,7 @@ def test_published_grids_from_noise_and_near_the_truth(name, level):
         assert (H.project(p) - p).abs().max() <= 1e-13
 
 
-@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("level", [variant(level, long=level in (1e-2, 1e-1)) for level in LEVELS])
 @pytest.mark.parametrize("name", ["stokes_ic", "stokes_bc"])
 def test_stokes_converges_for_400_draws(name, level):
     """48 or 52 draws for each of the eight cases, 400 in all; at least 99 % of each must land, and no failure may be silent."""
@@ -516,7 +525,9 @@ def test_a_converged_projection_does_not_warn():
         assert task.manifold(f).project(f + 0.01).isfinite().all()
 
 
-@pytest.mark.parametrize("name", TINY)
+@pytest.mark.parametrize(
+    "name", [variant(name, long=name in ("stokes_ic", "stokes_bc", "navier_stokes")) for name in TINY]
+)
 def test_gradient_with_respect_to_the_condition(name):
     task = sapc.get_task(name, grid=(9, 3) if name == "burgers" else (4,) * len(TINY[name]))
     f = tiny_fields(task, 1)
@@ -539,8 +550,14 @@ def test_the_derivative_cannot_be_differentiated_again_silently():
         slope.sum().backward()
 
 
-@pytest.mark.parametrize("level", LEVELS)
-@pytest.mark.parametrize("name", ["reaction_diffusion", "stokes_ic", "stokes_bc"])
+@pytest.mark.parametrize(
+    ("name", "level"),
+    [
+        variant(name, level, long=level == 1e-1 and name != "reaction_diffusion")
+        for name in ("reaction_diffusion", "stokes_ic", "stokes_bc")
+        for level in LEVELS
+    ],
+)
 def test_nearest_point_on_the_published_grids(name, level):
     """The share of the correction along the manifold, from a dense Jacobian; what is not there yet must say so."""
     task = sapc.get_task(name)

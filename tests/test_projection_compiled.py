@@ -11,6 +11,7 @@ import torch._inductor.config
 import sapc
 from sapc.projection import compiled
 from sapc.projection.problem import Banded
+from variants import variant
 
 F64 = torch.float64
 
@@ -39,7 +40,7 @@ def solvers():
     return (sapc.Globalised(nearest=0, compiled=how) for how in (False, True))
 
 
-@pytest.mark.parametrize("name", ["reaction_diffusion", "stokes_ic", "stokes_bc"])
+@pytest.mark.parametrize("name", ["reaction_diffusion", "stokes_ic", variant("stokes_bc", long=True)])
 def test_compiled_equals_step_by_step(name):
     task, f, u = case(name)
     eager, fast = (task.manifold(f, solver=solver) for solver in solvers())

@@ -143,8 +143,8 @@ def test_tolerance_and_residual_are_those_of_the_passes():
 
 # -- laws of one's own --
 
-import triton  # noqa: E402
-import triton.language as tl  # noqa: E402
+import triton
+import triton.language as tl
 
 
 @triton.jit

@@ -10,8 +10,6 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from hand_made import collected, per_set, scores
 from sapc import paper
@@ -20,6 +18,10 @@ from sapc.report.table_parts import ranks
 from sapc.report.tables import report_tables, write_tables
 from sapc.results import Collected, Problem
 from sapc.table import Table, compact
+
+pytest.importorskip("hypothesis")
+from hypothesis import given
+from hypothesis import strategies as st
 
 NAMES = ["generation", "supplement", "ablation", "cost"]
 

@@ -10,8 +10,6 @@ import shutil
 import sys
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from hand_made import collected, one_set, per_set, scores, write
 from sapc.checkpoint import Folder
@@ -20,6 +18,10 @@ from sapc.errors import SapcError
 from sapc.evaluate import evaluate, write_scores
 from sapc.results import Row, collect, floors, notes, read_rows, rows, summary, write_rows
 from sapc.train import train
+
+pytest.importorskip("hypothesis")
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 
 def kinds(found) -> list[str]:

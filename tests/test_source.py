@@ -5,13 +5,15 @@ import math
 import numpy as np
 import pytest
 import torch
-from scipy.spatial.distance import cdist
-from scipy.special import gamma, kv
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from sapc import source
 from sapc.errors import SapcError
 from sapc.grid import Axis, Grid
+
+pytest.importorskip("scipy")
+from scipy.spatial.distance import cdist
+from scipy.special import gamma, kv
 
 CPU = torch.device("cpu")
 LENGTHS = [1e-3, 1e-2, 0.05, 0.1, 0.3, 1.0, 3.0, 1e3]

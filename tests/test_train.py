@@ -16,6 +16,7 @@ from sapc.distributed import Team, spawn
 from sapc.errors import SapcError
 from sapc.train import Interrupts, Loop, train
 from sapc.training import Training
+from variants import variant
 
 
 def tiny(task="heat", method="sapc", **changes):
@@ -200,7 +201,12 @@ def in_team(folder, run):
 
 
 @pytest.mark.parametrize(
-    ("task", "method"), [("heat", "sapc"), ("stokes_bc", "sapc"), ("reaction_diffusion", "cafm")]
+    ("task", "method"),
+    [
+        ("heat", "sapc"),
+        variant("stokes_bc", "sapc", long=True),
+        variant("reaction_diffusion", "cafm", long=True),
+    ],
 )
 def test_two_processes_equal_one_with_the_joint_batch(tmp_path, task, method):
     run = tiny(task, method, batch=6, validation=9, steps=12, validate=4)

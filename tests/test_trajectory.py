@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from rich.cells import cell_len
 
 import sapc
 from sapc import flow
@@ -18,6 +17,10 @@ from sapc.errors import SapcError
 from sapc.evaluate import evaluate, write_scores
 from sapc.methods import METHODS, get_method
 from sapc.trajectory import Watch
+from variants import variant
+
+pytest.importorskip("rich")
+from rich.cells import cell_len
 
 
 def randn(*shape, seed=0):
@@ -54,8 +57,14 @@ def close(a, b, tolerance=1e-12):
 # -- nothing is changed --
 
 
-@pytest.mark.parametrize("task", ["heat", "reaction_diffusion"])
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize(
+    ("name", "task"),
+    [
+        variant(name, task, long=task == "reaction_diffusion" and name.startswith("eci_"))
+        for name in METHODS
+        for task in ("heat", "reaction_diffusion")
+    ],
+)
 def test_samples_are_the_same_to_the_bit(name, task):
     method, (task, H) = get_method(name), task_and_manifold(task)
 

@@ -18,8 +18,7 @@ import torch
 from ..triton_here import interpreted, why_no_kernels
 
 LARGEST_HIDDEN = 256  # of the lifting and the projection, all of it on the chip at once
-CHANNELS = (32, 64, 128)
-NARROW = 16  # in the interpreter; on an H200 (Triton 3.6) one network of this width read beyond its memory, for a reason not yet known
+CHANNELS = (16, 32, 64, 128)
 KINDS = (torch.float32, torch.bfloat16, torch.float16)
 
 
@@ -34,8 +33,7 @@ def why_not(device: torch.device, dtype: torch.dtype, hidden: int, projection: i
     if dtype not in KINDS:
         known = ", ".join(str(kind).removeprefix("torch.") for kind in KINDS)
         return f"the kernels know {known}, not {str(dtype).removeprefix('torch.')}"
-    known_width = hidden in CHANNELS or (hidden == NARROW and device.type != "cuda")
-    if not known_width or projection & (projection - 1) or not 16 <= projection <= LARGEST_HIDDEN:
+    if hidden not in CHANNELS or projection & (projection - 1) or not 16 <= projection <= LARGEST_HIDDEN:
         return (
             f"the kernels need hidden in {CHANNELS} and projection a power of two from 16 to {LARGEST_HIDDEN}, "
             f"not {hidden} and {projection}"

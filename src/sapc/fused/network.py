@@ -93,7 +93,7 @@ def _lift(p: Plan, u: Tensor, tau: Tensor, line: Tensor, e: Ends) -> tuple[Tenso
     x, z = p.empty_rows(len(u))
     ends.lift_forward[(p.programs(launch, rows),)](
         u, e.us, p.place, tau, line, e.A, e.a, x, z, p.matrices(launch)[1], rows, p.lines,
-        INPUTS=p.inputs, **p.chunk(launch), **p.sizes(launch),
+        INPUTS=p.inputs, **p.lift_chunk(launch), **p.sizes(launch),
     )  # fmt: skip
     return x, z
 

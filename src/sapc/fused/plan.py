@@ -48,7 +48,7 @@ class Tuning:
     mix_warps: int = 4
 
 
-# By the size of a number: in float32 twice as much has to fit on the chip. By channels: 64 or more, fewer.
+# By the size of a number: in float32 twice as much has to fit on the chip. By channels: 64 or more, 32, 16.
 FUSED = {
     "enable_fp_fusion": True
 }  # multiplications with additions; the default depends on the version of Triton
@@ -72,8 +72,27 @@ HALF_NARROW = Tuning(
     block_back=Launch(64, stages=3, programs=3),
     lift_back=Launch(64, programs=3),
 )
+# With 16 channels: two warps, which are no warp group, so that no product needs a descriptor (see `lift_chunk`).
+HALF_SLIM = Tuning(
+    lift=Launch(64, warps=2, programs=6, hidden=32),
+    block=Launch(64, warps=2, stages=2, programs=6),
+    block_kept=Launch(64, warps=2, stages=2, programs=6),
+    project=Launch(64, warps=2, programs=6, hidden=32),
+    project_back=Launch(64, warps=2, programs=6, hidden=32),
+    project_weights=Launch(64, warps=2, programs=6, hidden=32),
+    block_back=Launch(64, warps=2, stages=2, programs=6),
+    lift_back=Launch(64, warps=2, programs=6, hidden=32),
+    mix_warps=2,
+)
 _TWO = Launch(64)
 FULL = Tuning(_TWO, _TWO, _TWO, _TWO, Launch(32), _TWO, _TWO, _TWO, batch=32)
+# Without matrix units a thread multiplies one by one, in a program that grows with its share: with many threads it compiles in a tenth
+# of the time.
+_MANY = Launch(64, warps=16, programs=1)
+EXACT = Tuning(_MANY, _MANY, _MANY, _MANY, _MANY, _MANY, _MANY, _MANY, batch=32, mix_warps=16)
+
+
+WARP_GROUP = 64  # rows of a product that four warps make together
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,6 +150,17 @@ class Plan:
         """What a kernel with a hidden layer is told of it."""
         return {"H": self.projection, "HB": min(launch.hidden, self.projection)}
 
+    def lift_chunk(self, launch: Launch) -> dict[str, int]:
+        """The same for the lifting, whose hidden layer is read in rows of at most as many numbers as its output has.
+
+        Both are factors of products, one after the other in the same memory. Where a warp group makes both products and the rows differ,
+        the assembler of Triton 3.6 (ptxas 12.8) adds to a descriptor in a register that nothing has written, so a factor is read from
+        anywhere, beyond the shared memory of a program, too. `benchmarks/unset_registers.py` finds such kernels.
+        """
+        group = self.sizes(launch)["R"] >= WARP_GROUP and launch.warps >= 4
+        sizes = self.chunk(launch)
+        return sizes | ({"HB": min(sizes["HB"], self.hidden)} if group else {})
+
     def matrices(self, launch: Launch, back: bool = False) -> tuple[Tensor, Tensor]:
         """OUT `(T, 2 MP)` and IN `(R, T)`, zero in the padding, the mean in IN alone; `back`: IN^T and OUT^T in their places."""
         s = self.sizes(launch)
@@ -182,6 +212,7 @@ def plan(
     with torch.inference_mode(False), torch.no_grad():
         place = how.place.reshape(-1, how.grid[-1], axes + 1)
         last, lead = place[0, :, axes - 1].contiguous(), place[:, 0, : axes - 1].contiguous()
-        half = HALF_WIDE if hidden >= 64 else HALF_NARROW
-        tuning = tuning or (FULL if kind == torch.float32 else half)
+        half = HALF_WIDE if hidden >= 64 else HALF_NARROW if hidden >= 32 else HALF_SLIM
+        full = FULL if tf32 else EXACT
+        tuning = tuning or (full if kind == torch.float32 else half)
         return Plan(how, hidden, projection, inputs, precision, tuning, last, lead, torch.ones_like(last[:1]))

@@ -1,0 +1,145 @@
+"""Our kernels under NVIDIA's compute-sanitizer: reads and writes out of bounds (memcheck), races in shared memory (racecheck).
+
+    PYTHONPATH=src python3 benchmarks/sanitize_kernels.py [--widths 16 32 64 128] [--tools memcheck racecheck] [--only solid-fp16]
+
+For every width and tool one process, and in it networks in two and three dimensions and every precision, forward and backward and forward
+alone, with more rows than programs, so that all programs go round their loop; `--widths 0` is the projection onto curved laws. One line for
+each; it ends with status 1 if there is an error. All of it takes some minutes on an H200; `--together 2` runs two processes side by side.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+GRIDS = {
+    "flat": (60, 100),
+    "solid": (24, 10, 50),
+}  # rows of 100 in two pieces, of 50 in one; 960 of them with the batch
+MODES = {"flat": 32, "solid": 16}
+PROJECTIONS = {16: 32, 32: 256, 64: 256, 128: 64}
+PRECISIONS = ("fp16", "bf16", "tf32")
+CASES = [f"{kind}-{precision}" for kind in GRIDS for precision in PRECISIONS]
+LAWS = ("reaction_diffusion", "stokes_ic", "stokes_bc")
+KERNELS = ("lift_", "block_", "project_", "mix_", "restore")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--widths", type=int, nargs="+", default=[16, 32, 64, 128, 0])
+    parser.add_argument("--tools", nargs="+", default=["memcheck", "racecheck"])
+    parser.add_argument("--only", nargs="+", default=CASES, metavar="CASE", help=f"of {' '.join(CASES)}")
+    parser.add_argument("--together", type=int, default=1, help="processes at a time")
+    parser.add_argument("--seconds", type=float, default=300, help="for each process at most")
+    parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.inside:
+        for width in options.widths:
+            run(width, options.only)
+        return
+    if not shutil.which("compute-sanitizer"):
+        raise SystemExit("compute-sanitizer, which comes with CUDA, is not on the PATH")
+    began = time.monotonic()
+    work = [(tool, width) for tool in options.tools for width in options.widths]
+    with ThreadPoolExecutor(options.together) as pool:
+        bad = sum(pool.map(lambda one: not sanitized(*one, options.only, options.seconds), work))
+    print(f"{len(work) - bad} of {len(work)} clean, {time.monotonic() - began:.0f} s")
+    sys.exit(1 if bad else 0)
+
+
+def sanitized(tool: str, width: int, cases: list[str], seconds: float) -> bool:
+    """Whether one width is clean under one tool; it says so in a line."""
+    only = [f for kernel in KERNELS for f in ("--kernel-name", f"kernel_substring={kernel}")]
+    command = ["compute-sanitizer", "--tool", tool, *only, sys.executable, __file__, "--inside"]
+    began, name = time.monotonic(), f"{tool} {'width ' + str(width) if width else 'projection'}"
+    try:
+        done = subprocess.run(
+            [*command, "--widths", str(width), "--only", *cases],
+            env=os.environ | {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1", "PYTHONUNBUFFERED": "1"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=seconds,
+        )
+        said, ended = done.stdout, done.returncode == 0
+    except subprocess.TimeoutExpired as stopped:
+        said, ended = (stopped.stdout or b"").decode(errors="replace"), False
+    passed = re.findall(r"^ran (\S+)$", said, re.MULTILINE)
+    summary = re.search(r"=========\s+(?:ERROR|RACECHECK) SUMMARY: (.*)", said)
+    errors = summary[1] if summary else "no summary"
+    clean = (
+        ended
+        and re.match(r"0 (errors|hazards)", errors) is not None
+        and len(passed) == (len(cases) if width else len(LAWS))
+    )
+    print(
+        f"{name:20s} {'clean' if clean else 'FAILED'}  {time.monotonic() - began:4.0f} s  {errors}  ran {' '.join(passed)}",
+        flush=True,
+    )
+    if not clean:
+        print(said[-4000:], flush=True)
+    return clean
+
+
+def run(width: int, cases: list[str]) -> None:
+    """Whatever is asked for, inside the tool."""
+    import torch
+
+    if not width:
+        return project()
+    for case in cases:
+        kind, precision = case.split("-")
+        network(kind, width, precision)
+        torch.cuda.synchronize()
+        print(f"ran {case}", flush=True)
+
+
+def network(kind: str, width: int, precision: str) -> None:
+    """Forward and backward, with and without a condition, and forward alone."""
+    import torch
+
+    import sapc
+    from sapc.fno import matmul_precision
+
+    grid = GRIDS[kind]
+    u = torch.randn(16 if kind == "flat" else 4, *grid, device="cuda")
+    t = torch.rand(len(u), device="cuda")
+    for conditions in (0, 1) if kind == "flat" else (0,):
+        net = sapc.FNO(
+            len(grid), MODES[kind], width, PROJECTIONS[width], 16, blocks=2,
+            conditions=conditions, precision=precision, transform="fused",
+        ).cuda()  # fmt: skip
+        shown = [torch.randn_like(u)] * conditions
+        with matmul_precision(precision):
+            net(u.clone().requires_grad_(), t, *shown).square().mean().backward()
+            with torch.no_grad():
+                v = net(u, t, *shown)
+        assert v.isfinite().all()
+        assert all(p.grad.isfinite().all() for p in net.parameters())
+
+
+def project() -> None:
+    """Onto the curved laws, on small grids."""
+    import torch
+
+    import sapc
+
+    for name in LAWS:
+        task = sapc.get_task(name, grid=(33, 20))
+        f = task.dataset("train", size=4, seed=0, cache=False).fields.double().cuda()
+        u = f + 0.05 * torch.randn_like(f)
+        H = task.manifold(f, solver=sapc.Globalised(nearest=0, compiled=False, fused=True))
+        assert H.project(u, check=False).isfinite().all()
+        print(f"ran {name}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
