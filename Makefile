@@ -7,9 +7,6 @@ STAMP := $(VENV)/.ready
 # What `make examples` gives to examples/NAME.py: ARGS_NAME; most need nothing.
 ARGS_shallow_water := shallow_water --steps 30 --samples 60
 
-# How long `make soak` takes.
-MINUTES ?= 10
-
 .PHONY: demo test test-long test-gpu soak lint bench examples docs docs-tools format clean
 
 $(STAMP): pyproject.toml constraints.txt
@@ -37,7 +34,10 @@ test-gpu:
 	OMP_NUM_THREADS=1 PYTHONPATH=src $(PYTHON) -m pytest -m "long or not long" --part $(PART) --durations 15 $(GPU_TESTS) \
 	$$($(PYTHON) -c "import xdist" 2>/dev/null && echo --numprocesses $(WORKERS) --dist worksteal)
 
-soak: $(STAMP)  # damaged files, odd commands, random projections, kills; two at a time
+# Damaged files, odd commands, random projections, kills, wrong arguments: as many cases as fit into MINUTES, two at a time.
+MINUTES ?= 10
+
+soak: $(STAMP)
 	PYTHONPATH=tests $(BIN)/python -m soak --minutes $(MINUTES) --workers 2
 
 lint: $(STAMP)

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import sapc
-from soak import files, projections
+from soak import files, laws, projections
 from soak.case import Case, cases
 from soak.examples import waves
 
@@ -51,7 +51,7 @@ def examples(tmp_path):
     return tmp_path / "examples"
 
 
-def found(kind: str, numbers: range, folder: Path, examples: Path, monkeypatch) -> list[str]:
+def findings(kind: str, numbers: range, folder: Path, examples: Path, monkeypatch) -> list[str]:
     """What is bad in some cases, run here."""
     monkeypatch.chdir(folder)
     bad = []
@@ -69,8 +69,8 @@ def test_a_projection_that_is_off_by_little_is_found(tmp_path, examples, monkeyp
         return torch.where(self.pinned, end, end * (1 + 1e-3)), report
 
     monkeypatch.setattr(sapc.Manifold, "solve", off)
-    monkeypatch.setattr(projections, "LAWS", [projections._none, projections._conserved])
-    bad = found("projections", range(12), tmp_path, examples, monkeypatch)
+    monkeypatch.setattr(projections, "LAWS", [laws.no_law, laws.conserved_integral])
+    bad = findings("projections", range(12), tmp_path, examples, monkeypatch)
     assert any("not the nearest point" in why for why in bad)
     assert any("converged is claimed" in why for why in bad)
 
@@ -86,7 +86,7 @@ def test_a_reader_that_returns_other_values_is_found(tmp_path, examples, monkeyp
 
     monkeypatch.setattr(sapc, "load_dataset", wrong)
     monkeypatch.setattr(files, "FORMATS", [files.Format("heat.h5", (), (files.load_data,))])
-    bad = found("files", range(3), tmp_path, examples, monkeypatch)
+    bad = findings("files", range(3), tmp_path, examples, monkeypatch)
     assert bad == ["load_dataset returned other values than were written"] * 3
 
 
@@ -97,7 +97,7 @@ def test_a_reader_that_raises_something_else_is_found(tmp_path, examples, monkey
 
     monkeypatch.setattr(sapc, "read_fields", fail)
     monkeypatch.setattr(files, "FORMATS", [files.Format("waves.npz", (), (files.read_own,))])
-    (why,) = found("files", range(1), tmp_path, examples, monkeypatch)
+    (why,) = findings("files", range(1), tmp_path, examples, monkeypatch)
     assert why.startswith(f"{type(error).__name__}: {error}")
 
 
@@ -105,4 +105,4 @@ def test_the_oracles_agree_with_the_package_where_nothing_is_wrong():
     """Quadrature, written a second time."""
     for kind in ("periodic", "closed", "cells"):
         grid = sapc.Grid((sapc.Axis("x", 5, 0.0, 3.0, kind), sapc.Axis("y", 4), sapc.Axis("t", 3)))
-        assert np.allclose(projections._weights(grid), grid.weights.numpy(), rtol=1e-15)
+        assert np.allclose(laws.quadrature(grid), grid.weights.numpy(), rtol=1e-15)

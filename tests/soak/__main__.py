@@ -7,12 +7,12 @@ import os
 import sys
 import tempfile
 import time
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 
-os.environ["OMP_NUM_THREADS"] = (
-    "1"  # before anything is imported: processes of several threads should not fork
-)
+# Before anything is imported: a process of several threads should not fork.
+os.environ["OMP_NUM_THREADS"] = "1"
 
 from .case import SHARES, Case, cases, kinds_here
 from .examples import make_examples, prepare
@@ -28,18 +28,18 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--kinds", default="", help=f"of {', '.join(SHARES)}; all unless given")
     parser.add_argument("--workers", type=int, default=2, help="cases at a time")
     parser.add_argument("--case", type=Case.parse, help="run one case again, here, as files:1234")
-    asked = parser.parse_args(arguments)
-    kinds = [kind for kind in asked.kinds.split(",") if kind] or kinds_here()
+    options = parser.parse_args(arguments)
+    kinds = [kind for kind in options.kinds.split(",") if kind] or kinds_here()
     if unknown := [kind for kind in kinds if kind not in kinds_here()]:
         parser.error(f"there is no kind {unknown[0]}; choose of {', '.join(kinds_here())}")
     with tempfile.TemporaryDirectory(prefix="soak-", ignore_cleanup_errors=True) as place:
         prepare()
         examples = make_examples(Path(place))
-        if asked.case:
-            return _repeat(asked.case, Path(place), examples)
-        found = islice(cases(kinds, asked.seed), asked.cases)
-        until = time.monotonic() + 60 * asked.minutes
-        return _report(_told(verdicts(found, asked.workers, Path(place), examples, until)))
+        if options.case:
+            return _repeat(options.case, Path(place), examples)
+        found = islice(cases(kinds, options.seed), options.cases)
+        until = time.monotonic() + 60 * options.minutes
+        return _report(_print_bad(verdicts(found, options.workers, Path(place), examples, until)))
 
 
 def _repeat(case: Case, place: Path, examples: Path) -> int:
@@ -50,7 +50,7 @@ def _repeat(case: Case, place: Path, examples: Path) -> int:
     return int(bool(why))
 
 
-def _told(found):
+def _print_bad(found: Iterable[Verdict]) -> Iterator[Verdict]:
     """Pass verdicts on and print the bad ones at once."""
     for verdict in found:
         if verdict.why:
@@ -58,9 +58,9 @@ def _told(found):
         yield verdict
 
 
-def _report(found) -> int:
+def _report(found: Iterable[Verdict]) -> int:
     """A line per kind, then every bad case with the command that repeats it."""
-    done: list[Verdict] = list(found)
+    done = list(found)
     print(f"\n{'kind':<14}{'cases':>7}{'bad':>6}{'seconds':>10}")
     for kind in (*SHARES, ""):
         own = [v for v in done if kind in ("", v.case.kind)]

@@ -14,6 +14,18 @@ import numpy as np
 from .odd import ODD_JSON
 
 SECRET = 1234.5  # what stands in a file that nobody asked to be read
+USUAL_ATTRIBUTES = (
+    "_FillValue",
+    "scale_factor",
+    "add_offset",
+    "units",
+    "bounds",
+    "dims",
+    "sapc_bounds",
+    "axis",
+    "standard_name",
+)
+_SCALES = ("DIMENSION_LIST", "REFERENCE_LIST", "CLASS", "NAME", "_Netcdf4Dimid", "_Netcdf4Coordinates")
 ODD_DTYPES = ("complex64", "bool", "int8", "int64", "uint64", "float16", "float64", "S3", "longdouble")
 
 
@@ -21,21 +33,24 @@ def spoil_hdf5(rng: random.Random, path: Path) -> str:
     """Change an array or an attribute of an HDF5 file."""
     with h5py.File(path, "r+") as file:
         names = [name for name in file if isinstance(file[name], h5py.Dataset)]
-        name = rng.choice(names)
+        largest = max(names, key=lambda name: file[name].size or 0)
+        name = rng.choice((largest, largest, *names))
         if rng.random() < 0.4:
             return _spoil_attribute(rng, rng.choice((file, file[name])))
-        array = file[name][()]
-        how = rng.choice(list(_ARRAYS))
+        array, how = file[name][()], rng.choice((*_ARRAYS, "sparse", "sparse"))
+        about = {key: value for key, value in file[name].attrs.items() if key not in _SCALES}
         _drop(file, name)
         _ARRAYS[how](rng, file, name, array)
+        if how not in ("an external link", "a soft link", "gone"):
+            file[name].attrs.update(about)
         return f"{name} is {how}"
 
 
 def _drop(file: h5py.File, name: str) -> None:
-    for other in list(file):
-        item = file.get(other)
-        if isinstance(item, h5py.Dataset) and "DIMENSION_LIST" in item.attrs:
-            del item.attrs["DIMENSION_LIST"]
+    """Remove an array, and what others know of it."""
+    for item in file.values():
+        for key in _SCALES if isinstance(item, h5py.Dataset) else ():
+            item.attrs.pop(key, None)
     del file[name]
 
 
@@ -43,19 +58,7 @@ def _spoil_attribute(rng: random.Random, owner: Any) -> str:
     names = list(owner.attrs) or ["units"]
     name, odd = rng.choice(names), rng.choice(ODD_JSON)
     if rng.random() < 0.3:
-        name = rng.choice(
-            (
-                "_FillValue",
-                "scale_factor",
-                "add_offset",
-                "units",
-                "bounds",
-                "dims",
-                "sapc_bounds",
-                "axis",
-                "standard_name",
-            )
-        )
+        name = rng.choice(USUAL_ATTRIBUTES)
     odd = rng.choice(
         (odd[:60_000], 0, -1.5, np.nan, np.zeros(3), np.zeros((2, 2)), b"\xff\xfe", h5py.Empty("f4"))
     )
@@ -68,17 +71,10 @@ def _dtype(rng: random.Random, file: h5py.File, name: str, array: Any) -> None:
 
 
 def _sparse(rng: random.Random, file: h5py.File, name: str, array: Any) -> None:
+    """Gigabytes that are promised and not there; most often of a shape that fits all else."""
+    more = (10**7, *np.shape(array)[1:])
     shape = rng.choice(
-        (
-            (2**30, 2**30, 8),
-            (2**40,),
-            (40_000, 200, 200),
-            (8, 12, 2**31),
-            (2**20, 12, 6),
-            (0, 12, 6),
-            (8, 0, 6),
-            (1,) * 32,
-        )
+        (more, more, more, (2**30, 2**30, 8), (2**40,), (8, 12, 2**31), (0, 12, 6), (8, 0, 6), (1,) * 32)
     )
     file.create_dataset(
         name, shape, "f4", chunks=tuple(min(n, 16) or 1 for n in shape), maxshape=(None,) * len(shape)
@@ -182,7 +178,14 @@ def spoil_npz(rng: random.Random, path: Path) -> str:
 def _spoil_npy_header(rng: random.Random, path: Path, name: str, how: str) -> str:
     """A header that promises more than there is, or nonsense."""
     shape = rng.choice(
-        ("(1073741824, 1024, 8)", "(40000, 200, 200)", "(-1, 12, 6)", "(9223372036854775807,)", "()")
+        (
+            "(1073741824, 1024, 8)",
+            "(10000000, 12, 6)",
+            "(10000000, 12, 6)",
+            "(-1, 12, 6)",
+            "(9223372036854775807,)",
+            "()",
+        )
     )
     promised = f"{{'descr': '<f4', 'fortran_order': False, 'shape': {shape}, }}"
     text = promised if how == "huge" else rng.choice(ODD_JSON)[:60_000]

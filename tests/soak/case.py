@@ -11,13 +11,14 @@ from importlib import import_module
 from importlib.util import find_spec
 from itertools import count
 from pathlib import Path
+from types import ModuleType
 
 # How often each kind comes up, in a hundred cases: the expensive ones are rare.
 SHARES = {"files": 43, "projections": 30, "commands": 15, "misuse": 8, "signals": 4}
 SEEDS_PER_RUN = 10**6
 
 
-class Bad(Exception):
+class BadCase(Exception):
     """What went wrong in a case, on one line."""
 
 
@@ -43,12 +44,25 @@ class Case:
         """Run it in an empty folder; what went wrong on one line, or nothing."""
         os.chdir(folder)
         try:
-            import_module(f"soak.{self.kind}").check(random.Random(str(self)), self.seed, examples)
-        except Bad as bad:
+            module, rng = import_module(f"soak.{self.kind}"), random.Random(str(self))
+            if hasattr(module, "check"):
+                module.check(rng, self.seed, examples)
+            else:
+                _check_call(module, rng)
+        except BadCase as bad:
             return _one_line(str(bad))
         except (Exception, SystemExit, KeyboardInterrupt) as error:
+            traceback.print_exc()
             return _one_line(f"{type(error).__name__}: {error}{_place(error)}")
         return ""
+
+
+def _check_call(module: ModuleType, rng: random.Random) -> None:
+    """One of the calls that a module lists, each with its name."""
+    name, call = rng.choice(list(module.cases()))
+    print(name, flush=True)
+    if (why := module.problem(call)) is not None:
+        raise BadCase(f"{name}: {why}")
 
 
 def kinds_here() -> list[str]:

@@ -1,4 +1,4 @@
-"""Command lines of every command, made of its declared options with good and odd values, run in this process.
+"""Command lines of every command, made of its options options with good and odd values, run in this process.
 
 A line begins as one that works. Then a few of its words are changed, dropped, doubled or added. Whatever comes of it ends with exit code
 0, 1 or 2, without a traceback; with exit code 2 there is one sentence, and every file is as it was.
@@ -9,12 +9,13 @@ from __future__ import annotations
 import json
 import random
 from pathlib import Path
+from typing import Any
 
 import typer
 
 from sapc.cli.app import app
 
-from .case import Bad
+from .case import BadCase
 from .examples import copy_example
 from .program import call, contents, leftovers
 
@@ -37,6 +38,8 @@ LINES = {
     "study status study": 1,
     "study status study.py": 1,
     "report run --out new": 1,
+    "study run study.py --out new --device cpu": 1,
+    "bench --task heat --preset tiny --part projection --steps 1": 1,
     "demo --preset tiny --samples 2 --steps 2 --out new": 1,
 }  # fmt: skip
 
@@ -79,86 +82,80 @@ ODD = (
     "0x10", "1_0", "1,2", ",", "x=", "=1",
     "x=nan", "0x0", "-1x5", "3x3", "1x1", "100000x100000", "a\nb", "--", "-", "run", "heat.h5", "meta", "cuda", "mps", "cpu:7",
 )  # fmt: skip
+ODD_NUMBERS = {
+    "int": ("-1", "0", "1", "17", "20000", "1000000", "9999999999999", str(2**63), "9" * 30, "-" + "9" * 30),
+    "float": ("-1", "0", "1", "-0.0", "1e-320", "1e300", "nan", "inf", "-inf", "1e999"),
+}  # fmt: skip
 # Their work, or the processes they start, would be as large as asked for.
-WORK = [
-    "--steps",
-    "--devices",
-    "--workers",
-    "--floor-repeats",
-    "--blocks",
-    "--noise",
-    "--engine",
-    "--size",
-    "--reference",
-]
-LARGE = ("9" * 30, "9" * 5000)
+WORK = {
+    "--steps", "--devices", "--workers", "--floor-repeats", "--blocks", "--noise", "--size", "--reference", "--train", "--validation",
+}  # fmt: skip
+# So many that no machine has room for them, which has to be noticed before the work.
+COUNTS, BEYOND = ("--n", "--members", "--samples"), ("-1", "0", "1", "9999999999999", str(2**63), "9" * 30)
 # Options left alone: they compile, need weights from elsewhere, or show tracebacks on purpose.
-LEFT_OUT = [
-    "--compile",
-    "--poseidon",
-    "--calibrate",
-    "--debug",
-    "--frd",
-    "--tensorboard",
-    "--address",
-    "--slurm",
-    "--projection",
-]
+LEFT_OUT = {
+    "--compile", "--poseidon", "--calibrate", "--debug", "--frd", "--tensorboard", "--address", "--slurm", "--projection",
+}  # fmt: skip
 
 
 def check(rng: random.Random, seed: int, examples: Path) -> None:
     """Make a line and run it."""
     line = rng.choices(list(LINES), list(LINES.values()))[0].split()
-    command = _command(line)
+    options = _options(line)
     for _ in range(rng.choice((0, 1, 1, 2, 3))):
-        line = _changed(rng, line, command)
-    _fetch(line, examples)
+        line = _change(rng, line, options)
+    _copy_examples(line, examples)
     print("sapc " + " ".join(ascii(word)[:60] for word in line), flush=True)
     before = contents(Path.cwd())
     ended = call(*line).judge()
     after = contents(Path.cwd())
     if left := leftovers(Path.cwd()):
-        raise Bad(f"left behind: {left[0]}")
+        raise BadCase(f"left behind: {left[0]}")
     if ended.code == 2 and after != before:
         different = sorted(set(before.items()) ^ set(after.items()))
-        raise Bad(f"refused, but files are not as before: {different[0][0]}; {ended.err.strip()}")
+        raise BadCase(f"refused, but files are not as before: {different[0][0]}; {ended.err.strip()}")
     if ended.code == 0 and "--json" in line and "--help" not in line and "-h" not in line:
         try:
             json.loads(ended.out)
         except ValueError as error:
-            raise Bad(f"--json printed something else: {ended.out[:60]!r}") from error
+            raise BadCase(f"--json printed something else: {ended.out[:60]!r}") from error
 
 
-def _command(line: list[str]) -> dict[str, bool]:
-    """The options that the command of a line declares, and whether they take a value."""
+def _options(line: list[str]) -> dict[str, str]:
+    """The options that the command of a line declares, with the type of their value; a flag has none."""
     found = typer.main.get_command(app)
     for word in line:
         further = getattr(found, "commands", {})
         if word not in further:
             break
         found = further[word]
-    declared = {}
-    for option in found.params:
-        for name in (*option.opts, *option.secondary_opts):
-            if name.startswith("--") and name not in LEFT_OUT:
-                declared[name] = not getattr(option, "is_flag", False)
-    return declared
+    return {
+        name: "" if getattr(option, "is_flag", False) else _type(option)
+        for option in found.params
+        for name in (*option.opts, *option.secondary_opts)
+        if name.startswith("--") and name not in LEFT_OUT
+    }
 
 
-def _changed(rng: random.Random, line: list[str], declared: dict[str, bool]) -> list[str]:
+def _type(option: Any) -> str:
+    """The name of the type of an option's value, in typer's newer words or in click's."""
+    described = getattr(option, "type_descriptor", None)
+    name = getattr(described.annotation, "__name__", "") if described else option.type.name
+    return "int" if name == "integer" else name
+
+
+def _change(rng: random.Random, line: list[str], options: dict[str, str]) -> list[str]:
     """The line with something done to it."""
     line = list(line) or ["--help"]
     i = rng.randrange(len(line))
-    how = rng.choice(
-        ("value", "value", "value", "option", "option", "option", "drop", "double", "insert", "swap")
-    )
-    values = [k for k in range(1, len(line)) if line[k - 1].startswith("--") and declared.get(line[k - 1])]
+    how = rng.choice(("value",) * 5 + ("option",) * 5 + ("drop", "double", "insert", "swap"))
+    values = [k for k in range(1, len(line)) if line[k - 1].startswith("--") and options.get(line[k - 1])]
     if how == "value" and values:
         k = rng.choice(values)
-        line[k] = _value(rng, line[k - 1])
-    elif how == "option" and declared:
-        name = rng.choice(list(declared))
-        line += [name, _value(rng, name)] if declared[name] else [name]
+        line[k] = _value(rng, line[k - 1], options[line[k - 1]])
+    elif how == "option" and options:
+        name = rng.choice(list(options))
+        line += [name, _value(rng, name, options[name])] if options[name] else [name]
     elif how == "drop":
         # A line without its cheap settings would do the work of the standard ones.
         if not line[i].startswith("--") and line[i - 1] not in (*WORK, "--preset", "--samples", "--n"):
@@ -174,15 +171,17 @@ def _changed(rng: random.Random, line: list[str], declared: dict[str, bool]) -> 
     return line
 
 
-def _value(rng: random.Random, option: str) -> str:
-    if rng.random() < 0.5:
+def _value(rng: random.Random, option: str, kind: str) -> str:
+    """A value for an option: one that makes sense, an odd one of its type, or anything."""
+    if rng.random() < 0.4:
         return rng.choice(GOOD.get(option, ("1", "2", "0.5", "3")))
-    odd = rng.choice(ODD)
-    return "x" if option in WORK and odd in LARGE else odd
+    if (numbers := ODD_NUMBERS.get(kind)) and rng.random() < 0.8:
+        return rng.choice(("-1", "0", "1") if option in WORK else BEYOND if option in COUNTS else numbers)
+    return rng.choice([odd for odd in ODD if not (option in WORK and odd.isdigit())])
 
 
-def _fetch(words: list[str], examples: Path) -> None:
-    """Copy the examples that a line names, and those that other examples need."""
+def _copy_examples(words: list[str], examples: Path) -> None:
+    """Copy the examples that a line names."""
     for word in dict.fromkeys(words):
         plain = "/" not in word and 2 < len(word) < 100
         if plain and (examples / word).exists():

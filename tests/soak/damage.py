@@ -84,12 +84,12 @@ def remove(rng: random.Random, path: Path) -> str:
 
 def spoil_json(rng: random.Random, path: Path) -> str:
     """Change a value of a JSON file."""
-    text, what = spoiled(rng, json.loads(path.read_text()))
+    text, what = spoil_value(rng, json.loads(path.read_text()))
     path.write_text(text)
     return what
 
 
-def spoiled(rng: random.Random, content: Any) -> tuple[str, str]:
+def spoil_value(rng: random.Random, content: Any) -> tuple[str, str]:
     """JSON text with a value replaced, removed or added, and what was done."""
     places = list(_places(content))
     place, odd, how = (
@@ -99,7 +99,7 @@ def spoiled(rng: random.Random, content: Any) -> tuple[str, str]:
     )
     if how == "remove" and place:
         del _at(content, place[:-1])[place[-1]]
-        return json.dumps(content), f"{_dotted(place)} removed"
+        return json.dumps(content), f"{_name(place)} removed"
     if how == "add" and isinstance(_at(content, place), dict):
         place = (*place, "extra")
     marker = "@odd@"
@@ -107,7 +107,7 @@ def spoiled(rng: random.Random, content: Any) -> tuple[str, str]:
         _at(content, place[:-1])[place[-1]] = marker
     else:
         content = marker
-    return json.dumps(content).replace(f'"{marker}"', odd), f"{_dotted(place)} = {odd[:40]}"
+    return json.dumps(content).replace(f'"{marker}"', odd), f"{_name(place)} = {odd[:40]}"
 
 
 def _places(value: Any, place: tuple[Any, ...] = ()) -> Any:
@@ -123,7 +123,7 @@ def _at(value: Any, place: tuple[Any, ...]) -> Any:
     return value
 
 
-def _dotted(place: tuple[Any, ...]) -> str:
+def _name(place: tuple[Any, ...]) -> str:
     return ".".join(map(str, place)) or "all of it"
 
 
@@ -132,7 +132,7 @@ def spoil_lines(rng: random.Random, path: Path) -> str:
     lines = path.read_text().splitlines()
     i, odd = rng.randrange(len(lines)), rng.choice(ODD_LINES)
     if rng.random() < 0.5:
-        odd, _ = spoiled(rng, json.loads(lines[i]))
+        odd, _ = spoil_value(rng, json.loads(lines[i]))
     lines[i] = odd
     path.write_text("\n".join(lines) + "\n")
     return f"line {i} = {odd[:40]}"
@@ -154,7 +154,7 @@ def spoil_header(rng: random.Random, path: Path) -> str:
     (size,) = struct.unpack("<Q", content[:8])
     header = json.loads(content[8 : 8 + size])
     if rng.random() < 0.5:
-        text, what = spoiled(rng, json.loads(header["__metadata__"]["about"]))
+        text, what = spoil_value(rng, json.loads(header["__metadata__"]["about"]))
         header["__metadata__"]["about"] = text
         new = json.dumps(header)
     elif rng.random() < 0.5:
@@ -164,7 +164,7 @@ def spoil_header(rng: random.Random, path: Path) -> str:
         )
         new, what = json.dumps(header), f"{name} as {header[name]['dtype']}"
     else:
-        new, what = spoiled(rng, header)
+        new, what = spoil_value(rng, header)
     encoded = new.encode(errors="surrogatepass")
     path.write_bytes(struct.pack("<Q", len(encoded)) + encoded + content[8 + size :])
     return f"header: {what}"

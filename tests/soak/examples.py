@@ -128,7 +128,7 @@ def _sapc(*line: object) -> None:
 
 
 def _stop_halfway(folder: str) -> None:
-    run = sapc.preset("tiny", "heat", "sapc", steps=4)
+    run = sapc.preset("tiny", "heat", "sapc", steps=4, validate=1)
     with suppress(KeyboardInterrupt):
         sapc.train.train(
             run, folder, progress=lambda step, *_: os.kill(os.getpid(), signal.SIGINT) if step == 2 else None
@@ -152,23 +152,23 @@ def _write_waves() -> None:
 
 def _settle(folder: Path) -> None:
     """Write one time for all times, so that the files are the same on every machine and every day."""
-    for path in (*folder.rglob("*.json"), *folder.rglob("*.jsonl")):
-        lines = [json.dumps(_settled(json.loads(line))) for line in path.read_text().splitlines()] if (
-            path.suffix == ".jsonl"
-        ) else [json.dumps(_settled(json.loads(path.read_text())), indent=1)]  # fmt: skip
-        path.write_text("\n".join(lines) + "\n")
+    for path in folder.rglob("*.json"):
+        path.write_text(json.dumps(_settle_value(json.loads(path.read_text())), indent=1) + "\n")
+    for path in folder.rglob("*.jsonl"):
+        lines = [json.dumps(_settle_value(json.loads(line))) + "\n" for line in path.read_text().splitlines()]
+        path.write_text("".join(lines))
     if not (folder / "scores.json").exists():
         for path in folder.glob("*.safetensors"):
             with safe_open(path, "pt") as file:
                 tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
                 about = json.loads(file.metadata()["about"])
-            save_file(tensors, path, {"about": json.dumps(_settled(about))})
+            save_file(tensors, path, {"about": json.dumps(_settle_value(about))})
 
 
-def _settled(value):
+def _settle_value(value):
     if isinstance(value, dict):
-        return {k: TIMINGS.get(k, _settled(v)) for k, v in value.items()}
-    return [_settled(v) for v in value] if isinstance(value, list) else value
+        return {k: TIMINGS.get(k, _settle_value(v)) for k, v in value.items()}
+    return [_settle_value(v) for v in value] if isinstance(value, list) else value
 
 
 def copy_example(examples: Path, name: str) -> Path:

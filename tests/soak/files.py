@@ -18,7 +18,7 @@ import torch
 import sapc
 
 from .arrays import SECRET, write_secrets
-from .case import Bad
+from .case import BadCase
 from .damage import damage
 from .examples import copy_example
 from .program import LONGEST_SENTENCE, call, contents, leftovers
@@ -49,18 +49,18 @@ def check(rng: random.Random, seed: int, examples: Path) -> None:
             door(path, examples)
     except sapc.SapcError as error:
         if len(str(error)) > LONGEST_SENTENCE or "\n" in str(error):
-            raise Bad(f"a sentence of {len(str(error))} characters: {str(error)[:60]!r}") from error
+            raise BadCase(f"a sentence of {len(str(error))} characters: {str(error)[:60]!r}") from error
         if contents(Path.cwd()) != before:
-            raise Bad("a reader that failed has changed files") from error
-    except Changed as changed:
+            raise BadCase("a reader that failed has changed files") from error
+    except ChangedValues as changed:
         told = any(issubclass(w.category, sapc.SapcWarning) for w in caught)
         if not told:
-            raise Bad(str(changed)) from changed
+            raise BadCase(str(changed)) from changed
     if left := leftovers(Path.cwd()):
-        raise Bad(f"left behind: {left[0]}")
+        raise BadCase(f"left behind: {left[0]}")
 
 
-class Changed(Exception):
+class ChangedValues(Exception):
     """What was read is not what was written; a warning may have said so."""
 
 
@@ -73,12 +73,12 @@ def load_model(folder: Path, examples: Path) -> None:
     data = model.task.dataset("test0", size=1)
     fields = model.sample(2, data.fields, 2)
     if not bool(fields.isfinite().all()) or fields.shape[1:] != data.fields.shape[1:]:
-        raise Bad(f"samples of shape {tuple(fields.shape)}, or not finite")
+        raise BadCase(f"samples of shape {tuple(fields.shape)}, or not finite")
     truth = sapc.load(examples / "run", "cpu").network.state_dict()
     own = model.network.state_dict()
     same = all(torch.equal(own[k], truth[k]) for k in truth) if own.keys() == truth.keys() else False
     if (folder / "scores.json").is_file() and not same:
-        raise Changed("weights that are not those of the scores were loaded without a word")
+        raise ChangedValues("weights that are not those of the scores were loaded without a word")
 
 
 def load_own_model(folder: Path, examples: Path) -> None:
@@ -86,7 +86,7 @@ def load_own_model(folder: Path, examples: Path) -> None:
     model = sapc.load(folder, "cpu", physics=examples / "physics.py", data=examples / "waves.npz")
     fields = model.sample(2, model.task.dataset("validation").fields[:1], 2)
     if not bool(fields.isfinite().all()):
-        raise Bad("samples that are not finite")
+        raise BadCase("samples that are not finite")
 
 
 def resume(folder: Path, examples: Path) -> None:
@@ -119,7 +119,7 @@ def load_data(path: Path, examples: Path) -> None:
     found, truth = sapc.load_dataset(path), sapc.load_dataset(examples / path.name)
     same = torch.equal(found.fields, truth.fields) and found.grid == truth.grid
     if not same or found.parameters.keys() != truth.parameters.keys():
-        raise Changed("load_dataset returned other values than were written")
+        raise ChangedValues("load_dataset returned other values than were written")
 
 
 def read_own(path: Path, examples: Path) -> None:
@@ -132,14 +132,14 @@ def read_checked(path: Path, examples: Path) -> None:
     """The same of a file with a checksum: what it returns is what was written."""
     found, truth = sapc.read_fields(path), sapc.read_fields(examples / path.name)
     if not torch.equal(found.values, truth.values) or found.grid != truth.grid:
-        raise Changed("read_fields returned other values than were written")
+        raise ChangedValues("read_fields returned other values than were written")
 
 
 def read_sensors(path: Path, examples: Path) -> None:
     """`sapc.read_sensors`."""
     found = sapc.read_sensors(path, sapc.get_task("heat", grid=(16, 16)).grid)
     if not bool(found.values[:, found.mask].isfinite().all()):
-        raise Bad("sensors that are not finite")
+        raise BadCase("sensors that are not finite")
 
 
 def use_condition(path: Path, examples: Path) -> None:
@@ -157,16 +157,16 @@ def use_physics(path: Path, examples: Path) -> None:
 
 def _check_values(values: np.ndarray) -> None:
     if np.isin(np.abs(values), SECRET).any():
-        raise Bad("values of another file were read")
+        raise BadCase("values of another file were read")
     if not np.isfinite(values).all():
-        raise Bad("values that are not finite were read without a word")
+        raise BadCase("values that are not finite were read without a word")
 
 
 def _judged(*line: object) -> None:
     """A command that may refuse, as readers do."""
     ended = call(*line).judge()
     if str(SECRET) in ended.out + ended.err:
-        raise Bad("values of another file were shown")
+        raise BadCase("values of another file were shown")
     if ended.code == 2:
         raise sapc.SapcError(ended.err.strip())
 

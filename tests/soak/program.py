@@ -10,13 +10,13 @@ from pathlib import Path
 
 from sapc import cli
 
-from .case import Bad
+from .case import BadCase
 
 LONGEST_SENTENCE = 1000  # characters
 
 
 @dataclass(frozen=True)
-class Ended:
+class Outcome:
     """How a command ended and what it said."""
 
     line: tuple[str, ...]
@@ -24,24 +24,24 @@ class Ended:
     out: str
     err: str
 
-    def judge(self) -> Ended:
+    def judge(self) -> Outcome:
         """Refuse an end that is no way to end: a traceback, or a mistake that is not told in one sentence."""
         told = [line for line in self.err.splitlines() if line and not line.startswith("sapc: warning: ")]
         if "Traceback (most" in self.out + self.err:
-            raise Bad(f"traceback of {self}: {self.err.strip().splitlines()[-1]}")
+            raise BadCase(f"traceback of {self}: {self.err.strip().splitlines()[-1]}")
         if self.code not in (0, 1, 2):
-            raise Bad(f"exit code {self.code} of {self}")
+            raise BadCase(f"exit code {self.code} of {self}")
         if self.code == 2 and (len(told) != 1 or not told[0].startswith("sapc: ")):
-            raise Bad(f"exit code 2 and {len(told)} sentences of {self}: {told}")
+            raise BadCase(f"exit code 2 and {len(told)} sentences of {self}: {told}")
         if self.code == 2 and len(told[0]) > LONGEST_SENTENCE + sum(map(len, self.line)):
-            raise Bad(f"a sentence of {len(told[0])} characters from {self}")
+            raise BadCase(f"a sentence of {len(told[0])} characters from {self}")
         return self
 
     def __str__(self) -> str:
         return "sapc " + " ".join(word if len(word) < 60 else word[:20] + "..." for word in self.line)
 
 
-def call(*line: object) -> Ended:
+def call(*line: object) -> Outcome:
     """Run a command; an exception that it lets through comes through here, too."""
     out, err = io.StringIO(), io.StringIO()
     words = tuple(map(str, line))
@@ -50,7 +50,7 @@ def call(*line: object) -> Ended:
             cli.main(list(words))
         except SystemExit as end:
             code = end.code if isinstance(end.code, int) else int(end.code is not None)
-    return Ended(words, code, out.getvalue(), err.getvalue())
+    return Outcome(words, code, out.getvalue(), err.getvalue())
 
 
 def contents(folder: Path) -> dict[str, str]:

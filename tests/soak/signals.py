@@ -23,7 +23,7 @@ import h5py
 import numpy as np
 from safetensors.numpy import load_file
 
-from .case import Bad
+from .case import BadCase
 from .examples import copy_example
 from .program import call, leftovers
 
@@ -38,18 +38,18 @@ def check(rng: random.Random, seed: int, examples: Path) -> None:
     number = rng.choice((signal.SIGINT, signal.SIGINT, signal.SIGTERM, signal.SIGKILL))
     times = rng.choice((1, 1, 2))
     print(f"{number.name}, {times} times: sapc {command.line}", flush=True)
-    truth = _undisturbed(command, examples)
-    _place(command, examples, "disturbed")
+    truth = _run_undisturbed(command, examples)
+    _make_place(command, examples, "disturbed")
     for _ in range(times):
         _kill(rng, command, number)
     again = _start(command)
     _, err = again.communicate(timeout=LONGEST)
     if again.returncode and not (command.once and again.returncode == 2):
-        raise Bad(f"the same command then ended with {again.returncode}: {err.strip().splitlines()[-1:]}")
+        raise BadCase(f"the same command then ended with {again.returncode}: {err.strip().splitlines()[-1:]}")
     if left := leftovers(Path.cwd()):
-        raise Bad(f"left behind for ever: {left[0]}")
+        raise BadCase(f"left behind for ever: {left[0]}")
     if not _same(truth, command.result(Path.cwd())):
-        raise Bad("the result is not that of an undisturbed command")
+        raise BadCase("the result is not that of an undisturbed command")
 
 
 def _kill(rng: random.Random, command: Command, number: signal.Signals) -> None:
@@ -67,13 +67,13 @@ def _kill(rng: random.Random, command: Command, number: signal.Signals) -> None:
         _, err = process.communicate(timeout=LONGEST)
     except subprocess.TimeoutExpired as late:
         process.kill()
-        raise Bad(f"still running {LONGEST} seconds after {number.name}") from late
+        raise BadCase(f"still running {LONGEST} seconds after {number.name}") from late
     if "Traceback (most" in err:
-        raise Bad(f"{number.name} shows a traceback: {err.strip().splitlines()[-1]}")
+        raise BadCase(f"{number.name} shows a traceback: {err.strip().splitlines()[-1]}")
     if process.returncode not in (0, INTERRUPTED, -number, *((2,) if command.once else ())):
-        raise Bad(f"exit code {process.returncode} after {number.name}: {err.strip().splitlines()[-1:]}")
+        raise BadCase(f"exit code {process.returncode} after {number.name}: {err.strip().splitlines()[-1:]}")
     if number == signal.SIGINT and process.returncode == INTERRUPTED and (left := leftovers(Path.cwd())):
-        raise Bad(f"left behind by {number.name}: {left[0]}")
+        raise BadCase(f"left behind by {number.name}: {left[0]}")
 
 
 def _wait(process: subprocess.Popen[str], seconds: float) -> None:
@@ -92,16 +92,16 @@ def _start(command: Command) -> subprocess.Popen[str]:
     )
 
 
-def _undisturbed(command: Command, examples: Path) -> Any:
+def _run_undisturbed(command: Command, examples: Path) -> Any:
     """What the command writes, run in this process."""
-    _place(command, examples, "undisturbed")
+    _make_place(command, examples, "undisturbed")
     ended = call(*command.line.split())
     if ended.code:
-        raise Bad(f"{ended} ended with {ended.code}: {ended.err}")
+        raise BadCase(f"{ended} ended with {ended.code}: {ended.err}")
     return command.result(Path.cwd())
 
 
-def _place(command: Command, examples: Path, name: str) -> None:
+def _make_place(command: Command, examples: Path, name: str) -> None:
     """A folder with what the command needs, and a cache of its own."""
     folder = Path.cwd().parent / name if Path.cwd().name == "undisturbed" else Path.cwd() / name
     folder.mkdir()
