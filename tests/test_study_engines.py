@@ -23,6 +23,7 @@ def test_ray_with_two_workers_gives_the_same_numbers(call, folder, finished, mon
     pytest.importorskip("ray")
     monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
     path = study_file(folder)
+    (folder / "sapc.py").write_text("raise SystemExit('imported from the current folder')")
     bad = FILE.format(methods=["ffm"], more=', lr=1e30, lr_floor=1e29, label="wild"')
     path.write_text(path.read_text() + bad.replace("runs = ", "runs += "))
     code, out, err = _command(
@@ -39,7 +40,7 @@ def test_ray_with_two_workers_gives_the_same_numbers(call, folder, finished, mon
 def _command(*arguments: str) -> tuple[int, str, str]:
     """A process of its own: Ray would leave threads behind in this one."""
     done = subprocess.run(
-        [sys.executable, "-m", "sapc", *arguments], capture_output=True, text=True, timeout=240
+        [sys.executable, "-P", "-m", "sapc", *arguments], capture_output=True, text=True, timeout=240
     )
     return done.returncode, done.stdout, done.stderr
 
@@ -47,6 +48,7 @@ def _command(*arguments: str) -> tuple[int, str, str]:
 def test_submitit_runs_the_jobs_and_gives_the_same_numbers(folder, finished):
     pytest.importorskip("submitit")
     study = load_study(study_file(folder), folder / "s")
+    (folder / "sapc.py").write_text("raise SystemExit('imported from the current folder')")
     parameters = {"cluster": "local", "timeout_min": 5, "cpus_per_task": 1}
     found = run_study(study, Slurm("cpu", threads=1, parameters=parameters))
     assert [s.state for s in found] == ["done"] * 3
@@ -102,6 +104,7 @@ def test_slurm_gets_one_array_with_a_gpu_each(call, folder, monkeypatch):
     for line in ("--array=0-1%2", "--gpus-per-node=1", "--partition=gpu", "--time=90", "--job-name=sapc"):
         assert f"#SBATCH {line}" in script
     assert not list((folder / "s").glob("heat-*"))
+    assert f"{sys.executable} -P -u -m submitit" in script
 
 
 @pytest.mark.parametrize(

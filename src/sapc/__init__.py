@@ -20,6 +20,9 @@ A run is a task, a method and everything else that decides a training; a model i
 
 __version__ = "0.1.0"
 
+from . import startup  # noqa: F401 (first, as the others take seconds)
+
+# isort: split
 from . import evaluate, flow, fpd, metrics, poseidon, source, train
 from .checking import check
 from .config import Run, preset

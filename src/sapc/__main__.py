@@ -1,4 +1,4 @@
-"""`python -m sapc` is the command line."""
+"""`python -m sapc` is the command line; `sapc.startup` has seen to Ctrl-C during the imports."""
 
 from .cli import main
 

@@ -26,9 +26,10 @@ import torch
 from torch import Tensor
 
 from . import fpd
-from .checkpoint import environment, read_json, write_json
+from .checkpoint import environment
 from .errors import SapcError, whole
 from .evaluate import TEST_SETS, Progress, solutions
+from .files import read_json, write_json
 from .fpd import Distance
 from .model import Model
 

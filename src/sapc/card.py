@@ -8,6 +8,7 @@ from typing import Any
 from . import paper
 from .config import Run, preset
 from .errors import SapcError
+from .score_record import check_scores
 
 METRICS = ("mmse", "smse", "w2", "ce_local", "ce_global")
 HEAD = """---
@@ -61,8 +62,8 @@ def model_card(
     license: str | None = None,
 ) -> str:
     """The card, in Markdown with the header that the Hugging Face hub reads; `rounded`: the scores are of the weights before."""
-    if scores is not None and not {"settings", "mean", "sets"} <= set(scores):
-        raise SapcError("scores must be what `evaluate` returns: with settings, sets and their mean")
+    if scores is not None:
+        _check(scores)
     task, body = run.make_task(), run.backbone
     load = 'load("path/of/this/folder")' if name is None else f'Model.from_pretrained("{name}")'
     head = HEAD.format(
@@ -77,13 +78,23 @@ def model_card(
     return head + where + (NO_SCORES if scores is None else _scored(run, scores, rounded) + FLOOR) + LIMITS
 
 
+def _check(scores: Any) -> None:
+    """Refuse what no evaluation has made."""
+    if not isinstance(scores, Mapping) or not {"settings", "mean", "sets"} <= set(scores):
+        raise SapcError("scores must be what `evaluate` returns: with settings, sets and their mean")
+    try:
+        check_scores(scores)
+    except SapcError as error:
+        raise SapcError(f"scores must be what `evaluate` returns, but this {error}") from error
+
+
 def _exactness(run: Run, scores: Mapping[str, Any] | None) -> str:
     """What the method promises, and what was seen."""
     task, method = run.make_task(), run.make_method()
     if not (method.exact == "all" or (method.exact == "affine" and task.plain is None)):
         return ""
     worst = (scores or {}).get("mean", {}).get("worst_residual")
-    seen = "" if worst is None else f" (in the samples scored below to {max(worst.values()):.0e} at worst)"
+    seen = "" if not worst else f" (in the samples scored below to {max(worst.values()):.0e} at worst)"
     return f" that satisfy them and the balance law{seen}"
 
 

@@ -18,9 +18,10 @@ from torch import Tensor
 
 from . import source
 from .constraints import Affine, Balance, Constraint, Pin
-from .errors import SapcError, whole
+from .errors import SapcError, explain_misuse, whole
 from .projection import Globalised, Manifold
 from .tasks import OwnTask
+from .tasks.base import device_of
 
 WHY = {
     "closed form": "only pins, or pins and one integral that does not change: one pass, no iteration",
@@ -126,6 +127,7 @@ class Report:
         return "\n".join(lines)
 
 
+@explain_misuse
 def check(task: OwnTask, noise: int = 16, seed: int = 0, device: str | torch.device = "cpu") -> Report:
     """Look at a task of your own: its data, its laws, and how noise is projected."""
     if not isinstance(task, OwnTask):
@@ -135,6 +137,7 @@ def check(task: OwnTask, noise: int = 16, seed: int = 0, device: str | torch.dev
     noise = whole(noise, "number of draws", 1)
     fields = task.dataset("train").fields
     own = task.inner(task.enter(fields[:1].double()), solver=Globalised(nearest=0))
+    device = device_of(device)
     some = fields[:: max(1, len(fields) // noise)][:noise].double().to(device)
     H = task.inner(task.enter(some), solver=Globalised(nearest=0))
     g = torch.Generator().manual_seed(seed)

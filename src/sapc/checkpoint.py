@@ -32,11 +32,12 @@ from safetensors.torch import save
 from torch import Tensor
 
 from . import __version__
-from .config import Run
-from .errors import SapcError, SapcWarning
-from .files import first_line, folder_for, replacing
+from .config import FORMAT, Run
+from .errors import BEYOND, SapcError, SapcWarning, real
+from .files import first_line, folder_for, parse_json, read_json, remove_remains, replacing, write_json
 
 Tensors = dict[str, Tensor]
+OPTIMISER = "adam."  # begins the names of what the optimiser keeps, in a checkpoint
 
 
 class Folder:
@@ -66,7 +67,7 @@ class Folder:
                 f"{self.path} is not a run folder: it has no config.json; train one with `sapc train`, or name a model that comes "
                 "with the package (`sapc models` lists them)"
             )
-        content = read_json(self.config)
+        content = read_json(self.config, f"the configuration of a run ({FORMAT})")
         try:
             return Run.from_dict(content)
         except SapcError as error:
@@ -80,8 +81,7 @@ class Folder:
     def begin(self, run: Run) -> None:
         """Make this the folder of a run; the caller has locked it."""
         self.check(run)
-        for left in self.path.glob(".*.partial"):  # of a process that was killed while it wrote
-            left.unlink(missing_ok=True)
+        remove_remains(self.path, unnamed=True)
         if self.trained:
             self.checkpoint.unlink(missing_ok=True)
         if not self.begun:
@@ -143,8 +143,8 @@ class Folder:
         text = self.log.read_text(errors="replace") if self.log.exists() else ""
         for line in text.splitlines():
             try:
-                entry = json.loads(line)
-            except json.JSONDecodeError:
+                entry = parse_json(line)
+            except SapcError:
                 break
             if not isinstance(entry, dict) or not isinstance(entry.get("step"), int):
                 break
@@ -170,53 +170,86 @@ def load_tensors(path: Path, device: str | torch.device = "cpu") -> tuple[Tensor
     """Tensors and description back; a damaged file is refused by name, nothing in it is executed."""
     if not path.is_file():
         raise SapcError(f"there is no file {path}")
+    with _opened(path, device) as file:
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
+        return tensors, _about(file)
+
+
+def about_tensors(path: Path) -> dict[str, Any]:
+    """The description alone, without reading the tensors."""
+    with _opened(path) as file:
+        return _about(file)
+
+
+def steps_of(about: Mapping[str, Any], path: Path) -> int:
+    """The training steps that the description of weights names."""
+    step = about.get("step")
+    if not isinstance(step, int) or isinstance(step, bool) or not 0 <= step < BEYOND:
+        raise SapcError(
+            f"{path} does not say after how many steps its weights were: its step is {step!r:.40}"
+        )
+    return step
+
+
+def range_of(about: Mapping[str, Any], path: Path) -> tuple[float, float] | None:
+    """The smallest and largest value of the training data that the description of weights names, if it does."""
+    if (span := about.get("range")) is None:
+        return None
+    try:
+        low, high = (real(value, "range") for value in span)
+    except (TypeError, ValueError) as error:
+        raise SapcError(
+            f"{path} has no usable range of the training data, two numbers, but {span!r:.40}"
+        ) from error
+    return low, high
+
+
+def check_shapes(run: Run, path: Path) -> None:
+    """Refuse weights of another network than a run's, by the names and shapes at the file's beginning: nothing large is read or made."""
+    own = {name: list(shape) for name, shape in run.network_shapes().items()}
+    with _opened(path) as file:
+        there = {
+            name: file.get_slice(name).get_shape()
+            for name in file.keys()  # noqa: SIM118 (no mapping)
+            if not name.startswith(OPTIMISER)
+        }
+    _compare_shapes(own, there, path)
+
+
+def load_weights(network: torch.nn.Module, tensors: Mapping[str, Tensor], path: Path) -> None:
+    """Put weights into a network; any difference in names or shapes is named."""
+    own, there = ({n: list(t.shape) for n, t in state.items()} for state in (network.state_dict(), tensors))
+    _compare_shapes(own, there, path)
+    network.load_state_dict(dict(tensors))
+
+
+def _compare_shapes(own: Mapping[str, list[int]], there: Mapping[str, list[int]], path: Path) -> None:
+    if wrong := sorted(set(own) ^ set(there)) or sorted(name for name in own if own[name] != there[name]):
+        name = wrong[0]
+        raise SapcError(
+            f"the weights in {path} are of another network: {len(wrong)} tensors differ, first {name!r}, whose shape is "
+            f"{there.get(name, 'missing')} there and {own.get(name, 'missing')} by config.json; restore the one or the other"
+        )
+
+
+@contextmanager
+def _opened(path: Path, device: str | torch.device = "cpu") -> Iterator[Any]:
+    """A file of tensors; whatever is wrong with it is told in one sentence."""
     try:
         with safe_open(path, framework="pt", device=str(device)) as file:
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
-            return tensors, json.loads((file.metadata() or {})["about"])
-    except (SafetensorError, KeyError, json.JSONDecodeError, OSError) as error:
+            yield file
+    except (SafetensorError, KeyError, OSError, SapcError) as error:
         raise SapcError(
             f"{path} is damaged or not a file of this package ({first_line(error)}); restore it, or train again"
         ) from error
 
 
-def about_tensors(path: Path) -> dict[str, Any]:
-    """The description alone, without reading the tensors."""
-    try:
-        with safe_open(path, framework="pt") as file:
-            about = json.loads((file.metadata() or {})["about"])
-    except (SafetensorError, KeyError, ValueError, OSError) as error:
-        raise SapcError(f"{path} cannot be read ({first_line(error)})") from error
+def _about(file: Any) -> dict[str, Any]:
+    """The description in a file of tensors."""
+    about = parse_json((file.metadata() or {})["about"])
     if not isinstance(about, dict):
-        raise SapcError(f"{path} describes itself as {about!r:.40}")
+        raise SapcError(f"it describes itself as {about!r:.40}")
     return about
-
-
-def load_weights(network: torch.nn.Module, tensors: Mapping[str, Tensor], path: Path) -> None:
-    """Put weights into a network; any difference in names or shapes is named."""
-    own = network.state_dict()
-    wrong = sorted(set(own) ^ set(tensors)) or sorted(n for n in own if own[n].shape != tensors[n].shape)
-    if wrong:
-        raise SapcError(
-            f"the weights in {path} are of another network: {len(wrong)} tensors differ, first {wrong[0]!r}"
-        )
-    network.load_state_dict(dict(tensors))
-
-
-def read_json(path: Path) -> Any:
-    """The contents of a JSON file."""
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise SapcError(
-            f"{path} cannot be read ({first_line(error)}); it is damaged or of another kind"
-        ) from error
-
-
-def write_json(path: Path, content: Any) -> None:
-    """Write a JSON file, atomically."""
-    with replacing(path) as partial:
-        partial.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def environment() -> dict[str, Any]:

@@ -17,8 +17,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Literal, get_args
 
-from .errors import SapcError
-from .fno import FNO, Precision
+from .errors import SapcError, check_kind, check_record, choice, explain_misuse
+from .fno import FNO, LARGEST, Precision
 from .methods import Method, get_method
 from .projection import Globalised
 from .projection.gauss_newton import Solver
@@ -39,6 +39,11 @@ class Backbone:
     projection: int
     time_channels: int
     blocks: int = 4
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "modes", _tuples(self.modes))
+        check_record(self)
+        FNO.shapes(len(self.modes), **asdict(self))
 
 
 @dataclass(frozen=True)
@@ -79,33 +84,22 @@ class Run:
     preset: str = "paper"
 
     def __post_init__(self) -> None:
-        for name, least in (
-            ("steps", 1),
-            ("batch", 1),
-            ("train", 1),
-            ("validation", 1),
-            ("validate", 1),
-            ("seed", 0),
-        ):
-            value = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool) or value < least:
-                raise SapcError(f"{name} must be a whole number of at least {least}, got {value!r}")
-        if not isinstance(self.patience, int) or self.patience < 0:
-            raise SapcError(f"patience must be a whole number of at least 0, got {self.patience!r}")
-        if self.seed >= 2**63:
-            raise SapcError(f"seed must be below 2^63, got {self.seed}")
-        for name in ("lr", "lr_floor", "factor", "clip", "length"):
-            value = getattr(self, name)
-            if not (isinstance(value, int | float) and math.isfinite(value) and value > 0):
-                raise SapcError(f"{name} must be a positive number, got {value!r}")
+        object.__setattr__(self, "grid", _tuples(self.grid))
+        check_record(self, seed=0, patience=0)
         if self.factor >= 1:
             raise SapcError(f"factor must be below 1, got {self.factor}")
-        words = (("precision", Precision), ("projector", Projector), ("schedule", Schedule))
-        for name, kinds in words:
-            if getattr(self, name) not in get_args(kinds):
-                raise SapcError(
-                    f"unknown {name} {getattr(self, name)!r}; choose one of {', '.join(get_args(kinds))}"
-                )
+        for name, kinds in (("precision", Precision), ("projector", Projector), ("schedule", Schedule)):
+            choice(getattr(self, name), name, get_args(kinds))
+        if len(self.backbone.modes) != len(self.grid):
+            raise SapcError(
+                f"the network has modes on {len(self.backbone.modes)} axes, {self.backbone.modes}, and the grid has "
+                f"{len(self.grid)}, {self.grid}; give one number of modes per axis"
+            )
+        if math.prod(self.grid) >= LARGEST:
+            raise SapcError(f"the grid {self.grid} has more points than can be counted; choose a smaller one")
+        if reserved := sorted({"name", "grid"} & set(self.options)):
+            raise SapcError(f"{reserved[0]!r} is no option of a task, but a setting of the run")
+        _check_own(self.options.get("own", {}))
         method = get_method(self.method)
         if method.weights != self.method:
             raise SapcError(
@@ -120,6 +114,7 @@ class Run:
         turn = 0.5 * (1 + math.cos(math.pi * step / self.steps))
         return min(1.0, (step + 1) / rise) * (self.lr_floor + (self.lr - self.lr_floor) * turn)
 
+    @explain_misuse
     def make_task(self, grid: tuple[int, ...] | None = None) -> Task:
         """The task, on the trained grid or another one."""
         return get_task(self.task, grid=self.grid if grid is None else grid, **self.options)
@@ -130,15 +125,20 @@ class Run:
 
     def make_network(self, compiled: bool = False) -> FNO:
         """The backbone with fresh weights."""
-        shown = int(self.make_method().shows is not None)
-        return FNO(
-            len(self.grid),
-            channels=max(1, len(self.options.get("own", {}).get("grid", {}).get("channels", ()))),
-            conditions=shown,
-            precision=self.precision,
-            compiled=compiled,
+        return FNO(compiled=compiled, **self._network())
+
+    def network_shapes(self) -> dict[str, tuple[int, ...]]:
+        """The shapes of the backbone's weights, which is not made; sizes that no backbone can have are refused."""
+        return FNO.shapes(**self._network())
+
+    def _network(self) -> dict[str, Any]:
+        return {
+            "grid_dims": len(self.grid),
+            "channels": max(1, len(self.options.get("own", {}).get("grid", {}).get("channels", ()))),
+            "conditions": int(self.make_method().shows is not None),
+            "precision": self.precision,
             **asdict(self.backbone),
-        )
+        }
 
     def solver(self, task: Task) -> Solver:
         """How curved manifolds are projected onto."""
@@ -163,25 +163,28 @@ class Run:
         required = {f.name for f in fields(cls) if f.default is f.default_factory is dataclasses.MISSING}
         if wrong := sorted((set(values) - known) | (required - set(values))):
             raise SapcError(f"the configuration of a run has unknown or missing entries: {', '.join(wrong)}")
-        sizes = data["backbone"]
+        sizes = values["backbone"]
         try:
-            values["backbone"] = Backbone(**{name: _tuples(value) for name, value in sizes.items()})
-        except (TypeError, AttributeError) as error:
-            raise SapcError(f"the backbone of a run's configuration cannot be read: {sizes!r}") from error
+            values["backbone"] = Backbone(**sizes)
+        except TypeError as error:
+            raise SapcError(
+                f"the backbone of a run's configuration cannot be read: {sizes!r:.200}"
+            ) from error
         return cls(**values)
 
 
+@explain_misuse
 def preset(
     name: str, task: str | Task, method: str, grid: tuple[int, ...] | None = None, **changes: Any
 ) -> Run:
     """A run of `task`, by name or a task of your own, with `method` by a preset's settings, with any of them changed."""
-    if name not in get_args(Preset):
-        raise SapcError(f"unknown preset {name!r}; choose one of {', '.join(get_args(Preset))}")
+    choice(name, "preset", get_args(Preset))
     if not isinstance(task, str | Task):
         raise SapcError(
             f"a run is of a task, by name or as sapc.own_task(data, physics) makes it, got {type(task).__name__}"
         )
     options = changes.pop("options", {})
+    check_kind(options, Mapping, "options", "a record of a task's options by name")
     known = get_task(task, **options) if isinstance(task, str) else task
     if isinstance(task, str) and not isinstance(known, OwnTask):
         settings = _PRESETS[name](known)
@@ -195,7 +198,10 @@ def preset(
     wanted = {k: changes.pop(k) for k in list(changes) if k in sizes}
     if isinstance(modes := wanted.get("modes"), int):
         wanted["modes"] = (modes,) * len(chosen.grid.lattice)
-    body = replace(changes.pop("backbone", None) or settings["backbone"], **wanted)
+    given = changes.pop("backbone", None)
+    body = settings["backbone"] if given is None else given
+    check_kind(body, Backbone, "backbone", "the sizes of an FNO, a sapc.config.Backbone")
+    body = replace(body, **wanted)
     if unknown := sorted(set(changes) - {f.name for f in fields(Run)}):
         raise SapcError(f"unknown setting {unknown[0]!r} of a run")
     del settings["backbone"]
@@ -284,6 +290,13 @@ def _tiny(task: Task) -> dict[str, Any]:
 
 
 _PRESETS = {"paper": _paper, "full": _full, "compact": _compact, "small": _small, "tiny": _tiny}
+
+
+def _check_own(about: Any) -> None:
+    """Refuse a description of own data that is none; its parts are read by whom they concern."""
+    parts = ("grid", "scale", "data", "sizes")
+    if not isinstance(about, Mapping) or not all(isinstance(about.get(p, {}), Mapping) for p in parts):
+        raise SapcError(f"the description of own data in a run's options cannot be read: {about!r:.100}")
 
 
 def _tuples(value: Any) -> Any:

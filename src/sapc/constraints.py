@@ -17,12 +17,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from .errors import SapcError
+from .errors import SapcError, explain_misuse, fits
 from .grid import FrameIntegral, Grid, kept_like
 
 if TYPE_CHECKING:
@@ -80,9 +80,10 @@ class Stackable:
 
     def __and__(self, other: Stackable) -> Stack:
         if not isinstance(other, Stackable):
-            return NotImplemented
+            raise SapcError(f"& stacks constraints, as sapc.Pin.frame(0) & law, got {type(other).__name__}")
         return Stack((*self.parts, *other.parts))
 
+    @explain_misuse
     def on(self, fields: Tensor, **options: Any) -> Manifold:
         """The manifold of every sample of `fields`, pinned to that sample's own values."""
         from .projection import Manifold  # the one door back: binding a constraint makes a manifold
@@ -119,6 +120,7 @@ class Pin(Stackable):
     )
 
     @classmethod
+    @explain_misuse
     def frame(
         cls, index: int = 0, *, grid: Grid | None = None, channel: Channels = None, value: Value = None
     ) -> Pin:
@@ -132,6 +134,7 @@ class Pin(Stackable):
         return cls.at(grid, channel=channel, value=value, **{grid.time.name: index})
 
     @classmethod
+    @explain_misuse
     def at(
         cls,
         grid: Grid | None = None,
@@ -170,12 +173,14 @@ class Pin(Stackable):
         return cls(where, _told(None, indices), value, indices)
 
     @classmethod
+    @explain_misuse
     def near(
         cls, grid: Grid, /, *, channel: Channels = None, value: Value = None, **coordinates: float
     ) -> Pin:
         """The points nearest to coordinates, in the units of the axes: `Pin.near(grid, x=0.3, y=0.7)`, a sensor at all times."""
         return cls.at(grid, channel=channel, value=value, **grid.nearest(**coordinates))
 
+    @explain_misuse
     def named(self, grid: Grid) -> Pin:
         """The same on a grid with names: x, y, z are its spatial axes in order and t its time."""
         if self.indices is None:
@@ -192,6 +197,7 @@ class Pin(Stackable):
         }
         return Pin(_mask(grid, None, known), _told(None, known), self.value)
 
+    @explain_misuse
     def prescribed(self, fields: Tensor) -> Tensor:
         """Fields with the values of this pin where it has its own."""
         if self.value is None:
@@ -199,12 +205,13 @@ class Pin(Stackable):
         try:
             value = torch.as_tensor(self.value, dtype=fields.dtype, device=fields.device)
             value = value.broadcast_to(fields.shape)
-        except (RuntimeError, TypeError) as error:
+        except (RuntimeError, TypeError, ValueError) as error:
             raise SapcError(
                 f"the value of the pin {self.label!r} must be a number or broadcast to {tuple(fields.shape[1:])}"
             ) from error
         return torch.where(self.mask(tuple(fields.shape[1:])).to(fields.device), value, fields)
 
+    @explain_misuse
     def mask(self, shape: tuple[int, ...]) -> Tensor:
         """The pinned points of a grid of this shape, on the CPU."""
         try:
@@ -228,7 +235,9 @@ def _last(shape: tuple[int, ...], index: int) -> Tensor:
     try:
         mask[..., index] = True
     except IndexError as error:
-        raise SapcError(f"Pin.frame({index}) is outside fields of {shape[-1]} frames") from error
+        raise SapcError(
+            f"Pin.frame({index}) is outside fields of {shape[-1] if shape else 0} frames"
+        ) from error
     return mask
 
 
@@ -259,6 +268,7 @@ def _told(channel: Channels, indices: Mapping[str, int | slice]) -> str:
     return ", ".join((*named, *(f"{k}[{v}]" for k, v in indices.items())))
 
 
+@explain_misuse
 @dataclass(frozen=True, eq=False)
 class Balance(Stackable):
     """A balance law: the change of a stored quantity is the time integral of a rate.
@@ -280,7 +290,10 @@ class Balance(Stackable):
             raise SapcError("a Balance with a coefficient needs the rate that the coefficient multiplies")
         if self.times is not None:
             object.__setattr__(self, "times", torch.as_tensor(self.times))
-        if not callable(self.stored):
+        for name in ("rate", "coefficient"):
+            if not fits(part := getattr(self, name), Callable[[Tensor], Tensor] | None):
+                raise SapcError(f"`{name}` of a Balance is a function of fields, got {type(part).__name__}")
+        if not fits(self.stored, Callable[[Tensor], Tensor]):
             raise SapcError(
                 f"`stored` of a Balance is a function of fields, as grid.integral('h'), got {self.stored!r:.40}"
             )
@@ -336,6 +349,7 @@ class Balance(Stackable):
         return self.increments(u).cumsum(1)
 
 
+@explain_misuse
 @dataclass(frozen=True, eq=False)
 class Constraint(Stackable):
     """Any other condition `function(u) = value`, with `function` from fields to `(batch, rows)`.
@@ -345,10 +359,19 @@ class Constraint(Stackable):
 
     function: Callable[[Tensor], Tensor]
     value: float | Tensor | str = 0.0
+    kinds: ClassVar[Any] = Callable[[Tensor], Tensor]
+
+    def __post_init__(self) -> None:
+        if not fits(self.function, self.kinds):
+            raise SapcError(
+                f"the function of {type(self).__name__} must be a function of fields, got {type(self.function).__name__}"
+            )
 
     def measure(self, u: Tensor) -> Tensor:
         """`function(u)` as `(batch, rows)`."""
-        rows = self.function(u)
+        rows: Any = self.function(u)
+        if not isinstance(rows, Tensor):
+            raise SapcError(f"a constraint must return a tensor (batch, rows), got {type(rows).__name__}")
         if rows.ndim != 2 or rows.shape[0] != u.shape[0]:
             raise SapcError(
                 f"a constraint must return (batch, rows) = ({u.shape[0]}, ...), got shape {tuple(rows.shape)}"
@@ -364,6 +387,7 @@ class Affine(Constraint):
     """
 
     function: Tensor | Callable[[Tensor], Tensor]  # type: ignore[assignment]
+    kinds: ClassVar[Any] = Tensor | Callable[[Tensor], Tensor]
 
     def measure(self, u: Tensor) -> Tensor:
         """`A u` as `(batch, rows)`."""

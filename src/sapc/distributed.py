@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -33,6 +34,8 @@ from torch.multiprocessing.spawn import (
 )
 
 from .errors import SapcError
+
+HOME = Path(__file__).resolve().parents[1]  # the folder that the package is imported from
 
 
 @dataclass(frozen=True)
@@ -96,16 +99,41 @@ def find_device(name: str, local_rank: int = 0) -> torch.device:
         name = kind_of(name)
     try:
         device = torch.device(name)
+        if device.type not in ("cpu", "cuda"):
+            raise RuntimeError("the package knows cpu and cuda only")
         if device.type == "cuda":
             # A scheduler may show each process its own GPU only.
             own = 0 if torch.cuda.device_count() == 1 else local_rank
             device = torch.device("cuda", own if ":" not in name else device.index)
         torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:
+    except (RuntimeError, AssertionError, TypeError) as error:
         raise SapcError(
             f"the device {name!r} cannot be used ({str(error).splitlines()[0]}); use 'auto', 'cpu', or 'cuda' where there is one"
         ) from error
     return device
+
+
+def safe_path() -> dict[str, str]:
+    """The environment in which Python imports this very package, and nothing from the current folder unless PYTHONPATH names it."""
+    paths = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
+    if HOME.name not in ("site-packages", "dist-packages"):  # not installed, but found beside the caller
+        paths.append(str(HOME))
+    return {"PYTHONSAFEPATH": "1", "PYTHONPATH": os.pathsep.join(paths)}
+
+
+@contextmanager
+def starting_safely() -> Iterator[None]:
+    """Python processes that are started inside the block do not import from the current folder, where anything may lie."""
+    before = {name: os.environ.get(name) for name in safe_path()}
+    os.environ.update(safe_path())
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
 
 
 @contextmanager
@@ -174,13 +202,14 @@ def spawn(processes: int, work: Callable[..., None], *arguments: Any, device: st
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    started = start_processes(  # type: ignore[no-untyped-call]
-        _member,
-        (processes, port, errors, work, arguments),
-        nprocs=processes,
-        join=False,
-        start_method="spawn",
-    )
+    with starting_safely():
+        started = start_processes(  # type: ignore[no-untyped-call]
+            _member,
+            (processes, port, errors, work, arguments),
+            nprocs=processes,
+            join=False,
+            start_method="spawn",
+        )
     assert started is not None
     logging.getLogger("torch.multiprocessing.spawn").setLevel(logging.ERROR)  # what it would say, we say
     with _termination_as_interrupt():

@@ -1,34 +1,249 @@
-"""The one exception that a user's mistake raises: what was wrong, what was expected, what to do."""
+"""The one exception that a user's mistake raises: what was wrong, what was expected, what to do; and the checks that raise it."""
 
 from __future__ import annotations
 
+import inspect
+import math
 import operator
 import os
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import is_dataclass
+from functools import wraps
+from inspect import Parameter
+from numbers import Real
 from pathlib import Path
-from typing import Any, SupportsIndex
+from types import NoneType, UnionType
+from typing import Any, Literal, SupportsIndex, TypeVar, Union, get_args, get_origin, get_type_hints
+
+F = TypeVar("F", bound=Callable[..., Any])
+BEYOND = 2**63  # whole numbers stay below it: torch, numpy and file formats count in 64 bits
 
 
 class SapcError(ValueError):
     """A bad call or bad input. The command line prints its one sentence and exits with code 2."""
+
+    def __init__(self, sentence: object = "") -> None:
+        super().__init__(" ".join(str(sentence).split("\n")))  # values that a message shows may have lines
 
 
 class SapcWarning(UserWarning):
     """Something worth knowing that did not stop the work; the message carries the number."""
 
 
+# -- arguments of a call --
+
+
 def path_of(value: Any, what: str) -> Path:
     """A path, or an error that names what was given in its place."""
-    if not isinstance(value, str | os.PathLike):
+    if not isinstance(value, str | os.PathLike) or not isinstance(os.fspath(value), str):
         raise SapcError(f"{what} is given by its path, got {type(value).__name__}")
+    if "\0" in os.fspath(value):
+        raise SapcError(f"{what} is given by its path, and a path has no NUL character: {value!r:.60}")
     return Path(value)
 
 
 def whole(value: SupportsIndex, what: str, least: int) -> int:
     """A whole number of at least `least`, or an error that names it."""
-    try:
-        number = operator.index(value)
-    except TypeError:
-        number = least - 1
-    if number < least or isinstance(value, bool):
-        raise SapcError(f"the {what} must be a whole number of at least {least}, got {value!r}")
+    if (number := _index(value)) is None or number < least:
+        raise SapcError(f"the {what} must be a whole number of at least {least}, got {_shown(value)}")
     return number
+
+
+def whole_numbers(values: Any, what: str, least: int) -> tuple[int, ...]:
+    """Whole numbers of at least `least`, in a sequence, or an error that names them."""
+    if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
+        raise SapcError(f"the {what} must be whole numbers in a sequence, as (64, 50), got {_shown(values)}")
+    return tuple(whole(value, what, least) for value in values)
+
+
+def real(value: Any, what: str) -> float:
+    """A finite number, or an error that names it."""
+    try:
+        number = math.nan if isinstance(value, bool | str | bytes) else float(value)
+    except (TypeError, ValueError, OverflowError, RuntimeError):
+        number = math.nan
+    if not math.isfinite(number):
+        raise SapcError(f"the {what} must be a finite number, got {_shown(value)}")
+    return number
+
+
+def check_kind(value: Any, kinds: type | tuple[type, ...], what: str, expected: str) -> None:
+    """Refuse a value that is not of some kinds; `expected` says in words what is."""
+    if not isinstance(value, kinds):
+        raise SapcError(f"{what} must be {expected}, got {_shown(value)}")
+
+
+def choice(value: Any, what: str, among: Iterable[str]) -> str:
+    """One of some words, or an error that lists them."""
+    known = tuple(among)
+    if not isinstance(value, str) or value not in known:
+        raise SapcError(f"unknown {what} {_shown(value)}; choose one of {', '.join(known)}")
+    return value
+
+
+# -- values and the types they are declared to have --
+
+
+def explain_misuse(function: F) -> F:
+    """Let a call that fails on an argument of the wrong type say so, in one sentence that names the argument.
+
+    Looked at is only what has failed, so a call that works costs nothing, and whatever works is not forbidden. A failure with arguments
+    that are as declared is a mistake of ours, or of a function that the caller gave, and stays as it is. A class is its constructor.
+    """
+    if isinstance(function, type):
+        function.__init__ = explain_misuse(function.__init__)  # type: ignore[misc]
+        return function
+    signature = inspect.signature(function)
+
+    @wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return function(*args, **kwargs)
+        except (SapcError, Warning):
+            raise
+        except Exception as error:
+            if wrong := _misused(function, signature, args, kwargs):
+                raise SapcError(wrong) from error
+            raise
+
+    return call  # type: ignore[return-value]
+
+
+def _misused(function: Any, signature: inspect.Signature, args: Any, kwargs: Any) -> str:
+    """Which argument of a call is not as declared, in a sentence; nothing if there is none, or if the call itself is not."""
+    from jaxtyping import jaxtyped
+
+    try:
+        given = signature.bind(*args, **kwargs).arguments
+    except TypeError:
+        return ""
+    called, hints = function.__qualname__.removesuffix(".__init__"), _hints(function)
+    pairs = [(name, value, hints[name]) for name, value in given.items() if name in hints]
+    for name, values, hint in list(pairs):
+        if (kind := signature.parameters[name].kind) in (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD):
+            pairs.remove((name, values, hint))
+            every = values.items() if kind is Parameter.VAR_KEYWORD else ((name, value) for value in values)
+            pairs += [(key, value, hint) for key, value in every]
+    if is_dataclass(owner := given.get("self")) and not function.__name__.startswith("__"):
+        pairs += [(name, getattr(owner, name), hint) for name, hint in get_type_hints(type(owner)).items()]
+    with jaxtyped("context"):  # axes of the same name are as long in all of them
+        for name, value, hint in pairs:
+            if not fits(value, hint):
+                return f"{name} of {called} must be {_words(hint)}, got {_shown(value)}"
+    return ""
+
+
+def _hints(function: Any) -> dict[str, Any]:
+    """Declared types of arguments; those that cannot be found out at run time are left out."""
+    found, function = {}, inspect.unwrap(function)
+    for name, hint in inspect.get_annotations(function).items():
+        with suppress(Exception):
+            found[name] = eval(hint, function.__globals__) if isinstance(hint, str) else hint
+    return found
+
+
+def fits(value: Any, hint: Any) -> bool:
+    """Whether a value is of a declared type, as deep as the declaration goes."""
+    origin, of = get_origin(hint), get_args(hint)
+    if hint is None or hint is NoneType:
+        return value is None
+    if origin in (Union, UnionType):
+        return any(fits(value, one) for one in of)
+    if origin is Literal:
+        return any(value is one or (type(value) is type(one) and value == one) for one in of)
+    if origin is not None and isinstance(origin, type) and issubclass(origin, Mapping):
+        return isinstance(value, Mapping) and all(fits(k, of[0]) and fits(v, of[1]) for k, v in value.items())
+    if origin is tuple and of and of[-1] is not Ellipsis:
+        return isinstance(value, tuple) and len(value) == len(of) and all(map(fits, value, of))
+    if origin is not None and isinstance(origin, type) and issubclass(origin, Iterable) and of:
+        return (
+            isinstance(value, origin)
+            and not isinstance(value, str | bytes)
+            and all(fits(v, of[0]) for v in value)
+        )
+    if hint in (int, SupportsIndex):
+        return (number := _index(value)) is not None and abs(number) < BEYOND
+    if hint is str:
+        return isinstance(value, str) and "\0" not in value
+    if origin is Callable:
+        return callable(value) and not isinstance(value, type)
+    if hint is float:
+        return _is_number(value)
+    kind = origin or hint
+    if not isinstance(kind, type):
+        return True
+    if hasattr(value, "is_meta") and (value.is_meta or "strided" not in str(value.layout)):
+        return False  # a tensor without numbers, or one that is no array
+    with suppress(TypeError):  # of a protocol that cannot be asked
+        return isinstance(value, kind)
+    return True
+
+
+def check_record(record: Any, **least: int) -> None:
+    """Hold a dataclass to the types of its fields, as files and callers may have filled it with anything.
+
+    Whole numbers are at least 1, unless `least` says otherwise; other numbers are positive and finite; a tuple has an entry.
+    """
+    for name, hint in get_type_hints(type(record)).items():
+        value, low = getattr(record, name), least.get(name, 1)
+        numbers = [v for v in (value if isinstance(value, tuple) else (value,)) if isinstance(v, int | float)]
+        if not fits(value, hint) or value == () or any(not _is_positive(v, low) for v in numbers):
+            raise SapcError(f"{name} must be {_words(hint, low)}, got {_shown(value)}")
+
+
+def _is_positive(value: float, least: int) -> bool:
+    if isinstance(value, int):
+        return isinstance(value, bool) or least <= value < BEYOND
+    return 0 < value < math.inf
+
+
+def _words(hint: Any, least: int | None = None) -> str:
+    """A declared type, in words."""
+    origin, of = get_origin(hint), get_args(hint)
+    if origin in (Union, UnionType):
+        parts = [_words(one, least) for one in of if one is not NoneType]
+        return " or ".join(dict.fromkeys((*parts, *(["nothing"] if NoneType in of else []))))
+    if origin is Literal:
+        return " or ".join(map(repr, of))
+    if origin is not None and isinstance(origin, type) and issubclass(origin, Mapping):
+        return (
+            "a record of settings by name"
+            if of[1] is Any
+            else f"a record in which every entry is {_words(of[1])}"
+        )
+    if origin is not None and isinstance(origin, type) and issubclass(origin, Iterable) and of:
+        return f"a list in which every entry is {_words(of[0], least)}"
+    kind = origin or hint
+    count = f"a whole number{'' if least is None else f' of at least {least}'} (below 2^63)"
+    known = {
+        int: count, SupportsIndex: count, str: "a word", bool: "true or false", os.PathLike: "a path", Callable: "a function",
+        float: "a number" if least is None else "a positive number",
+    }  # fmt: skip
+    if hasattr(hint, "dim_str"):
+        return f"a tensor of real numbers ({', '.join(hint.dim_str.split())})"
+    return known.get(kind, f"a {getattr(kind, '__name__', kind)}")
+
+
+def _is_number(value: Any) -> bool:
+    if isinstance(value, int):
+        return fits(value, int)
+    return isinstance(value, Real)
+
+
+def _index(value: Any) -> int | None:
+    try:
+        return None if isinstance(value, bool) else operator.index(value)
+    except (TypeError, ValueError, RuntimeError):  # torch refuses tensors of several numbers, or without any
+        return None
+
+
+def _shown(value: Any) -> str:
+    """A value as a message shows it: short, on one line, and without failing."""
+    if hasattr(value, "dtype") and hasattr(value, "shape") and not isinstance(value, type):
+        return f"{value.dtype} of shape {tuple(value.shape)}"
+    try:
+        text = " ".join(repr(value).split())
+    except Exception:  # of a class that is not ours, or a number of thousands of digits
+        text = f"a {type(value).__name__}"
+    return text if len(text) <= 60 else f"{text[:57]}..."

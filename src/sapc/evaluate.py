@@ -33,13 +33,14 @@ from torch import Tensor
 
 from . import metrics
 from .checkpoint import environment
-from .errors import SapcError, whole
+from .errors import SapcError, explain_misuse, whole
 from .fpd import Distance
 from .methods import Method
 from .model import Model, load
 from .moments import Kept
 from .projection import Manifold
-from .scores import FORMAT, mean_of_sets
+from .score_record import FORMAT
+from .scores import mean_of_sets
 from .scores import write_scores as write_scores
 from .tasks import SPLITS, OwnTask, Task
 from .trajectory import Watch
@@ -57,6 +58,7 @@ def sets_of(task: Task) -> tuple[str, ...]:
     return ("validation",) if isinstance(task, OwnTask) else TEST_SETS
 
 
+@explain_misuse
 def evaluate(
     model: Model | str | os.PathLike[str],
     splits: Sequence[str] | None = None,

@@ -1,15 +1,35 @@
-"""Writing files so that nothing half-written ever bears its final name, and telling files apart."""
+"""Writing files so that nothing half-written ever bears its final name, reading JSON that may be anything, and telling files apart.
+
+What is written goes into a `.partial` file or folder beside its target and is renamed at the end. Its name says who writes:
+
+    .NAME.MACHINE-PID-RANDOM.partial
+
+`MACHINE` is a digest of the host, its boot and the namespace of its process numbers. So the remains of a process that was killed can be
+told from what another one is writing at this moment: they are removed at the next write into the same folder.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import json
 import os
+import re
+import shutil
+import socket
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 from .errors import SapcError
+
+PARTIAL = re.compile(r"\..*\.(?P<machine>[0-9a-f]{8})-(?P<process>\d+)-\w+\.partial", re.DOTALL)
+FORGOTTEN = 24 * 3600.0  # seconds after which what another machine was writing is taken for remains
+DEPTH = 64  # of nested lists and records in JSON
+SHOWN = 40  # characters of a target's name in that of its partial file: a long name must not become too long
 
 
 @contextmanager
@@ -20,7 +40,8 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
     try:
         if path.is_dir():
             raise IsADirectoryError(f"{path} is a folder")
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".partial")
+        remove_remains(path.parent)
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=_prefix(path), suffix=".partial")
         os.close(handle)
         partial = Path(name)
         yield partial
@@ -29,14 +50,79 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
         os.replace(partial, path)
         partial = None
         _flush(path.parent)
-    except (OSError, RuntimeError) as error:  # h5py turns a full disk into either
-        raise SapcError(
-            f"cannot write {path} ({first_line(error)}); "
-            "choose a folder that exists, is writable and has room"
-        ) from error
+    except (OSError, RuntimeError, UnicodeEncodeError) as error:  # h5py turns a full disk into either
+        raise _not_written(path, error) from error
     finally:
         if partial is not None:
             partial.unlink(missing_ok=True)
+
+
+@contextmanager
+def replacing_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """Like `replacing`, a folder: where `path` does not exist or is an empty folder, it takes its place."""
+    path = Path(os.path.abspath(path))
+    with folder_for(path.parent):
+        partial = None
+        try:
+            remove_remains(path.parent)
+            partial = Path(tempfile.mkdtemp(dir=path.parent, prefix=_prefix(path), suffix=".partial"))
+            yield partial
+            os.chmod(partial, 0o777 & ~_umask())
+            _flush(partial)
+            os.rename(partial, path)
+            partial = None
+            _flush(path.parent)
+        except OSError as error:
+            raise _not_written(path, error) from error
+        finally:
+            if partial is not None:
+                shutil.rmtree(partial, ignore_errors=True)
+
+
+def remove_remains(folder: str | os.PathLike[str], unnamed: bool = False) -> None:
+    """Remove from a folder what processes have left there that were killed while they wrote; what is being written stays.
+
+    `unnamed`: also what does not say who writes it, as version 0.1.0 left it; the caller has locked the folder.
+    """
+    with suppress(OSError), os.scandir(folder) as entries:
+        for entry in list(entries):
+            if not (entry.name.startswith(".") and entry.name.endswith(".partial")):
+                continue
+            named = PARTIAL.fullmatch(entry.name)
+            if _is_forgotten(entry, named) if named else unnamed:
+                with suppress(OSError):
+                    if entry.is_dir(follow_symlinks=False):
+                        shutil.rmtree(entry.path)
+                    else:
+                        os.unlink(entry.path)
+
+
+def _is_forgotten(entry: os.DirEntry[str], named: re.Match[str]) -> bool:
+    """Whether nobody writes it any more; of another machine's processes only time can tell."""
+    if named["machine"] != _machine() or os.name != "posix":
+        with suppress(OSError):
+            return time.time() - entry.stat(follow_symlinks=False).st_mtime > FORGOTTEN
+        return False
+    try:
+        os.kill(int(named["process"]), 0)
+    except (ProcessLookupError, OverflowError):
+        return True
+    except OSError:  # it lives, and is somebody else's
+        return False
+    return False
+
+
+def _prefix(path: Path) -> str:
+    return f".{path.name[:SHOWN]}.{_machine()}-{os.getpid()}-"
+
+
+@cache
+def _machine() -> str:
+    """Where a process number means one process."""
+    parts = [socket.gethostname()]
+    with suppress(OSError):  # where there is no /proc, the host alone has to do
+        parts += [os.readlink("/proc/self/ns/pid"), Path("/proc/sys/kernel/random/boot_id").read_text()]
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:8]
 
 
 @contextmanager
@@ -59,10 +145,68 @@ def folder_for(folder: str | os.PathLike[str]) -> Iterator[Path]:
         raise
 
 
+# -- JSON --
+
+
+def parse_json(text: str | bytes) -> Any:
+    """What a JSON text holds; one that cannot be read, for whatever reason, is refused in half a sentence."""
+    try:
+        text = text.decode("utf-8-sig") if isinstance(text, bytes) else text
+        content = json.loads(text)
+        _check_depth(content)
+        if (
+            "\\ud" in text.lower()
+        ):  # half of a pair of surrogates is no character: nobody could write it again
+            json.dumps(content, ensure_ascii=False).encode()
+    except RecursionError as error:
+        raise SapcError(f"cannot be read as JSON (nested more than {DEPTH} deep)") from error
+    except ValueError as error:  # no JSON, no UTF-8, or a number of thousands of digits
+        raise SapcError(f"cannot be read as JSON ({first_line(error)})") from error
+    return content
+
+
+def _check_depth(content: Any) -> None:
+    """Refuse what can just be read, but not be copied or written again."""
+    level = [content]
+    for _ in range(DEPTH):
+        parts = (list(x.values()) if isinstance(x, dict) else x for x in level if isinstance(x, dict | list))
+        if not (level := [value for part in parts for value in part]):
+            return
+    raise RecursionError
+
+
+def read_json(path: Path, what: str = "a JSON record") -> dict[str, Any]:
+    """The record in a JSON file, which is meant to be `what`."""
+    try:
+        content = parse_json(path.read_bytes())
+    except OSError as error:
+        raise SapcError(f"{path} cannot be read ({first_line(error)})") from error
+    except SapcError as error:
+        raise SapcError(f"{path} {error}; it is damaged or of another kind") from error
+    if not isinstance(content, dict):
+        raise SapcError(f"{path}: this is not {what}, but {content!r:.40}; it is damaged or of another kind")
+    return content
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Write a JSON file, atomically."""
+    with replacing(path) as partial:
+        partial.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+# -- helpers --
+
+
 def sha256(path: str | os.PathLike[str]) -> str:
     """The digest of a file."""
     with open(path, "rb") as content:
         return hashlib.file_digest(content, "sha256").hexdigest()
+
+
+def _not_written(path: Path, error: BaseException) -> SapcError:
+    return SapcError(
+        f"cannot write {path} ({first_line(error)}); choose a folder that exists, is writable and has room"
+    )
 
 
 def _flush(path: Path) -> None:

@@ -20,12 +20,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from .errors import SapcError
+from .errors import SapcError, explain_misuse
 
 Velocity = Callable[[Tensor, Tensor], Tensor]
 """`v(vt, t)`: states `(batch, *grid)` and one flow time per sample `(batch,)` to velocities."""
 
 
+@explain_misuse
 def interpolate(
     v0: Float[Tensor, "batch *grid"], v1: Float[Tensor, "batch *grid"], t: Float[Tensor, " batch"]
 ) -> Float[Tensor, "batch *grid"]:
@@ -34,6 +35,7 @@ def interpolate(
     return (1 - t) * v0 + t * v1
 
 
+@explain_misuse
 def mix(
     v0: Float[Tensor, "batch *grid"], v1: Float[Tensor, "batch *grid"], t: float
 ) -> Float[Tensor, "batch *grid"]:
@@ -62,6 +64,7 @@ def toward(
     return v0 if s == 0 else (s / t) * vt + (1 - s / t) * v0
 
 
+@explain_misuse
 def times(steps: int) -> Iterator[tuple[float, float]]:
     """The pairs (t, s) of a sampling run: t = 1, 1 - 1/N, ..., 1/N and s = t - 1/N."""
     if not isinstance(steps, int) or isinstance(steps, bool) or steps < 1:

@@ -43,7 +43,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn.functional import gelu, linear
 
 from .dft import Transforms, transforms
-from .errors import SapcError, SapcWarning
+from .errors import SapcError, SapcWarning, choice, explain_misuse, fits, whole
 from .fused import why_not
 
 if TYPE_CHECKING:  # importing it needs Triton
@@ -54,6 +54,8 @@ Path = Literal["auto", "fused", "dft", "fft"]
 KERNELS = "SAPC_KERNELS"  # the environment's choice: on, off, or unset
 FATAL = ("illegal memory access", "misaligned address", "unspecified launch failure")  # CUDA does not recover
 LEAVE_OPEN = f"leave the choice open, with transform='auto' and without {KERNELS}"
+LARGEST = 2**58  # numbers in an array: beyond it their bytes cannot be counted in 64 bits
+MOST_BLOCKS = 1000
 LARGEST_TIME = 2000.0  # flow time is stretched by it before the embedding, and it is the longest wave length
 
 
@@ -160,6 +162,7 @@ def _few(inputs: Tensor, maps: Tensor) -> Tensor:
     )
 
 
+@explain_misuse
 class FNO(nn.Module):
     """The velocity network `(fields, times) -> fields`; see the module docstring."""
 
@@ -179,8 +182,19 @@ class FNO(nn.Module):
         compiled: bool = False,
     ) -> None:
         super().__init__()
-        per_axis = (modes,) * grid_dims if isinstance(modes, int) else tuple(modes)
-        _check(grid_dims, per_axis, hidden, projection, time_channels, blocks, channels, precision, transform)
+        per_axis = (modes,) * whole(grid_dims, "grid_dims", 1) if isinstance(modes, int) else tuple(modes)
+        _check(
+            grid_dims,
+            per_axis,
+            hidden,
+            projection,
+            time_channels,
+            blocks,
+            channels,
+            conditions,
+            precision,
+            transform,
+        )
         self.modes = (*per_axis[:-1], per_axis[-1] // 2 + 1)
         self.time_channels, self.channels, self.conditions = time_channels, channels, conditions
         self.precision, self.transform = precision, transform
@@ -196,6 +210,43 @@ class FNO(nn.Module):
         self._core: Callable[[Tensor, Tensor, Transforms], Tensor] = self._velocity
         if compiled:
             self.compile_core()
+
+    @staticmethod
+    def shapes(
+        grid_dims: int, modes: tuple[int, ...], hidden: int, projection: int, time_channels: int, *, blocks: int = 4,
+        channels: int = 1, conditions: int = 0, precision: str = "float32",
+    ) -> dict[str, tuple[int, ...]]:  # fmt: skip
+        """The shapes of the weights of a network of these sizes, which is not made."""
+        _check(
+            grid_dims,
+            modes,
+            hidden,
+            projection,
+            time_channels,
+            blocks,
+            channels,
+            conditions,
+            precision,
+            "auto",
+        )
+        kept = (*modes[:-1], modes[-1] // 2 + 1)
+        wide = channels * (1 + conditions) + time_channels + grid_dims
+        linears = {
+            "lift_in": (projection, wide),
+            "lift_out": (hidden, projection),
+            "project_in": (projection, hidden),
+            "project_out": (channels, projection),
+        }
+        found: dict[str, tuple[int, ...]] = {}
+        for name, shape in linears.items():
+            found |= {f"{name}.weight": shape, f"{name}.bias": shape[:1]}
+        for i in range(blocks):
+            found |= {
+                f"blocks.{i}.spectral.weight": (2, *kept, hidden, hidden),
+                f"blocks.{i}.spectral.bias": (hidden,),
+                f"blocks.{i}.pointwise.weight": (hidden, hidden),
+            }
+        return found
 
     def compile_core(self) -> None:
         """Compile the network; the first call with a new shape then takes its time."""
@@ -345,6 +396,11 @@ class FNO(nn.Module):
         return torch.cat((phase.sin(), phase.cos()), 1)
 
     def _check_input(self, u: Tensor, t: Tensor, condition: Tensor | None) -> None:
+        for x in (u, t) if condition is None else (u, t, condition):
+            if not isinstance(x, Tensor) or not x.is_floating_point() or x.is_meta or x.is_sparse:
+                raise SapcError(
+                    f"this FNO takes tensors of real numbers, got {type(x).__name__} {getattr(x, 'dtype', '')}"
+                )
         several = (self.channels,) if self.channels > 1 else ()
         if u.ndim != len(self.modes) + 1 + len(several) or u.shape[1 : 1 + len(several)] != several:
             wanted = f"(batch, {self.channels} channels, *grid)" if several else "(batch, *grid)"
@@ -370,18 +426,29 @@ def _check(
     time: int,
     blocks: int,
     channels: int,
+    conditions: int,
     precision: str,
     transform: str,
 ) -> None:
-    if dims < 1 or len(modes) != dims or min(*modes, hidden, projection, blocks, channels) < 1:
+    sizes = (dims, *modes, hidden, projection, blocks, channels)
+    if not all(fits(n, int) and n >= 1 for n in sizes) or len(modes) != dims:
         raise SapcError(
             f"an FNO needs grid_dims >= 1, one positive number of modes per axis and positive widths; got grid_dims {dims}, "
             f"modes {modes}, hidden {hidden}, projection {projection}, blocks {blocks}, channels {channels}"
         )
+    widest = max(
+        hidden,
+        projection,
+        whole(time, "time_channels", 4),
+        channels * (1 + whole(conditions, "conditions", 0)),
+    )
+    if blocks > MOST_BLOCKS or math.prod(modes) * widest**2 >= LARGEST:
+        raise SapcError(
+            f"an FNO of {blocks} blocks, {widest} channels and modes {modes} cannot be stored anywhere; choose smaller sizes"
+        )
     if time < 4 or time % 2:
         raise SapcError(f"time_channels must be an even number of at least 4, got {time}")
-    if precision not in get_args(Precision):
-        raise SapcError(f"unknown precision {precision!r}; choose one of {', '.join(get_args(Precision))}")
+    choice(precision, "precision", get_args(Precision))
     if transform not in get_args(Path) or (transform == "fft" and precision in ("bf16", "fp16")):
         raise SapcError(
             f"transform {transform!r} with precision {precision}: choose 'auto', 'fused', 'dft', or 'fft' in float32 or tf32"

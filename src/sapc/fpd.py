@@ -31,7 +31,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from . import metrics
-from .errors import SapcError, SapcWarning
+from .errors import SapcError, SapcWarning, explain_misuse
 from .files import folder_for, replacing
 from .poseidon import GET, SEEDS, Encoder, features, load_encoder, random_encoder
 from .poseidon.features import Progress
@@ -105,6 +105,7 @@ class Distance:
         return [w.get("sha256") for w in there] == [w.get("sha256") for w in self.about()]
 
 
+@explain_misuse
 def poseidon_distance(path: str | os.PathLike[str], device: str | torch.device = "cpu") -> Distance:
     """FPD, with the weights of Poseidon-B at `path`; those of another size are refused."""
     encoder = load_encoder(path, device)
@@ -115,11 +116,13 @@ def poseidon_distance(path: str | os.PathLike[str], device: str | torch.device =
     return Distance("fpd", (encoder,))
 
 
+@explain_misuse
 def random_distance(device: str | torch.device = "cpu") -> Distance:
     """FRD, the stand-in with random weights."""
     return Distance("frd", tuple(random_encoder(seed, device) for seed in SEEDS))
 
 
+@explain_misuse
 def distances(
     poseidon: str | os.PathLike[str] | None = None, frd: bool = False, device: str | torch.device = "cpu"
 ) -> tuple[Distance, ...]:
@@ -128,6 +131,7 @@ def distances(
     return (*real, *((random_distance(device),) if frd else ()))
 
 
+@explain_misuse
 def agreement(a: Sequence[float], b: Sequence[float]) -> dict[str, float]:
     """How alike two scores order the same ensembles: Kendall's tau-b and Spearman's rho, 1 for the same order, -1 for the reverse."""
     if len(a) != len(b) or len(a) < 2:

@@ -24,11 +24,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from .errors import SapcError
+from .errors import SapcError, explain_misuse, fits
 
 Kind = Literal["periodic", "closed", "cells"]
 
 
+@explain_misuse
 @dataclass(frozen=True)
 class Axis:
     """One axis of a grid: `n` points on `[start, stop]`, laid out by `kind`."""
@@ -77,19 +78,27 @@ class Axis:
 
     def derivative(self, u: Tensor, dim: int) -> Tensor:
         """First derivative of `u` along its dimension `dim` by central differences."""
-        if u.shape[dim] != self.n:
-            raise SapcError(
-                f"axis {self.name!r} has {self.n} points, but dimension {dim} of the field has {u.shape[dim]}"
-            )
+        self._check(u, dim)
         if self.kind == "periodic":
             return (u.roll(-1, dim) - u.roll(1, dim)) / (2 * self.spacing)
         return difference(u, dim % u.ndim, 0.5 / self.spacing)
 
     def derivative_transposed(self, w: Tensor, dim: int) -> Tensor:
         """The transpose of `derivative`: `<derivative(u), w> = <u, derivative_transposed(w)>`."""
+        self._check(w, dim)
         if self.kind == "periodic":
             return -self.derivative(w, dim)
         return difference(w, dim % w.ndim, 0.5 / self.spacing, transposed=True)
+
+    def _check(self, u: Any, dim: Any) -> None:
+        if not (fits(u, Tensor) and fits(dim, int) and -u.ndim <= dim < u.ndim and u.dtype != torch.bool):
+            raise SapcError(
+                f"a derivative is of a tensor along one of its dimensions, got {type(u).__name__} and {dim!r:.40}"
+            )
+        if u.shape[dim] != self.n:
+            raise SapcError(
+                f"axis {self.name!r} has {self.n} points, but dimension {dim} of the field has {u.shape[dim]}"
+            )
 
     def difference_into(self, out: Tensor, u: Tensor, dim: int, transposed: bool = False) -> Tensor:
         """`derivative` or its transpose on an axis that is not periodic, written into `out`; cannot be differentiated."""
@@ -192,7 +201,9 @@ class FrameIntegral:
 
     def __call__(self, u: Float[Tensor, "batch *grid"]) -> Float[Tensor, "batch time"]:
         """Apply it to a batch of fields, in the fields' own precision; steady fields are one frame."""
-        u = u[..., None] if self.steady else u
+        if not isinstance(u, Tensor):
+            raise SapcError(f"a frame integral is of a tensor of fields, got {type(u).__name__}")
+        u = u[..., None] if self.steady and u.ndim else u
         if u.shape[1:-1] != self.weights.shape:
             raise SapcError(
                 f"a frame integral over a spatial grid {tuple(self.weights.shape)} was given fields of shape {tuple(u.shape)}; "
@@ -215,6 +226,7 @@ def kept_like(owner: object, name: str, u: Tensor) -> Tensor:
     return kept[key]
 
 
+@explain_misuse
 @dataclass(frozen=True)
 class Grid:
     """A product of axes, physical time last, and the names of the channels that live on it.
@@ -278,6 +290,7 @@ class Grid:
             raise SapcError("this grid is of steady fields, which have no time axis")
         return self.axes[-1]
 
+    @explain_misuse
     def __getitem__(self, name: str) -> Axis:
         return self.axes[self._index(name)]
 
@@ -286,6 +299,7 @@ class Grid:
             raise SapcError(f"the grid has no axis {name!r}; it has {', '.join(self.names)}")
         return self.names.index(name)
 
+    @explain_misuse
     def channel(self, name: str) -> int:
         """The place of a channel among the channels."""
         if name not in self.channels:
@@ -299,6 +313,7 @@ class Grid:
         i = self.channel(name)
         return u if self.width == 1 else u[:, i]
 
+    @explain_misuse
     def resize(self, *shape: int) -> Grid:
         """The same domain with other numbers of points."""
         if len(shape) != len(self.axes):
@@ -315,6 +330,7 @@ class Grid:
             w = w[..., None] * axis.weights
         return w
 
+    @explain_misuse
     def integral(self, channel: str | None = None) -> FrameIntegral:
         """The integral over space as a linear functional of each frame: of fields of one channel, or of the named one of several."""
         if channel is None or self.width == 1:
@@ -327,6 +343,7 @@ class Grid:
     def _integral(self) -> FrameIntegral:
         return FrameIntegral(self.weights, self.steady)
 
+    @explain_misuse
     def total(self, channel: str | None = None) -> FrameIntegral:
         """The plain sum over the spatial points of each frame, without the cell volume."""
         ones = torch.ones_like(self.weights)
@@ -339,6 +356,7 @@ class Grid:
         every[self.channel(channel)] = weights
         return every
 
+    @explain_misuse
     def derivative(self, u: Float[Tensor, "batch *grid"], name: str) -> Float[Tensor, "batch *grid"]:
         """First derivative along the named axis, of a batch of fields or of one channel of them."""
         if self.width == 1 or not isinstance(u, Tensor) or tuple(u.shape[1:]) != self.lattice:
@@ -350,6 +368,7 @@ class Grid:
         """Coordinates of every point, one float64 tensor of the grid's shape per axis."""
         return torch.meshgrid(*(a.points for a in self.axes), indexing="ij")
 
+    @explain_misuse
     def nearest(self, **coordinates: float) -> dict[str, int]:
         """The indices of the points nearest to coordinates, by axis."""
         return {name: self._nearest(self[name], at) for name, at in coordinates.items()}
@@ -385,6 +404,7 @@ class Grid:
         return {"axes": axes, **more, **({"steady": True} if self.steady else {})}
 
     @classmethod
+    @explain_misuse
     def from_dict(cls, description: Mapping[str, Any]) -> Grid:
         """The grid that `to_dict` described."""
         try:

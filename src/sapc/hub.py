@@ -11,10 +11,10 @@ from typing import Any
 import torch
 
 from .card import model_card
-from .checkpoint import Tensors, save_tensors, write_json
+from .checkpoint import Tensors, save_tensors
 from .config import Run
-from .errors import SapcError
-from .files import first_line, folder_for, replacing, sha256
+from .errors import SapcError, path_of
+from .files import first_line, replacing, replacing_folder, sha256, write_json
 
 REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+")
 FILES = ["config.json", "model.safetensors"]
@@ -49,27 +49,26 @@ def write_model(
     name: str | None,
     license: str | None,
 ) -> Path:
-    """See `Model.save_pretrained`; config.json comes last, and a failure leaves nothing."""
-    home = Path(path)
+    """See `Model.save_pretrained`; the folder is there when it is complete, and a failure leaves nothing."""
+    home = path_of(path, "a model's folder")
     if home.exists() and (not home.is_dir() or any(home.iterdir())):
         raise SapcError(f"{path} exists and is not an empty folder; choose another one")
+    if home.exists() and home.samefile(
+        os.curdir
+    ):  # it would be exchanged for another one, under the caller's feet
+        raise SapcError(f"{path} is the folder you are in; name one that is made for the model, as ./model")
     weights = {key: value.half() if half else value for key, value in network.items()}
     if lost := [key for key, value in weights.items() if not bool(value.isfinite().all())]:
         raise SapcError(f"{lost[0]} has numbers beyond the range of half precision; save it without half")
     rounded = any(not torch.equal(weights[key].to(value.dtype), value) for key, value in network.items())
     parameters = sum(value.numel() for value in network.values())
     card = model_card(run, parameters, about, half, scores, rounded, name, license)
-    with folder_for(home):
-        try:
-            save_tensors(home / "model.safetensors", weights, about)
-            if scores is not None:  # measured with other weights, if these were rounded
-                same = {} if rounded else {"weights": sha256(home / "model.safetensors")}
-                write_json(home / "scores.json", {k: v for k, v in scores.items() if k != "weights"} | same)
-            with replacing(home / "README.md") as partial:
-                partial.write_text(card, encoding="utf-8")
-            write_json(home / "config.json", run.to_dict())
-        except BaseException:
-            for file in ("model.safetensors", "scores.json", "README.md"):
-                (home / file).unlink(missing_ok=True)
-            raise
+    with replacing_folder(home) as folder:
+        save_tensors(folder / "model.safetensors", weights, about)
+        if scores is not None:  # measured with other weights, if these were rounded
+            same = {} if rounded else {"weights": sha256(folder / "model.safetensors")}
+            write_json(folder / "scores.json", {k: v for k, v in scores.items() if k != "weights"} | same)
+        with replacing(folder / "README.md") as partial:
+            partial.write_text(card, encoding="utf-8")
+        write_json(folder / "config.json", run.to_dict())
     return home

@@ -43,7 +43,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from .errors import SapcError
+from .errors import SapcError, explain_misuse
 
 BUDGET = 256 * 2**20  # bytes of temporaries
 COPIES = 12  # float64 copies of a chunk alive at the same time, as measured in `w2`, the hungriest
@@ -62,18 +62,21 @@ class Residuals(Protocol):
         """Residual of the balance laws."""
 
 
+@explain_misuse
 def mmse(generated: Float[Tensor, " n *grid"], reference: Float[Tensor, " m *same_grid"]) -> float:
     """Mean squared error of the pointwise mean."""
     _check(generated, reference)
     return _mean_over_points(generated, reference, lambda x, y: (x.mean(1) - y.mean(1)).square())
 
 
+@explain_misuse
 def smse(generated: Float[Tensor, " n *grid"], reference: Float[Tensor, " m *same_grid"]) -> float:
     """Mean squared error of the pointwise standard deviation (n - 1 in the denominator)."""
     _check(generated, reference, at_least=(2, 2), why="a standard deviation")
     return _mean_over_points(generated, reference, lambda x, y: (x.std(1) - y.std(1)).square())
 
 
+@explain_misuse
 def w2(generated: Float[Tensor, " n *grid"], reference: Float[Tensor, " m *same_grid"]) -> float:
     """Wasserstein-2 distance of the marginals, averaged over grid points; sizes may differ."""
     _check(generated, reference)
@@ -90,6 +93,7 @@ def w2(generated: Float[Tensor, " n *grid"], reference: Float[Tensor, " m *same_
     return _mean_over_points(generated, reference, distance)
 
 
+@explain_misuse
 def crps(generated: Float[Tensor, " n *grid"], reference: Float[Tensor, " m *same_grid"]) -> float:
     """Continuous ranked probability score of the marginals, unbiased, averaged over points and draws."""
     _check(generated, reference, at_least=(2, 1), why="an unbiased score")
@@ -105,6 +109,7 @@ def crps(generated: Float[Tensor, " n *grid"], reference: Float[Tensor, " m *sam
     return _mean_over_points(generated, reference, score)
 
 
+@explain_misuse
 def energy_score(generated: Float[Tensor, " n *grid"], reference: Float[Tensor, " m *same_grid"]) -> float:
     """Energy score of whole fields, unbiased, averaged over the reference draws."""
     _check(generated, reference, at_least=(2, 1), why="an unbiased score")
@@ -119,6 +124,7 @@ def energy_score(generated: Float[Tensor, " n *grid"], reference: Float[Tensor, 
     return float(d[:, n:].mean() - d[:, :n].fill_diagonal_(0).sum() / (2 * n * (n - 1)))
 
 
+@explain_misuse
 def frechet(features_a: Float[Tensor, "n dim"], features_b: Float[Tensor, "m dim"]) -> float:
     """Squared Fréchet distance of the Gaussians fitted to two sets of feature vectors."""
     if features_a.ndim != 2:
@@ -130,21 +136,25 @@ def frechet(features_a: Float[Tensor, "n dim"], features_b: Float[Tensor, "m dim
     return max(0.0, float(mean.square().sum() + A.square().sum() + B.square().sum() - 2 * cross))
 
 
+@explain_misuse
 def constraint_error(rows: Float[Tensor, "batch rows"]) -> float:
     """Mean over samples of the l2 norm of a residual's rows."""
     return float(torch.linalg.vector_norm(rows.double(), dim=1).mean())
 
 
+@explain_misuse
 def ce_local(H: Residuals, fields: Float[Tensor, " n *grid"]) -> float:
     """CE_L: the constraint error of the pins, in float64."""
     return _constraint_error(H, fields, lambda manifold, u: manifold.local(u))
 
 
+@explain_misuse
 def ce_global(H: Residuals, fields: Float[Tensor, " n *grid"]) -> float:
     """CE_G: the constraint error of the balance laws, in float64."""
     return _constraint_error(H, fields, lambda manifold, u: manifold.balance(u))
 
 
+@explain_misuse
 def ce(local: float, global_: float, ffm_local: float, ffm_global: float) -> float:
     """CE: both constraint errors as fractions of unconstrained FFM's, averaged; FFM itself has 1."""
     if not (ffm_local > 0 and ffm_global > 0):
@@ -163,6 +173,7 @@ DISTRIBUTION: dict[str, Metric] = {
 }
 
 
+@explain_misuse
 def sampling_floor(
     draw: Callable[[int, int], Tensor],
     n: int,
@@ -228,7 +239,7 @@ def _constraint_error(H: Residuals, fields: Tensor, rows: Callable[[Residuals, T
     n = len(fields)
     if n < 1:
         raise SapcError("a constraint error needs at least 1 sample, got 0")
-    if fields[0].numel() == 0:
+    if fields.ndim < 2 or fields[0].numel() == 0:
         raise SapcError(f"a constraint error needs grid points, got fields of shape {tuple(fields.shape)}")
     _finite(fields, "generated")
     manifold: Any = H

@@ -24,12 +24,12 @@ import torch
 from torch import Tensor
 
 from . import source
-from .checkpoint import Folder, load_tensors, load_weights
+from .checkpoint import OPTIMISER, Folder, check_shapes, load_tensors, load_weights, range_of, steps_of
 from .condition import pinned_mask, pinned_values, with_sensors
 from .config import Run
 from .constraints import Stackable
 from .distributed import find_device
-from .errors import SapcError, SapcWarning, whole
+from .errors import SapcError, SapcWarning, explain_misuse, real, whole
 from .fields import Fields, Sensors
 from .flow import Velocity, within
 from .fno import FNO, matmul_precision
@@ -53,6 +53,7 @@ Progress = Callable[[int, int], None]
 """Called with (fields done, fields in all); fields in the making count in part."""
 
 
+@explain_misuse
 def load(
     path: str | os.PathLike[str],
     device: str | torch.device = "auto",
@@ -81,16 +82,18 @@ def load(
             f"{path} holds no weights yet: its training was stopped before the first checkpoint; "
             f"continue it with `sapc train --resume {path}`"
         )
+    check_shapes(run, file)
     tensors, about = load_tensors(file)
+    step, span = steps_of(about, file), range_of(about, file)
     network = run.make_network()
-    load_weights(network, {k: v for k, v in tensors.items() if not k.startswith("adam.")}, file)
-    step = int(about["step"])
+    load_weights(network, {k: v for k, v in tensors.items() if not k.startswith(OPTIMISER)}, file)
     if step < run.steps:
         message = f"{path} is not trained to its end: these are the weights of step {step} of {run.steps}"
         warnings.warn(message, SapcWarning, stacklevel=2)
-    return Model(run, network, where, compiled=compiled, step=step, span=about.get("range"), about=about)
+    return Model(run, network, where, compiled=compiled, step=step, span=span, about=about)
 
 
+@explain_misuse
 class Model:
     """A network with the run that it was trained in.
 
@@ -114,8 +117,17 @@ class Model:
         span: Sequence[float] | None = None,
         about: Mapping[str, Any] | None = None,
     ) -> None:
+        if device.type not in ("cpu", "cuda"):
+            raise SapcError(f"a model lives on cpu or cuda, not on {device}")
         self.run, self.device, self.step = run, device, run.steps if step is None else step
-        self.span = None if span is None else (float(span[0]), float(span[1]))
+        self.span = None
+        if span is not None:
+            if len(span) != 2:
+                raise SapcError(f"the range of the training data are two numbers, got {span!r:.40}")
+            self.span = (
+                real(span[0], "range of the training data"),
+                real(span[1], "range of the training data"),
+            )
         self.about = dict(about or {})
         self.task, self.method = run.make_task(), run.make_method()
         self.network = network.to(device).eval().requires_grad_(False)
@@ -139,6 +151,7 @@ class Model:
 
     # -- passing it on --
 
+    @explain_misuse
     def save_pretrained(
         self,
         path: str | os.PathLike[str],
@@ -171,6 +184,7 @@ class Model:
         )
 
     @classmethod
+    @explain_misuse
     def from_pretrained(
         cls,
         where: str | os.PathLike[str],
@@ -186,6 +200,7 @@ class Model:
 
     # -- sampling --
 
+    @explain_misuse
     def sample(
         self,
         n: SupportsIndex = 64,
@@ -314,6 +329,7 @@ class Model:
         v1 = source.sample(task.grid, new, g, length=self.run.length, dtype=torch.float64)
         return v1[rows - rows[0]].to(self.device)
 
+    @explain_misuse
     def manifold(
         self,
         condition: Tensor | Dataset | Fields,
@@ -325,6 +341,7 @@ class Model:
         values = pinned_values(condition, task, also).to(self.device)
         return task.manifold(values, also, solver=self.run.solver(task))
 
+    @explain_misuse
     def sampler(self, method: str | None) -> Method:
         """The method to sample with: the trained one, or another that uses its weights."""
         chosen = self.method if method is None else get_method(method)
@@ -335,6 +352,7 @@ class Model:
             )
         return chosen
 
+    @explain_misuse
     def on(self, grid: Sequence[int] | None) -> Task:
         """The task, on the grid of the training or another one."""
         return self.task if grid is None else self.run.make_task(tuple(grid))

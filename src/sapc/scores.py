@@ -9,12 +9,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from .checkpoint import Folder, read_json, write_json
+from .checkpoint import Folder
 from .errors import SapcError
-from .files import sha256
+from .files import read_json, sha256, write_json
 from .moments import Kept, beside
-
-FORMAT = "sapc-scores-1"
 
 
 def write_scores(folder: str | os.PathLike[str], result: dict[str, Any], kept: Kept | None = None) -> Path:

@@ -59,7 +59,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from .errors import SapcError
+from .errors import SapcError, explain_misuse
 from .grid import Grid
 
 WHITE = 1e-6  # neighbour correlation below which the field is drawn as white noise
@@ -73,6 +73,7 @@ NODES = 48  # quadrature nodes for the wide Gaussians
 BATCH = 2**25  # normals drawn at a time on an accelerator
 
 
+@explain_misuse
 def sample(
     grid: Grid,
     n: SupportsIndex,

@@ -16,10 +16,10 @@ from typing import Any
 
 import torch
 
-from .checkpoint import Folder, environment, save_tensors
+from .checkpoint import Folder, check_shapes, environment, save_tensors
 from .config import Run
 from .distributed import joined
-from .errors import SapcError
+from .errors import SapcError, explain_misuse
 from .fno import matmul_precision
 from .tasks.memory import allocating
 from .training import Solving, Stepped, Training
@@ -37,6 +37,7 @@ SAVE_SHARE = 0.02  # of the time may go into checkpoints
 Progress = Callable[[int, int, dict[str, float]], None]
 
 
+@explain_misuse
 def train(
     run: Run,
     path: str | Path,
@@ -73,6 +74,8 @@ def train(
         stack.enter_context(matmul_precision(run.precision))
         interrupts = stack.enter_context(Interrupts())
         with allocating(f"training with a batch of {run.batch}"):
+            if folder.checkpoint.exists():
+                check_shapes(run, folder.checkpoint)
             training = Training(run, team, compiled=compiled, solving=solving)
             Loop(training, folder, interrupts, progress, save_seconds, tensorboard).run()
         team.wait()

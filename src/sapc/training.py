@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from . import source
-from .checkpoint import load_tensors, load_weights, save_tensors
+from .checkpoint import OPTIMISER, load_tensors, load_weights, save_tensors, steps_of
 from .config import Run
 from .distributed import Team
 from .errors import SapcError
@@ -201,7 +201,7 @@ class Training:
     def restore(self, path: Path) -> dict[str, Any]:
         """Go on from a checkpoint; returns what `save` was told to keep besides."""
         tensors, about = load_tensors(path)
-        adam = {name: tensors.pop(name) for name in list(tensors) if name.startswith("adam.")}
+        adam = {name: tensors.pop(name) for name in list(tensors) if name.startswith(OPTIMISER)}
         load_weights(self.network, tensors, path)
         if missing := {"step", "schedule", "rates"} - set(about):
             raise SapcError(f"{path} is not a checkpoint: it lacks {', '.join(sorted(missing))}")
@@ -211,12 +211,39 @@ class Training:
                     f"{path} is not a whole checkpoint: the optimiser's {lost[0]} of {name} is missing"
                 )
             found = {k: adam[f"adam.{k}.{name}"] for k in MOMENTS}
+            shapes = [list(v.shape) for v in found.values()]
+            if shapes != [[], list(parameter.shape), list(parameter.shape)]:
+                raise SapcError(
+                    f"{path} is not a whole checkpoint: the optimiser's state of {name} has shapes {shapes}"
+                )
             self.optimiser.state[parameter] = {k: v.to(self.team.device) for k, v in found.items()}
+        _check_schedule(about, self.schedule.state_dict(), path)
         for group, rate in zip(self.optimiser.param_groups, about["rates"], strict=True):
             group["lr"] = rate
         self.schedule.load_state_dict(about["schedule"])
-        self.step = int(about["step"])
+        self.step = steps_of(about, path)
         return about
+
+
+def _check_schedule(about: dict[str, Any], own: dict[str, Any], path: Path) -> None:
+    """Refuse rates, a schedule or losses of a checkpoint that are none."""
+
+    def numbers(value: Any) -> bool:
+        return isinstance(value, list) and all(map(number, value))
+
+    def number(value: Any) -> bool:
+        return isinstance(value, int | float)
+
+    schedule, rates = about["schedule"], about["rates"]
+    fine = isinstance(schedule, dict) and all(
+        (numbers if isinstance(own.get(name), list) else number)(value) and name in own
+        for name, value in schedule.items()
+    )
+    fine &= numbers(rates) and len(rates) == 1
+    fine &= all(numbers(about.get(name, [])) for name in ("losses", "residuals"))
+    fine &= all(number(about.get(name, 0.0)) for name in ("seconds", "fallbacks"))
+    if not fine:
+        raise SapcError(f"{path} is not a whole checkpoint: its rates, schedule or losses are not numbers")
 
 
 def _sent(x: Tensor, device: torch.device) -> Tensor:

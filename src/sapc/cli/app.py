@@ -16,8 +16,7 @@ from rich.console import Console
 from .. import __version__
 from ..errors import SapcError
 from ..methods import use
-
-INTERRUPTED = 130
+from ..startup import INTERRUPTED, ignore_interrupts, listen_again
 
 app = typer.Typer(
     pretty_exceptions_enable=False,
@@ -72,12 +71,15 @@ def main(arguments: list[str] | None = None) -> None:
     with warnings.catch_warnings():
         warnings.showwarning = warn
         warnings.filterwarnings("ignore", "TensorFloat32 tensor cores", UserWarning)  # float32 was asked for
-        sys.exit(_run(sys.argv[1:] if arguments is None else arguments))
+        code = _run(sys.argv[1:] if arguments is None else arguments)
+        ignore_interrupts()
+        sys.exit(code)
 
 
 def _run(arguments: list[str]) -> int:
     """Run a command and return its exit code."""
     try:
+        listen_again()
         code = app(arguments or ["--help"], prog_name="sapc", standalone_mode=False)
         sys.stdout.flush()
         if code == INTERRUPTED:
@@ -87,6 +89,7 @@ def _run(arguments: list[str]) -> int:
         print(f"sapc: {stopped}", file=sys.stderr)
         return INTERRUPTED
     except (KeyboardInterrupt, typer.Abort):
+        ignore_interrupts()
         print("sapc: interrupted; nothing half-written was left behind", file=sys.stderr)
         return INTERRUPTED
     except BrokenPipeError:  # the reader has seen enough

@@ -15,9 +15,8 @@ from .. import config, distributed
 from ..bench import bench as measure
 from ..bench.backbone import PATHS
 from ..bench.tables import tables
-from ..checkpoint import write_json
 from ..errors import SapcError, whole
-from ..files import folder_for
+from ..files import folder_for, write_json
 from ..methods import get_method
 from ..tasks import task_names
 from .app import app, err, out

@@ -10,8 +10,9 @@ from typing import Annotated
 import typer
 
 from .. import references
-from ..checkpoint import Folder, read_json
+from ..checkpoint import Folder
 from ..errors import SapcError
+from ..files import read_json
 from ..methods import Method, get_method, method_names
 from ..pretrained import find
 from ..references import Reference
@@ -82,13 +83,9 @@ def methods_of(path: Path) -> list[str]:
 
 def distances_of(path: Path) -> set[str]:
     """Which Fréchet distances are among the scores of a run folder."""
-    contents = (read_json(scores) for scores in path.glob("scores*.json"))
-    return {
-        name
-        for content in contents
-        for name in DISTANCES
-        if name in content.get("mean", {}).get("metrics", ())
-    }
+    means = (read_json(scores).get("mean") for scores in path.glob("scores*.json"))
+    metrics = [mean.get("metrics") for mean in means if isinstance(mean, dict)]
+    return {name for found in metrics if isinstance(found, dict) for name in DISTANCES if name in found}
 
 
 def bibliography(used: Iterable[Method], scored: Collection[str] = ()) -> Purposes:

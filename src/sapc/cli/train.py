@@ -9,7 +9,6 @@ import warnings
 from pathlib import Path
 from typing import Annotated, Any
 
-import torch
 import typer
 
 from .. import config, distributed
@@ -173,8 +172,7 @@ def default_folder(run: Run) -> Path:
 
 def _check(run: Run, folder: Folder, devices: int) -> None:
     """Refuse before the work what would fail after a folder was made for it."""
-    with torch.device("meta"):
-        run.make_network()
+    run.network_shapes()
     task = run.make_task()
     task.check("train", run.train, run.seed)
     task.check("validation", run.validation, run.seed)

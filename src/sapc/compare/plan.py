@@ -9,16 +9,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from .. import fpd, metrics
 from .. import train as training
-from ..checkpoint import Folder, load_tensors, write_json
+from ..checkpoint import Folder, load_tensors
 from ..config import Run, preset
 from ..distributed import find_device
 from ..errors import SapcError, whole
 from ..evaluate import Progress
-from ..files import replacing
+from ..files import replacing, write_json
 from ..fpd import Distance
 from ..methods import get_method, method_names
 from ..model import Model, load
@@ -133,8 +131,7 @@ class Comparison:
 
     def _check_training(self, method: str, most: int) -> None:
         run, folder = self.run(method), self.folder(method)
-        with torch.device("meta"):
-            run.make_network()
+        run.network_shapes()
         task = run.make_task()
         task.check("train", run.train, run.seed)
         task.check("validation", run.validation, run.seed)

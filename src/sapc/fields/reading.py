@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from ..errors import SapcError, SapcWarning, path_of
+from ..errors import SapcError, SapcWarning, explain_misuse, path_of
 from ..files import sha256
 from ..grid import Axis, Grid
 from .axes import axis_of
@@ -27,6 +27,7 @@ from .record import SPLITS, Fields
 DTYPES = {torch.float32: np.float32, torch.float64: np.float64}
 
 
+@explain_misuse
 def read_fields(
     path: str | os.PathLike[str],
     *,

@@ -13,12 +13,13 @@ import torch
 from jaxtyping import Int64
 from torch import Tensor
 
-from ..errors import SapcError
+from ..errors import SapcError, explain_misuse
 from ..grid import Grid
 
 SPLITS = ("train", "validation")
 
 
+@explain_misuse
 @dataclass(frozen=True, eq=False)
 class Fields:
     """Samples `(n, *grid.shape)`; `grid.channels` names the variables, `units` and `labels` go by channel and axis name."""
@@ -49,6 +50,7 @@ class Fields:
     def __len__(self) -> int:
         return self.values.shape[0]
 
+    @explain_misuse
     def split_rows(
         self, share: float = 0.1, seed: int = 0
     ) -> tuple[Int64[Tensor, " train"], Int64[Tensor, " validation"]]:

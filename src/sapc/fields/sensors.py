@@ -19,7 +19,7 @@ import torch
 from jaxtyping import Bool, Float64
 from torch import Tensor
 
-from ..errors import SapcError, SapcWarning, path_of
+from ..errors import SapcError, SapcWarning, explain_misuse, path_of
 from ..files import first_line
 from ..grid import Axis, Grid
 
@@ -44,6 +44,7 @@ class _Reading:
     value: float
 
 
+@explain_misuse
 def read_sensors(path: str | os.PathLike[str], grid: Grid) -> Sensors:
     """Values at sensors from a CSV file, on the points of `grid` that are nearest."""
     path = path_of(path, "a file of sensors")

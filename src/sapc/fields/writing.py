@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..errors import SapcError
+from ..errors import SapcError, explain_misuse
 from ..files import folder_for, replacing
 from ..grid import Grid
 from .opening import Array, coordinate_of
@@ -30,6 +30,7 @@ Entry = tuple[tuple[str, ...], Array, dict[str, Any]]  # dimensions, values, att
 NO_UNITS: Mapping[str, str] = {}
 
 
+@explain_misuse
 def to_xarray(
     fields: Tensor,
     grid: Grid,
@@ -43,6 +44,8 @@ def to_xarray(
     xr = xarray("writing")
     fields = torch.as_tensor(fields)
     grid.check(fields)
+    if len(fields) == 0:
+        raise SapcError("there are no samples to write; give at least one")
     said: Any = (quantiles,) if isinstance(quantiles, float) else quantiles
     quantiles = tuple(said)
     if isinstance(said, str) or not all(0 <= q <= 1 for q in quantiles):
@@ -140,6 +143,7 @@ def _attributes(given: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+@explain_misuse
 def write_netcdf(path: str | os.PathLike[str], dataset: Dataset) -> Path:
     """Write a dataset as compressed NetCDF-4, atomically, and return its path."""
     if not hasattr(dataset, "to_netcdf"):

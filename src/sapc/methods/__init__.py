@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..errors import SapcError
+from ..errors import SapcError, explain_misuse
 from .base import Loss, Method, Penalty, Sampler
 from .plugins import load_plugins, use
 from .registry import METHODS, SOURCES, is_own, register_method
@@ -23,6 +23,7 @@ __all__ = [
 ]
 
 
+@explain_misuse
 def method_names(variants: bool = False, own: bool = True) -> list[str]:
     """Names of all methods; with `variants`, also of those that are another one's with other settings; without `own`, published ones."""
     if own:
@@ -41,6 +42,7 @@ def find_method(name: str) -> Method | None:
     return METHODS.get(name)
 
 
+@explain_misuse
 def get_method(name: str) -> Method:
     """The method of that name."""
     found = find_method(name)

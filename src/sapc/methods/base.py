@@ -17,6 +17,7 @@ from typing import Literal, Protocol, runtime_checkable
 from jaxtyping import Float
 from torch import Tensor
 
+from ..errors import explain_misuse
 from ..flow import Velocity
 from ..projection import Manifold
 from ..references import Reference
@@ -100,6 +101,7 @@ class Method:
         """Whether it has weights of its own; if not, it samples zero-shot with those of another."""
         return self.weights == self.name
 
+    @explain_misuse
     def evaluations(self, steps: int | None = None) -> int:
         """Network evaluations per sample."""
         return self.nfe * (self.steps if steps is None else steps)

@@ -17,7 +17,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from ..errors import SapcError, SapcWarning, path_of
+from ..errors import SapcError, SapcWarning, explain_misuse, path_of
 from ..files import first_line
 from . import registry
 from .base import Method
@@ -31,6 +31,7 @@ _asked: set[str] = set()  # whether entry points were looked at
 _guard = threading.RLock()
 
 
+@explain_misuse
 def use(path: str | os.PathLike[str]) -> tuple[Method, ...]:
     """Make the methods known that a Python file defines, here and in all processes that are started later; returns them.
 

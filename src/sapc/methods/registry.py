@@ -24,7 +24,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, get_args
 
-from ..errors import SapcError, whole
+from ..errors import SapcError, explain_misuse, whole
 from ..references import Reference
 from .ablations import S1, S2, S3
 from .base import Exactness, Method
@@ -67,6 +67,7 @@ LONGEST = 80
 INSIDE = ("sapc", "jaxtyping", "beartype")
 
 
+@explain_misuse
 def register_method(method: Method) -> Method:
     """Make a method known in this process, by its name; returns it.
 

@@ -9,7 +9,6 @@ shape. `about` of the encoder then says which weights these are, by the sha256 o
 
 from __future__ import annotations
 
-import json
 import os
 import warnings
 from collections.abc import Mapping
@@ -21,8 +20,8 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from ..errors import SapcError
-from ..files import first_line, sha256
+from ..errors import SapcError, explain_misuse
+from ..files import first_line, read_json, sha256
 from .encoder import CHANNELS, EPS, HEADS, IMAGE, PATCH, SIZES, WINDOW, Encoder
 
 REPOSITORY = "camlab-ethz/Poseidon-B"
@@ -46,6 +45,7 @@ CONFIG: dict[str, tuple[object, ...]] = {
 }
 
 
+@explain_misuse
 def load_encoder(path: str | os.PathLike[str], device: str | torch.device = "cpu") -> Encoder:
     """The encoder whose weights are in a file, a folder or a Hugging Face cache; frozen, in float32."""
     file = find_weights(path)
@@ -105,13 +105,11 @@ def _check_config(path: Path) -> None:
     if not path.is_file():
         return
     try:
-        config = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
-        raise SapcError(
-            f"{path} cannot be read ({first_line(error)}); get it anew, or remove it: the weights do without"
-        ) from error
+        config = read_json(path)
+    except SapcError as error:
+        raise SapcError(f"{error}; get it anew, or remove it: the weights do without") from error
     for name, expected in CONFIG.items():
-        if isinstance(config, dict) and config.get(name, expected[0]) not in expected:
+        if config.get(name, expected[0]) not in expected:
             usual = next(value for value in expected if value is not None)
             raise SapcError(
                 f"{path} has {name} = {config[name]!r}, Poseidon {usual!r}: these are weights of another model"

@@ -89,7 +89,12 @@ class Binding:
                     f'a constraint\'s value must be a number, a tensor or "field", got {law.value!r}'
                 )
             return law.measure(self.fields)
-        value = torch.as_tensor(law.value, dtype=torch.float64, device=self.fields.device)
+        try:
+            value = torch.as_tensor(law.value, dtype=torch.float64, device=self.fields.device)
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise SapcError(
+                f'a constraint\'s value must be a number, a tensor or "field", got {type(law.value).__name__}'
+            ) from error
         try:
             return value.broadcast_to((len(value) if value.ndim == 2 else 1, rows))
         except RuntimeError as error:

@@ -25,12 +25,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..errors import SapcError
+from ..errors import SapcError, explain_misuse
 from .problem import Linearisation, Problem, norm
 from .restoration import choose, sup
 from .stop import Stop, any_left
 
 
+@explain_misuse
 @dataclass(frozen=True)
 class Plain:
     """The paper's damped Gauss-Newton: at most `n_iter` steps, damping `mu`, a sample stops at `|R|_inf < tol`."""
@@ -44,6 +45,7 @@ class Plain:
             raise SapcError(f"Plain needs n_iter >= 1, mu >= 0 and tol > 0, got {self}")
 
 
+@explain_misuse
 @dataclass(frozen=True)
 class Globalised:
     """Feasible first, then nearest.

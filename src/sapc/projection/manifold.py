@@ -31,7 +31,7 @@ from jaxtyping import Float, Shaped
 from torch import Tensor
 
 from ..constraints import Affine, Balance, Stackable
-from ..errors import SapcError, SapcWarning
+from ..errors import SapcError, SapcWarning, explain_misuse
 from ..grid import FrameIntegral
 from .affine import GramSolver, project_conserved
 from .binding import Binding
@@ -79,6 +79,7 @@ class Report:
 class Manifold:
     """Constraints bound to the conditions of a batch, one condition per sample (a single one serves any batch)."""
 
+    @explain_misuse
     def __init__(
         self,
         parts: tuple[Stackable, ...],
@@ -117,14 +118,22 @@ class Manifold:
     def __len__(self) -> int:
         return len(self.fields)
 
+    @explain_misuse
     def __getitem__(self, index: SupportsIndex | slice | Tensor) -> Manifold:
         """The manifolds of some of the samples."""
         if isinstance(index, slice):
             rows = torch.arange(len(self))[list(range(len(self))[index])]
         elif isinstance(index, Tensor) and index.ndim == 1:
             rows = index.nonzero()[:, 0] if index.dtype == torch.bool else index
+            if rows.is_floating_point() or rows.is_complex():
+                raise SapcError(f"conditions are counted by whole numbers, got {index.dtype}")
         else:
-            number = operator.index(index)
+            try:
+                number = operator.index(index)
+            except TypeError as error:
+                raise SapcError(
+                    f"conditions are chosen by a number, a slice or a tensor of numbers, got {type(index).__name__}"
+                ) from error
             if not -len(self) <= number < len(self):
                 raise IndexError(f"condition {number} of {len(self)}")
             rows = torch.tensor([number % len(self)])
@@ -134,6 +143,7 @@ class Manifold:
     def __iter__(self) -> Iterator[Manifold]:
         return (self[i] for i in range(len(self)))
 
+    @explain_misuse
     def on(self, fields: Shaped[Tensor, "other *grid"]) -> Manifold:
         """The same constraints, solver and algorithm for other conditions, on the same grid and device.
 
@@ -153,12 +163,19 @@ class Manifold:
             return NotImplemented
         return Manifold((*self._bound.parts, *other.parts), self.fields, solver=self.solver)
 
+    @explain_misuse
     def to(self, device: torch.device | str) -> Manifold:
         """The same manifolds on another device."""
-        fields, wanted = self.fields.to(device), self._bound.wanted.to(device)
+        try:
+            fields, wanted = self.fields.to(device), self._bound.wanted.to(device)
+        except (RuntimeError, AssertionError) as error:
+            raise SapcError(
+                f"the device {str(device)!r} cannot be used; use 'cpu', or 'cuda' where there is one"
+            ) from error
         parts, solver = self._bound.parts, self.solver
         return Manifold(parts, fields, solver=solver, algorithm=self.algorithm, wanted=wanted)
 
+    @explain_misuse
     def with_solver(self, solver: Solver) -> Manifold:
         """The same manifolds with other Gauss-Newton settings."""
         other = copy(self)
@@ -187,20 +204,24 @@ class Manifold:
 
     # -- residuals --
 
+    @explain_misuse
     def local(self, u: Shaped[Tensor, "batch *grid"]) -> Float[Tensor, "batch pinned"]:
         """The pin part of the residual: deviation from the prescribed values."""
         return (self._bound.enter(u) - self.fields).flatten(1)[:, self._bound.index].to(u.dtype)
 
+    @explain_misuse
     def balance(self, u: Shaped[Tensor, "batch *grid"]) -> Float[Tensor, "batch rows"]:
         """The rest of the residual: balance laws and other constraints."""
         return (self._bound.measure(self._bound.enter(u)) - self._bound.wanted).to(u.dtype)
 
+    @explain_misuse
     def residual(self, u: Shaped[Tensor, "batch *grid"]) -> Float[Tensor, "batch rows"]:
         """The stacked residual R(u)."""
         return torch.cat((self.local(u), self.balance(u)), 1)
 
     # -- projection --
 
+    @explain_misuse
     def project(
         self, u: Shaped[Tensor, "batch *grid"], *, check: bool = True
     ) -> Float[Tensor, "batch *grid"]:
@@ -214,6 +235,7 @@ class Manifold:
                 _warn(away, "are on the manifold, but not yet at its nearest point", share)
         return projected
 
+    @explain_misuse
     def solve(self, u: Shaped[Tensor, "batch *grid"]) -> tuple[Float[Tensor, "batch *grid"], Report]:
         """P(u) and what was reached, per sample."""
         return self._solve(u, report=True)

@@ -16,9 +16,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ..checkpoint import read_json
 from ..errors import SapcError
-from ..files import first_line, folder_for, replacing
+from ..files import first_line, folder_for, read_json, replacing
 from ..results import Collected, Problem, collect, rows, write_rows
 from .drawing import Figure
 from .figures import task_figures
@@ -111,10 +110,9 @@ def check_out(out: Path) -> None:
 def _is_run(folder: Path) -> bool:
     config = folder / "config.json"
     try:
-        content = read_json(config) if config.is_file() else None
+        return config.is_file() and str(read_json(config).get("format")).startswith("sapc-run-")
     except SapcError:
         return False
-    return isinstance(content, dict) and str(content.get("format")).startswith("sapc-run-")
 
 
 def _nothing(paths: Sequence[str | os.PathLike[str]], collected: Collected) -> str:

@@ -123,8 +123,7 @@ class Cell:
         whole(self.steps, "number of sampling steps", 1)
         if "own" not in self.run.options:
             check_sets(self.sets)
-        with torch.device("meta"):
-            self.run.make_network()
+        self.run.network_shapes()
         task = self.run.make_task()
         task.check("train", self.run.train, self.run.seed)
         task.check("validation", self.run.validation, self.run.seed)

@@ -22,9 +22,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..checkpoint import Folder, lock_file, read_json, write_json
+from ..checkpoint import Folder, lock_file
 from ..errors import SapcError
-from ..files import folder_for
+from ..files import folder_for, read_json, write_json
 from .cell import Cell, Scores, there
 
 FORMAT = "sapc-study-1"
@@ -137,10 +137,9 @@ class Study:
     def state(self, cell: Cell) -> dict[str, Any]:
         """The last that was heard of a cell; nothing, if there is no readable note."""
         try:
-            found = read_json(self._state(cell))
+            return read_json(self._state(cell))
         except SapcError:
             return {}
-        return found if isinstance(found, dict) else {}
 
     def note(self, cell: Cell, state: str, **more: Any) -> None:
         """Note what becomes of a cell."""
@@ -204,8 +203,8 @@ def open_study(out: str | os.PathLike[str]) -> Study:
     path = Path(out) / FILE
     if not path.is_file():
         raise SapcError(f"{out} holds no study: there is no {FILE}; start one with `sapc study run`")
-    content = read_json(path)
-    if not isinstance(content, dict) or content.get("format") != FORMAT:
+    content = read_json(path, f"the description of a study ({FORMAT})")
+    if content.get("format") != FORMAT:
         raise SapcError(f"{path} is not the description of a study ({FORMAT})")
     try:
         return Study(content["name"], tuple(map(Cell.from_dict, content["cells"])), Path(out))

@@ -25,7 +25,7 @@ import torch
 from .. import train as training
 from ..distributed import find_device
 from ..errors import SapcError
-from ..files import first_line
+from ..files import first_line, remove_remains
 from ..model import Model, load
 from ..training import Solving
 from .cell import Cell, distances_for
@@ -90,13 +90,8 @@ class _Job:
 
     def _tidy(self) -> None:
         """Remove what a process left behind that was killed while it wrote here."""
-        for cell in self.cells:
-            for folder, of in (
-                (self.study.folder(cell).path, ""),
-                (self.study.out / "states", f"{cell.name}.json."),
-            ):
-                for partial in folder.glob(f".{of}*.partial"):
-                    partial.unlink(missing_ok=True)
+        remove_remains(self.study.folder(self.cells[0]).path, unnamed=True)
+        remove_remains(self.study.out / "states")
 
     def _done(self, cell: Cell) -> bool:
         distances = distances_for(cell, self.poseidon, find_device(self.device))

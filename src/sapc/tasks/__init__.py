@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..errors import SapcError
+from ..errors import SapcError, explain_misuse
 from ..grid import Grid
 from .base import Task, make_task
 from .burgers import Burgers
@@ -48,6 +48,7 @@ def task_names() -> tuple[str, ...]:
     return tuple(_KINDS)
 
 
+@explain_misuse
 def register_task(kind: Any) -> Any:
     """Make a task known by its name, a subclass of `Task` with its equation, grid, constraint and solver; returns it.
 
@@ -71,6 +72,7 @@ def register_task(kind: Any) -> Any:
     return kind
 
 
+@explain_misuse
 def get_task(name: str, grid: Grid | Sequence[int] | None = None, **options: Any) -> Task:
     """A task by name, on its published grid unless given: a `Grid`, or numbers of points, `(64, 50)`."""
     for look in when_unknown if name not in _KINDS and not knows(name) else ():

@@ -29,7 +29,7 @@ from torch import Tensor
 
 from .. import __version__
 from ..constraints import Stackable
-from ..errors import SapcError, whole
+from ..errors import SapcError, explain_misuse, whole
 from ..grid import Grid
 from ..projection import Manifold, Plain
 from .cache import CacheChoice, cached
@@ -93,14 +93,16 @@ class Task(ABC):
         """Numbers in float64 that solving `block` samples holds besides the fields, about."""
         return 0
 
+    @explain_misuse
     def check(
         self, split: str, size: int | None = None, seed: int = 0, device: str | torch.device = "cpu"
     ) -> tuple[int, int, torch.device]:
         """Size, seed and device as `dataset` will use them; refuse now what it would refuse."""
         size = self._check_size(split, size)
         self._check_memory(size, torch.float32)
-        return size, whole(seed, "seed", 0), _check_device(device)
+        return size, whole(seed, "seed", 0), device_of(device)
 
+    @explain_misuse
     def draw(self, split: str, size: int | None = None, seed: int = 0) -> dict[str, Tensor]:
         """The parameters of a split's first `size` samples, `{name: (size, ...)}` in float64."""
         size = self._check_size(split, size)
@@ -108,6 +110,7 @@ class Task(ABC):
         with allocating(self._described(size)):
             return self._draw(streams, size)
 
+    @explain_misuse
     def solve(
         self,
         parameters: Parameters,
@@ -117,7 +120,7 @@ class Task(ABC):
     ) -> Tensor:
         """The solution for every row of `parameters`: solved on `device` in float64, returned on the CPU."""
         n = self._check_parameters(parameters)
-        device = _check_device(device)
+        device = device_of(device)
         self._check_memory(n, dtype)
         with allocating(self._described(n)):
             fields = torch.empty(n, *self.grid.shape, dtype=dtype)
@@ -145,6 +148,7 @@ class Task(ABC):
         """A block of the published grid, as many samples of this one as have the same points."""
         return max(1, min(block, block * prod(self.paper_grid.shape) // prod(self.grid.shape)))
 
+    @explain_misuse
     def dataset(
         self,
         split: str,
@@ -190,10 +194,12 @@ class Task(ABC):
         """Back from `enter`."""
         return fields
 
+    @explain_misuse
     def inner(self, fields: Tensor, also: Stackable | None = None, **options: Any) -> Manifold:
         """Manifolds of fields as the network sees them, with a further constraint if there is one."""
         return self.manifold(fields, also, **options)
 
+    @explain_misuse
     def manifold(self, fields: Tensor, also: Stackable | None = None, **options: Any) -> Manifold:
         """The manifold of every sample of `fields`, pinned to that sample's own values; `also` is a constraint besides the task's."""
         self.grid.check(fields)
@@ -300,7 +306,8 @@ def make_task(kind: type[Task], grid: Grid | Sequence[int] | None, options: Mapp
     return kind(grid, **options)
 
 
-def _check_device(device: str | torch.device) -> torch.device:
+def device_of(device: str | torch.device) -> torch.device:
+    """A device that can be used, or an error that names it."""
     try:
         found = torch.device(device)
         if found.type not in ("cpu", "cuda"):

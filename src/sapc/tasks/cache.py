@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ..errors import SapcError, SapcWarning
-from ..files import folder_for
+from ..files import folder_for, remove_remains
 from .dataset import Dataset, load_dataset
 
 CacheChoice = str | os.PathLike[str] | Literal[False] | None
@@ -53,6 +53,7 @@ def cached(choice: CacheChoice, description: Mapping[str, Any], make: Callable[[
     folder = cache_folder(choice)
     if folder is None:
         return make()
+    remove_remains(folder)
     path = folder / entry_name(description)
     if os.path.exists(path):
         try:

@@ -21,13 +21,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ..errors import SapcError
+from ..errors import SapcError, explain_misuse
 from ..files import first_line, replacing
 from ..grid import Grid
 
 FORMAT = "sapc-dataset-1"
 
 
+@explain_misuse
 @dataclass(frozen=True, eq=False)
 class Dataset:
     """Solutions of one task: `fields` float32 `(n, *grid)`, `parameters` float64 with the same first axis."""
@@ -53,6 +54,7 @@ class Dataset:
     def __len__(self) -> int:
         return self.fields.shape[0]
 
+    @explain_misuse
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the dataset to an HDF5 file, atomically, and return its path."""
         import h5py
@@ -80,6 +82,7 @@ class Dataset:
         }
 
 
+@explain_misuse
 def load_dataset(path: str | os.PathLike[str]) -> Dataset:
     """Read a dataset back, bit for bit, after checking that the file is whole."""
     import h5py

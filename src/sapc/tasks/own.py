@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from ..constraints import Balance, Pin, Stack, Stackable
-from ..errors import SapcError
+from ..errors import SapcError, explain_misuse
 from ..fields import Fields, read_fields
 from ..grid import Grid
 from ..projection import Manifold
@@ -99,14 +99,17 @@ class OwnTask(Task):
         """The same in the network's units."""
         return self.scale.constraint(self.constraint)
 
+    @explain_misuse
     def enter(self, fields: Tensor) -> Tensor:
         """Fields in the network's units."""
         return self.scale.enter(fields)
 
+    @explain_misuse
     def leave(self, fields: Tensor) -> Tensor:
         """Fields in their own units."""
         return self.scale.leave(fields)
 
+    @explain_misuse
     def inner(self, fields: Tensor, also: Stackable | None = None, **options: Any) -> Manifold:
         """Manifolds of fields in the network's units."""
         more = () if also is None else self.scale.constraint(also).parts
@@ -114,6 +117,7 @@ class OwnTask(Task):
 
     # -- data --
 
+    @explain_misuse
     def dataset(
         self, split: str, size: int | None = None, seed: int = 0, device: Any = "cpu", cache: Any = None, progress: Any = None
     ) -> Dataset:  # fmt: skip
@@ -148,6 +152,7 @@ class OwnTask(Task):
         raise SapcError(f"{self.name} is read from a file; there is nothing to solve")
 
 
+@explain_misuse
 def own_task(
     data: Fields | str | os.PathLike[str],
     physics: Any,

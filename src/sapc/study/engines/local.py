@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from ...distributed import kind_of
+from ...distributed import kind_of, safe_path
 from ...errors import SapcError, whole
 from ..plan import Study, open_study
 from ..worker import INTERRUPTED, LEFT
@@ -87,11 +87,8 @@ class Local:
         line += ["--poseidon", job.poseidon] if job.poseidon else []
         for name in cells:
             line += ["--cell", name]
-        own = {
-            **os.environ,
-            **environment,
-            **({"OMP_NUM_THREADS": str(self.threads)} if device == "cpu" else {}),
-        }
+        threads = {"OMP_NUM_THREADS": str(self.threads)} if device == "cpu" else {}
+        own = {**os.environ, **environment, **threads, **safe_path()}
         with open(study.log(job.folder), "ab") as log:
             with self.guard:
                 if self.ending:

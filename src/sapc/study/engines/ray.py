@@ -10,8 +10,10 @@ import logging
 import os
 from collections.abc import Sequence
 from concurrent.futures import wait
+from pathlib import Path
 from typing import Any
 
+from ...distributed import HOME
 from ...errors import SapcError, whole
 from ...methods.plugins import VARIABLE
 from .base import Handle, Job
@@ -76,7 +78,16 @@ class Ray:
 
     def start(self, jobs: Sequence[Job]) -> list[Handle]:
         """Start a task per job."""
-        from ..worker import work  # not at the top: a worker's process would find itself imported already
+        here = os.getcwd() if Path.cwd() != HOME else ""
+
+        def work(*arguments: Any) -> list[str]:
+            """Ray sends this function itself, and puts the current folder first on the path: nothing is imported from there."""
+            import sys
+
+            sys.path[:] = [path for path in sys.path if path != here]
+            from sapc.study.worker import work as own
+
+            return own(*arguments)
 
         device = "cuda" if self.gpus else "cpu"
         # A process per task: what one leaves on a GPU is gone with it.

@@ -7,11 +7,14 @@ is on disk, so it goes on from there. Its parameters are passed on as they are: 
 
 from __future__ import annotations
 
+import shlex
+import sys
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ...distributed import starting_safely
 from ...errors import SapcError
 from .base import Handle, Job
 
@@ -49,7 +52,7 @@ class Slurm:
             return []
         executor = self._executor(Path(jobs[0].out) / "slurm")
         try:
-            with executor.batch():
+            with starting_safely(), executor.batch():
                 return [
                     executor.submit(
                         Requeued(), job.out, job.folder, job.cells, self.device, self.threads, job.poseidon
@@ -64,7 +67,11 @@ class Slurm:
         if self.workers:
             given.setdefault("slurm_array_parallelism", self.workers)
         try:
-            executor = self.submitit.AutoExecutor(folder=folder, cluster=self.cluster)
+            # `-P`: as it is started with -m, Python would import from the current folder.
+            python = f"{shlex.quote(sys.executable)} -P"
+            executor = self.submitit.AutoExecutor(
+                folder=folder, cluster=self.cluster, slurm_python=python, local_python=python
+            )
             executor.update_parameters(**given)
         except Exception as error:
             raise SapcError(f"submitit refuses this: {_line(error)}; see --slurm") from error

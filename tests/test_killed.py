@@ -1,0 +1,171 @@
+"""Processes that are killed, interrupted or started in a stranger's folder: what they leave behind, what they say, what they import."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+import sapc
+from sapc.files import FORGOTTEN, PARTIAL, remove_remains, replacing, replacing_folder
+from sapc.study import Local, load_study
+from sapc.study.engines import Job
+from sapc.tasks.cache import cached
+from studying import study_file
+
+
+def killed(work) -> None:
+    """Do some work in a process that kills itself in the middle of it."""
+    if (child := os.fork()) == 0:
+        with suppress(BaseException):
+            work()
+        os._exit(0)
+    assert os.WTERMSIG(os.waitpid(child, 0)[1]) == signal.SIGKILL
+
+
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def half_written(path: Path) -> None:
+    with replacing(path) as partial:
+        partial.write_text("half")
+        die()
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+# -- remains --
+
+
+def test_the_next_write_into_a_folder_takes_away_what_dead_writers_left(tmp_path):
+    killed(lambda: half_written(tmp_path / ("a" * 250)))
+    (left,) = names(tmp_path)
+    assert PARTIAL.fullmatch(left)
+    with replacing(tmp_path / "c") as partial:
+        partial.write_text("whole")
+    assert names(tmp_path) == ["c"]
+
+
+def test_what_is_being_written_stays(tmp_path):
+    """By this process, by another one, and on another machine; there only time tells."""
+    with replacing(tmp_path / "mine") as mine:
+        elsewhere = re.sub(r"\.[0-9a-f]{8}-", ".00000000-", mine.name)
+        alive = re.sub(r"-\d+-", f"-{os.getppid()}-", mine.name)
+        foreign = ".somebody.partial"
+        for name in (elsewhere, alive, foreign):
+            (tmp_path / name).write_text("live")
+        remove_remains(tmp_path)
+        assert names(tmp_path) == sorted({mine.name, elsewhere, alive, foreign})
+        past = time.time() - FORGOTTEN - 1
+        for name in (elsewhere, alive, foreign):
+            os.utime(tmp_path / name, (past, past))
+        remove_remains(tmp_path)
+        assert names(tmp_path) == sorted({mine.name, alive, foreign})
+
+
+def test_using_the_cache_takes_away_what_was_left_there(tmp_path):
+    killed(lambda: half_written(tmp_path / "entry.h5"))
+    assert names(tmp_path)
+    data = sapc.get_task("heat", grid=(8, 8)).dataset("train", size=2)
+    about = {"task": "heat", "split": "train"}
+    for _ in range(2):
+        cached(tmp_path, about, lambda: data)
+        assert [name for name in names(tmp_path) if not name.startswith("heat-train")] == []
+
+
+def test_an_export_that_was_killed_leaves_no_folder_and_can_be_repeated(tmp_path, monkeypatch):
+    model, home = sapc.load("heat-ffm", "cpu"), tmp_path / "out"
+
+    def export() -> None:
+        import sapc.hub
+
+        sapc.hub.write_json = lambda *_: die()  # the last of the files
+        model.save_pretrained(home)
+
+    killed(export)
+    assert not home.exists()
+    (left,) = names(tmp_path)
+    assert PARTIAL.fullmatch(left)
+    home.mkdir()  # an empty folder is as good as none
+    model.save_pretrained(home)
+    assert names(tmp_path) == ["out"]
+    assert names(home) == ["README.md", "config.json", "model.safetensors"]
+    assert sapc.load(home, "cpu").step == model.step
+    with pytest.raises(sapc.SapcError, match="exists and is not an empty folder"):
+        model.save_pretrained(home)
+
+
+def test_a_folder_that_failed_leaves_nothing(tmp_path):
+    def fail() -> None:
+        with replacing_folder(tmp_path / "new" / "out") as folder:
+            (folder / "file").write_text("half")
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        fail()
+    assert names(tmp_path) == []
+
+
+def test_the_current_folder_is_not_exchanged(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(sapc.SapcError, match="is the folder you are in"):
+        sapc.load("heat-ffm", "cpu").save_pretrained(".")
+
+
+# -- interrupts --
+
+
+@pytest.mark.parametrize("how", [["-m", "sapc"], ["sapc"]])
+def test_an_interrupt_while_importing_is_one_line(tmp_path, how):
+    """A stand-in for torch, which takes seconds to import, sends it."""
+    (tmp_path / "torch.py").write_text(
+        "import os, signal, time\nos.kill(os.getpid(), signal.SIGINT)\ntime.sleep(30)\n"
+    )
+    if how == ["sapc"]:
+        script = tmp_path / "bin" / "sapc"
+        script.parent.mkdir()
+        script.write_text("import sys\nfrom sapc.cli import main\nsys.exit(main())\n")
+        how = [str(script)]
+    done = subprocess.run(
+        [sys.executable, *how, "tasks"], capture_output=True, text=True, timeout=60, env=beside(tmp_path)
+    )
+    assert (done.returncode, done.stdout) == (130, "")
+    assert done.stderr == "sapc: interrupted; nothing was begun\n"
+
+
+def test_a_program_that_imports_the_package_is_interrupted_as_always(tmp_path):
+    (tmp_path / "torch.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
+    code = "try:\n    import sapc\nexcept KeyboardInterrupt:\n    print('heard')"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=beside(tmp_path))
+    assert done.stdout == "heard\n"
+
+
+def beside(folder: Path) -> dict[str, str]:
+    """The environment in which modules of a folder come first."""
+    home = str(Path(sapc.__file__).parents[1])
+    return {**os.environ, "PYTHONPATH": os.pathsep.join((str(folder), home))}
+
+
+# -- the current folder --
+
+
+def test_a_worker_imports_nothing_from_the_current_folder(folder, monkeypatch):
+    """Where torch would be imported, this package was; a stand-in for it ends the process there."""
+    study = load_study(study_file(folder), folder / "study")
+    study.write()
+    (folder / "sapc.py").write_text("raise SystemExit(7)")
+    (folder.parent / "other").mkdir()
+    (folder.parent / "other" / "torch.py").write_text("raise SystemExit(5)")
+    monkeypatch.setenv("PYTHONPATH", beside(folder.parent / "other")["PYTHONPATH"])
+    job = Job(str(study.out), study.cells[0].folder, ())
+    assert Local("cpu", workers=1)._process(study, job, [], ("cpu", {})) == 5

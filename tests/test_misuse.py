@@ -1,0 +1,98 @@
+"""Misuse of the Python interface raises SapcError: some hundred of the calls that `soak.misuse` lists, and those once found."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import islice
+
+import jaxtyping
+import pytest
+import torch
+
+import sapc
+from sapc.errors import SapcError, check_record, explain_misuse, fits
+from soak import misuse
+
+
+@pytest.fixture(autouse=True)
+def _as_users_have_it(folder):
+    """In a folder of its own, without the type check of the tests, which would be first."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)
+
+
+def test_every_argument_of_every_public_callable_may_be_odd():
+    """One odd value each, another one for the next argument."""
+    bad, count = {}, 0
+    for name, thunk in islice(misuse.cases(), 0, None, len(misuse.odd_values()) + 1):
+        count += 1
+        if (problem := misuse.problem(thunk)) is not None:
+            bad[name] = problem
+    assert count > 300
+    assert bad == {}
+
+
+def test_the_calls_are_right_but_for_the_odd_argument():
+    """Else the odd one would not be reached."""
+    refused = {name for name, thunk in misuse.sound() if not _works(thunk)}
+    assert refused <= {
+        "get_task(option)", "Grid.channel", "use", "register_method", "fpd.poseidon_distance", "poseidon.load_encoder", "read_sensors",
+    }  # fmt: skip
+
+
+def _works(thunk) -> bool:
+    try:
+        thunk()
+    except SapcError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize(
+    ("call", "complaint"),
+    [
+        (lambda: sapc.load("heat-ffm", "cpu").sample(n=1, grid=5), "grid of Model.* must be .* whole number .*, got 5"),
+        (lambda: sapc.get_method([]), r"name of get_method must be a word, got \[\]"),
+        (lambda: sapc.load_dataset(None), "path of load_dataset must be a word or a path, got None"),
+        (lambda: sapc.load("heat-ffm", device="meta"), "device 'meta' cannot be used"),
+        (lambda: sapc.preset("tiny", "heat", "ffm", backbone=torch.nn.Linear(2, 2)), "backbone must be the sizes of an FNO"),
+        (lambda: sapc.flow.mix(torch.zeros(2, 3), torch.zeros(2, 4), 0.5), r"v1 of mix must be a tensor .*\(batch, \*grid\)"),
+        (lambda: sapc.FNO(blocks=2**70), "cannot be stored anywhere|FNO needs"),
+        (lambda: sapc.Pin.frame(0) & 5, "& stacks constraints"),
+        (lambda: replace(sapc.get_task("heat", grid=(8, 8)).dataset("train", 1), seed={2}).save("a.h5"), "seed of Dataset.save"),
+    ],
+)  # fmt: skip
+def test_what_was_once_a_traceback_names_the_argument(call, complaint):
+    with pytest.raises(SapcError, match=complaint):
+        call()
+
+
+def test_a_failure_with_arguments_as_declared_stays_what_it_is():
+    @explain_misuse
+    def divide(a: float, b: float = 1.0) -> float:
+        return a / b
+
+    assert divide(1, 2) == 0.5
+    with pytest.raises(ZeroDivisionError):
+        divide(1.0, 0.0)
+    with pytest.raises(SapcError, match=r"b of .*divide must be a number, got 'x'"):
+        divide(1.0, "x")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="missing"):
+        divide()  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize(
+    ("value", "hint", "expected"),
+    [
+        (1, int, True), (True, int, False), (2**63, int, False), (1, float, True), ("1", float, False), (None, int | None, True),
+        ((1, 2), tuple[int, ...], True), ((1, "a"), tuple[int, ...], False), ("ab", list[str], False), ({"a": 1}, dict[str, int], True),
+        ({"a": "b"}, dict[str, int], False), (torch.zeros(1), torch.Tensor, True), (torch.zeros(1, device="meta"), torch.Tensor, False),
+    ],
+)  # fmt: skip
+def test_a_value_fits_its_declaration_or_not(value, hint, expected):
+    assert fits(value, hint) is expected
+
+
+def test_a_record_is_held_to_its_declaration():
+    check_record(sapc.preset("tiny", "heat", "ffm"), seed=0, patience=0)
