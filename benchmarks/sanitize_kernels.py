@@ -3,8 +3,9 @@
     PYTHONPATH=src python3 benchmarks/sanitize_kernels.py [--widths 16 32 64 128] [--tools memcheck racecheck] [--only solid-fp16]
 
 For every width and tool one process, and in it networks in two and three dimensions and every precision, forward and backward and forward
-alone, with more rows than programs, so that all programs go round their loop; `--widths 0` is the projection onto curved laws. One line for
-each; it ends with status 1 if there is an error. All of it takes some minutes on an H200; `--together 2` runs two processes side by side.
+alone, with more rows than programs, so that all programs go round their loop; `--widths 0` is the projection onto curved laws, and
+`--widths -1` a kernel that writes out of bounds, which memcheck must find: so it is seen that the tool looks at kernels at all. One line
+for each; it ends with status 1 if one is not as it should be. `--together 2` runs two processes side by side.
 """
 
 from __future__ import annotations
@@ -18,6 +19,13 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 
+import torch
+import triton
+import triton.language as tl
+
+import sapc
+from sapc.fno import matmul_precision
+
 GRIDS = {
     "flat": (60, 100),
     "solid": (24, 10, 50),
@@ -28,13 +36,20 @@ PRECISIONS = ("fp16", "bf16", "tf32")
 CASES = [f"{kind}-{precision}" for kind in GRIDS for precision in PRECISIONS]
 LAWS = ("reaction_diffusion", "stokes_ic", "stokes_bc")
 KERNELS = ("lift_", "block_", "project_", "mix_", "restore")
+FAULTY, CURVED = -1, 0  # in the place of a width
+
+
+@triton.jit
+def project_beyond(p):
+    """Write one number too many."""
+    tl.store(p + tl.arange(0, 128), 1.0, mask=tl.arange(0, 128) < 65)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--widths", type=int, nargs="+", default=[16, 32, 64, 128, 0])
+    parser.add_argument("--widths", type=int, nargs="+", default=[-1, 16, 32, 64, 128, 0])
     parser.add_argument("--tools", nargs="+", default=["memcheck", "racecheck"])
     parser.add_argument("--only", nargs="+", default=CASES, metavar="CASE", help=f"of {' '.join(CASES)}")
     parser.add_argument("--together", type=int, default=1, help="processes at a time")
@@ -48,7 +63,7 @@ def main() -> None:
     if not shutil.which("compute-sanitizer"):
         raise SystemExit("compute-sanitizer, which comes with CUDA, is not on the PATH")
     began = time.monotonic()
-    work = [(tool, width) for tool in options.tools for width in options.widths]
+    work = [(t, w) for t in options.tools for w in options.widths if w != FAULTY or t == "memcheck"]
     with ThreadPoolExecutor(options.together) as pool:
         bad = sum(pool.map(lambda one: not sanitized(*one, options.only, options.seconds), work))
     print(f"{len(work) - bad} of {len(work)} clean, {time.monotonic() - began:.0f} s")
@@ -59,7 +74,9 @@ def sanitized(tool: str, width: int, cases: list[str], seconds: float) -> bool:
     """Whether one width is clean under one tool; it says so in a line."""
     only = [f for kernel in KERNELS for f in ("--kernel-name", f"kernel_substring={kernel}")]
     command = ["compute-sanitizer", "--tool", tool, *only, sys.executable, __file__, "--inside"]
-    began, name = time.monotonic(), f"{tool} {'width ' + str(width) if width else 'projection'}"
+    began = time.monotonic()
+    name = f"{tool} " + {FAULTY: "a planted fault", CURVED: "projection"}.get(width, f"width {width}")
+    wanted = {FAULTY: [], CURVED: list(LAWS)}.get(width, cases)
     try:
         done = subprocess.run(
             [*command, "--widths", str(width), "--only", *cases],
@@ -71,17 +88,16 @@ def sanitized(tool: str, width: int, cases: list[str], seconds: float) -> bool:
         )
         said, ended = done.stdout, done.returncode == 0
     except subprocess.TimeoutExpired as stopped:
-        said, ended = (stopped.stdout or b"").decode(errors="replace"), False
+        said = stopped.stdout or ""
+        said, ended = said if isinstance(said, str) else said.decode(errors="replace"), False
     passed = re.findall(r"^ran (\S+)$", said, re.MULTILINE)
     summary = re.search(r"=========\s+(?:ERROR|RACECHECK) SUMMARY: (.*)", said)
     errors = summary[1] if summary else "no summary"
-    clean = (
-        ended
-        and re.match(r"0 (errors|hazards)", errors) is not None
-        and len(passed) == (len(cases) if width else len(LAWS))
-    )
+    none = re.match(r"0 (errors|hazards)", errors) is not None
+    clean = passed == wanted and (none and ended if width != FAULTY else bool(summary) and not none)
+    verdict = ("found" if width == FAULTY else "clean") if clean else "FAILED"
     print(
-        f"{name:20s} {'clean' if clean else 'FAILED'}  {time.monotonic() - began:4.0f} s  {errors}  ran {' '.join(passed)}",
+        f"{name:24s} {verdict}  {time.monotonic() - began:4.0f} s  {errors}  ran {' '.join(passed)}",
         flush=True,
     )
     if not clean:
@@ -91,24 +107,19 @@ def sanitized(tool: str, width: int, cases: list[str], seconds: float) -> bool:
 
 def run(width: int, cases: list[str]) -> None:
     """Whatever is asked for, inside the tool."""
-    import torch
+    if width == FAULTY:
+        project_beyond[(1,)](torch.empty(64, device="cuda"))
+    elif width == CURVED:
+        project()
+    else:
+        for case in cases:
+            network(*case.split("-"), width)
+            print(f"ran {case}", flush=True)
+    torch.cuda.synchronize()
 
-    if not width:
-        return project()
-    for case in cases:
-        kind, precision = case.split("-")
-        network(kind, width, precision)
-        torch.cuda.synchronize()
-        print(f"ran {case}", flush=True)
 
-
-def network(kind: str, width: int, precision: str) -> None:
+def network(kind: str, precision: str, width: int) -> None:
     """Forward and backward, with and without a condition, and forward alone."""
-    import torch
-
-    import sapc
-    from sapc.fno import matmul_precision
-
     grid = GRIDS[kind]
     u = torch.randn(16 if kind == "flat" else 4, *grid, device="cuda")
     t = torch.rand(len(u), device="cuda")
@@ -128,10 +139,6 @@ def network(kind: str, width: int, precision: str) -> None:
 
 def project() -> None:
     """Onto the curved laws, on small grids."""
-    import torch
-
-    import sapc
-
     for name in LAWS:
         task = sapc.get_task(name, grid=(33, 20))
         f = task.dataset("train", size=4, seed=0, cache=False).fields.double().cuda()

@@ -39,9 +39,7 @@ class LeakyWave(sapc.Task):
     def constraint(self):
         """The initial frame, and mass."""
         mass = self.grid.integral()
-        return sapc.Pin.frame(0) & sapc.Balance(
-            mass, rate=lambda u: -DECAY * mass(u), times=self.grid.time.points
-        )
+        return sapc.Pin.frame(0) & sapc.Balance(mass, rate=lambda u: -DECAY * mass(u), grid=self.grid)
 
     def _draw(self, streams, size):
         """Streams give every parameter of every split its own random numbers; a test set has one condition."""

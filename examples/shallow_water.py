@@ -77,7 +77,7 @@ def save(path, fields):
 
 def physics(grid):
     """The height is known at the start, and mass is conserved."""
-    mass = sapc.Balance(grid.integral("h"), times=grid.time.points)
+    mass = sapc.Balance(grid.integral("h"), grid=grid)
     return sapc.Pin.frame(0, grid=grid, channel="h") & mass
 
 

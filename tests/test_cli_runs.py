@@ -20,7 +20,9 @@ from sapc.checkpoint import Folder, load_tensors
 
 pytest.importorskip("h5py")
 pytest.importorskip("rich")
+pytest.importorskip("xarray")
 import h5py
+import xarray as xr
 from rich.cells import cell_len
 
 TINY = ("train", "heat", "--preset", "tiny", "--device", "cpu")
@@ -122,6 +124,22 @@ def test_a_trained_run_is_left_alone(call, run):
     assert out.startswith("already trained: run/weights.safetensors")
     assert call("train", "--resume", run)[1] == out
     assert Path("run/weights.safetensors").read_bytes() == before
+
+
+def test_a_finished_run_goes_on_and_another_begins_with_its_weights(call):
+    assert call(*TINY, "--steps", "3", "--out", "run")[0] == 0
+    Path("run/scores.json").write_text("{}")
+    code, out, err = call("train", "--resume", "run", "--steps", "5", "--device", "cpu")
+    assert (code, err) == (0, "")
+    assert out.startswith("continuing sapc on heat, 16 x 16 points, 5 steps")
+    assert "\ntrained: run/weights.safetensors" in out
+    assert not Path("run/scores.json").exists()
+    assert Folder("run").run().stages == (3,)
+    assert call("train", "--resume", "run", "--steps", "5")[1].startswith("already trained")
+    code, out, _ = call(*TINY, "--from", "run", "--steps", "2", "--seed", "1")
+    assert code == 0
+    assert "with the weights of run in runs/heat-sapc-tiny-seed1-from-run" in out
+    assert Folder("runs/heat-sapc-tiny-seed1-from-run").run().parent["step"] == 5
 
 
 def test_an_interrupted_training_is_continued_to_the_same_bits(call, folder):
@@ -257,6 +275,42 @@ def test_each_field_its_own_condition_from_the_training_split(call, run):
     assert code == 0
 
 
+@pytest.mark.parametrize("frames", [0, 1, 3])
+def test_a_condition_may_be_initial_frames(call, run, frames):
+    """One without a dimension of samples, or several; each is for as many fields."""
+    own = sapc.get_task("heat", grid=(16, 16)).dataset("train", size=3).fields[:, :, 0].double().numpy()
+    np.savez("c.npz", condition=own[:frames] if frames else own[0])
+    assert call("sample", run, "--n", "6", "--steps", "2", "--condition", "c.npz", "--out", "s.nc")[0] == 0
+    k = max(1, frames)
+    with xr.open_dataset("s.nc") as file:
+        assert (file.sizes["condition"], file.sizes["member"]) == (k, 6 // k)
+        np.testing.assert_array_equal(file.u_condition.isel(t=0), own[:k])
+        np.testing.assert_array_equal(file.u.isel(t=0, member=1), own[:k])
+    assert (
+        call("sample", run, "--steps", "2", "--condition", "s.nc", "--out", "t.npz", "--members", "1")[0] == 0
+    )
+    with np.load("t.npz") as file:
+        np.testing.assert_array_equal(file["fields"][:, :, 0], own[:k])
+
+
+@pytest.mark.parametrize("name", ["s.npz", "s.h5"])
+def test_samples_of_several_conditions_are_read_back(call, run, name):
+    """Their numbers are no coordinates, even where there are as many fields as points."""
+    assert (
+        call("sample", run, "--n", "16", "--members", "8", "--set", "train", "--steps", "1", "--out", name)[0]
+        == 0
+    )
+    again = sapc.read_fields(name, channels=("fields",), time="last")
+    assert again.values.shape == (16, 16, 16)
+    assert [(a.start, a.stop) for a in again.grid.axes] == [(0, 1), (0, 1)]
+
+
+def test_a_test_set_has_one_condition(call, run):
+    code, _, err = call("sample", run, "--n", "6", "--members", "2", "--set", "test1")
+    assert code == 2
+    assert "asks for 3 conditions, and test1 has 1 condition; ask for --n 2 or less" in err
+
+
 def test_another_resolution(call, run):
     code, out, _ = call(
         "sample", run, "--n", "2", "--steps", "2", "--grid", "20x24", "--out", "s.h5", "--json"
@@ -324,6 +378,17 @@ BAD = {
     "another run": ([*TINY, "--out", "run", "--lr", "0.1"], "holds another run: its lr is 0.003, not 0.1"),
     "resume nothing": (["train", "--resume", "nowhere"], "is not a run folder"),
     "resume with settings": (["train", "--resume", "run", "--steps", "3"], "so --steps cannot be given"),
+    "resume from": (["train", "--resume", "run", "--from", "run"], "so --from cannot be given"),
+    "more steps": (
+        [*TINY, "--out", "run", "--steps", "30"],
+        "`sapc train --resume run --steps 30` goes on from there",
+    ),
+    "from nothing": ([*TINY, "--from", "nowhere"], "nowhere is not a run folder"),
+    "from another network": ([*TINY, "--from", "run", "--hidden", "8"], "the network of run does not fit"),
+    "a shipped model": (
+        ["train", "--resume", "heat-sapc", "--steps", "9999"],
+        "--from heat-sapc begins a run",
+    ),
     "resume a task": (["train", "heat", "--resume", "run"], "so TASK cannot be given"),
     "sample nowhere": (["sample", "nowhere"], "is not a run folder"),
     "sample nothing": ([*SAMPLE, "--n", "0"], "at least 1, got 0"),

@@ -102,6 +102,8 @@ def test_kernels_are_the_choice_on_a_gpu():
     u = torch.randn(2, 20, 20, device="cuda")
     for precision, path in (("float32", "dft"), ("tf32", "fused"), ("fp16", "fused"), ("bf16", "fused")):
         assert FNO(2, 8, 64, 256, 8, precision=precision).cuda().path(u) == path
+    for width in (16, 32, 128):
+        assert FNO(2, 8, width, 32, 8, precision="fp16").cuda().path(u) == "fused"
     assert FNO(2, 8, 12, 24, 8, precision="fp16").cuda().path(u) == "dft"  # a width that is no power of two
 
 

@@ -15,6 +15,8 @@ import pytest
 import torch
 
 from sapc.errors import SapcError, SapcWarning
+from sapc.fields import read_fields
+from sapc.fields.dataset_file import checksum
 from sapc.files import folder_for, replacing
 from sapc.grid import Axis, Grid
 from sapc.tasks import get_task, load_dataset
@@ -107,6 +109,16 @@ def edit_the_header(path):
         file.attrs["header"] = file.attrs["header"].replace('"seed": 3', '"seed": 4')
 
 
+def end_no_heap(path):
+    """HDF5 itself would never come back: after the last text there is free space of size zero."""
+    content = bytearray(path.read_bytes())
+    place = content.index(b"GCOL") + 16
+    while int.from_bytes(content[place : place + 2], "little"):
+        place += 16 + -(-int.from_bytes(content[place + 8 : place + 16], "little") // 8) * 8
+    content[place + 8 : place + 16] = bytes(8)
+    path.write_bytes(content)
+
+
 def empty(path):
     path.write_bytes(b"")
 
@@ -121,7 +133,65 @@ def other_hdf5(path):
         file["fields"] = [1.0]
 
 
-DAMAGE = [truncate, flip_a_bit, drop_a_parameter, edit_the_header, empty, other_text, other_hdf5]
+def header(**entries):
+    """Damage to a file: other entries of the header, under a checksum that fits."""
+
+    def damage(path):
+        with h5py.File(path, "r+") as file:
+            about = json.dumps({**json.loads(file.attrs["header"]), **entries}, sort_keys=True)
+            arrays = {name: item[()] for name, item in file["parameters"].items()}
+            file.attrs["header"] = about
+            file.attrs["sha256"] = checksum(about, file["fields"][()], arrays)
+
+    damage.__name__ = f"header_{'_'.join(entries)}"
+    return damage
+
+
+def attribute(name, value):
+    """Damage to a file: another attribute, or none."""
+
+    def damage(path):
+        with h5py.File(path, "r+") as file:
+            del file.attrs[name]
+            if value is not None:
+                file.attrs[name] = value
+
+    damage.__name__ = f"attribute_{name}"
+    return damage
+
+
+AXES = [{"name": "x", "n": 12}, {"name": "t", "n": 8}]
+HEADERS = [
+    header(grid=5),
+    header(grid={}),
+    header(grid={"axes": [5]}),
+    header(grid={"axes": AXES}),
+    header(parameters=5),
+    header(parameters=[["phase"]]),
+    header(parameters=["speed"]),
+    header(options=[]),
+    header(seed="0"),
+    header(task=None),
+    header(provenance=""),
+    attribute("header", "[" * 100_000),
+    attribute("header", "5"),
+    attribute("header", 5),
+    attribute("header", None),
+    attribute("sha256", None),
+]
+
+
+@pytest.mark.parametrize("damage", HEADERS, ids=lambda f: f.__name__)
+def test_headers_of_another_kind_are_refused_in_one_sentence(data, tmp_path, damage):
+    path = data.save(tmp_path / "heat.h5")
+    damage(path)
+    for read in (load_dataset, read_fields):
+        with pytest.raises(SapcError, match=r"heat\.h5") as caught:
+            read(path)
+        assert "\n" not in str(caught.value)
+
+
+DAMAGE = [truncate, flip_a_bit, drop_a_parameter, edit_the_header, end_no_heap, empty, other_text, other_hdf5]
 
 
 @pytest.mark.parametrize("damage", DAMAGE, ids=lambda f: f.__name__)
@@ -131,6 +201,16 @@ def test_a_damaged_file_is_refused_in_one_sentence(data, tmp_path, damage):
     with pytest.raises(SapcError, match=r"heat\.h5") as caught:
         load_dataset(path)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("damage", [flip_a_bit, drop_a_parameter, edit_the_header], ids=lambda f: f.__name__)
+def test_fields_of_a_damaged_dataset_are_not_read(data, tmp_path, damage):
+    """One flipped bit would be values off by 3e37."""
+    path = data.save(tmp_path / "heat.h5")
+    assert torch.equal(read_fields(path).values, data.fields)
+    damage(path)
+    with pytest.raises(SapcError, match=r"heat\.h5"):
+        read_fields(path)
 
 
 @pytest.mark.parametrize("name", ["nothing.h5", "."])
@@ -273,6 +353,16 @@ def test_a_damaged_entry_is_made_again_with_a_warning(task, tmp_path, damage):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert same(task.dataset("train", size=3), made)
+
+
+def test_an_entry_of_other_data_is_made_again(task, tmp_path):
+    """A file that was renamed has a checksum that fits, and is still not what its name says."""
+    data = task.dataset("train", size=2)
+    (entry,) = (tmp_path / "cache").iterdir()
+    task.dataset("train", size=2, seed=1, cache=tmp_path / "other").save(entry)
+    with pytest.warns(SapcWarning, match="other data than its name says"):
+        assert same(task.dataset("train", size=2), data)
+    assert same(task.dataset("train", size=2), data)
 
 
 def test_a_cache_that_cannot_be_written_only_warns(task, tmp_path, monkeypatch):

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import sys
 import warnings
+import zipfile
 
 import numpy as np
 import pytest
 import torch
 
+from sapc.cli.arrays import read_condition
 from sapc.errors import SapcError, SapcWarning
 from sapc.fields import Fields, read_fields, read_sensors, to_xarray, write_netcdf
 from sapc.grid import Axis, Grid
-from sapc.tasks import Dataset, get_task
+from sapc.tasks import Dataset, get_task, load_dataset
 
 pytest.importorskip("xarray")
 pytest.importorskip("hypothesis")
@@ -274,6 +276,17 @@ class TestFormats:
         found = read_fields(tmp_path / "a.h5", time="last")
         assert found.grid == Grid((Axis("x", 6, 0.0, 2.0), Axis("t", 4)), ("u",))
 
+    def test_coordinates_of_another_length_than_their_dimension(self, tmp_path):
+        with h5py.File(tmp_path / "a.h5", "w") as file:
+            file["u"], file["x"], file["t"] = noise(5, 6, 4), np.arange(7.0), np.arange(5.0)
+            for dim, label in zip(file["u"].dims, ("sample", "x", "t"), strict=True):
+                dim.label = label
+        refused(tmp_path / "a.h5", "the coordinate 'x' has shape (7,)", "axis 'x'", "6 points")
+        with h5py.File(tmp_path / "a.h5", "r+") as file:
+            del file["x"]
+        with pytest.warns(SapcWarning, match="'t' has 5 times for 4 frames"):
+            assert read_fields(tmp_path / "a.h5").grid.time == Axis("t", 4, 0.0, 3.0)
+
 
 class TestUnnamed:
     """Arrays without names of dimensions, as plain HDF5 and npz have them."""
@@ -321,10 +334,22 @@ class TestUnnamed:
     def test_open_which_array_belongs_where(self, write):
         refused(write(u=noise(5, 6, 6, 4), x=np.arange(6), t=np.arange(4)), "open which belongs to which")
 
-    def test_array_of_another_length(self, write):
-        path = write(u=noise(5, 6, 4), x=np.arange(6.0), t=np.arange(5.0))
-        with pytest.warns(SapcWarning, match="'t' has 5 points, but axis 't' has 4"):
-            assert read_fields(path, time="last").grid.time == Axis("t", 4)
+    def test_times_with_one_entry_more_than_frames(self, write):
+        """As PDEBench writes them; without them time would be [0, 1]."""
+        path = write(u=noise(5, 4, 6), **{"x-coordinate": np.arange(6.0), "t-coordinate": 5.0 * np.arange(5)})
+        with pytest.warns(SapcWarning, match="'t-coordinate' has 5 times for 4 frames"):
+            assert read_fields(path, time="first").grid.time == Axis("t", 4, 0.0, 15.0)
+
+    @pytest.mark.parametrize(("name", "n"), [("t", 3), ("t", 6), ("t", 8), ("t", 1), ("x", 7), ("x", 5)])
+    def test_coordinates_of_another_length(self, write, name, n):
+        arrays = {"x": np.arange(6.0), "t": np.arange(4.0)} | {name: np.arange(float(n))}
+        refused(write(u=noise(5, 6, 4), **arrays), f"the coordinate {name!r} has shape ({n},)", time="last")
+
+    def test_parameters_with_names_of_coordinates(self, write):
+        axes = {"x": np.arange(6.0), "y": np.arange(4.0)}
+        found = read_fields(write(u=noise(5, 6, 4), **axes, t=np.arange(5.0) ** 2, z=np.array([0.3])))
+        assert (found.grid.names, found.grid.steady) == (("x", "y"), True)
+        refused(write(u=noise(5, 6, 4), **axes, z=np.arange(3.0)), "'z' has shape (3,)")
 
     def test_channels_of_different_shape(self, write):
         refused(write(u=noise(5, 6, 4), v=noise(5, 7, 4)), "different dimensions", "channels=('u',)")
@@ -458,6 +483,131 @@ class TestRefused:
             to_xarray(torch.randn(2, *grid.shape), grid)
 
 
+class TestForeign:
+    """HDF5 files may name other files, and declare arrays without a byte of them."""
+
+    @pytest.fixture
+    def secret(self, tmp_path):
+        path = tmp_path / "secret.bin"
+        path.write_bytes(noise(5, 6, 4).tobytes())
+        with h5py.File(tmp_path / "secret.h5", "w") as file:
+            file["u"], file["g/u"] = noise(5, 6, 4), noise(5, 6, 4)
+        return path
+
+    def external_link(file, secret):
+        file["u"] = h5py.ExternalLink("secret.h5", "/u")
+
+    def link_inside_a_group(file, secret):
+        file["u"] = h5py.SoftLink("/g/away/u")
+        file["g/away"] = h5py.ExternalLink("secret.h5", "/g")
+
+    def external_storage(file, secret):
+        file.create_dataset("u", (5, 6, 4), "f8", external=[(str(secret), 0, 960)])
+
+    def virtual(file, secret):
+        layout = h5py.VirtualLayout((5, 6, 4), "f8")
+        layout[:] = h5py.VirtualSource("secret.h5", "u", (5, 6, 4))
+        file.create_virtual_dataset("u", layout)
+
+    def as_coordinate(file, secret):
+        file["u"] = noise(5, 6, 4)
+        file["x"] = h5py.ExternalLink("secret.h5", "/u")
+
+    KINDS = (external_link, link_inside_a_group, external_storage, virtual, as_coordinate)
+
+    @pytest.mark.parametrize("make", KINDS, ids=lambda f: f.__name__)
+    def test_no_other_file_is_read(self, tmp_path, secret, make):
+        with h5py.File(tmp_path / "a.h5", "w") as file:
+            make(file, secret)
+        with h5py.File(tmp_path / "a.h5") as file:
+            assert file["u"].shape == (5, 6, 4)  # what h5py itself would read
+        refused(tmp_path / "a.h5", "no other file is read", time="last")
+        with pytest.raises(SapcError, match="no other file is read"):
+            read_condition(tmp_path / "a.h5", get_task("heat", grid=(6, 4)))
+        with pytest.raises(SapcError, match="no other file is read"):
+            load_dataset(tmp_path / "a.h5")
+
+    def test_no_other_file_is_read_as_netcdf(self, here, secret):
+        save(here, dataset())
+        with h5py.File(here, "r+") as file:
+            file["v"] = h5py.ExternalLink("secret.h5", "/u")
+        refused(here, "/v is a link to another file")
+
+    def test_links_inside_a_file_are_fine_also_in_circles(self, tmp_path):
+        with h5py.File(tmp_path / "a.h5", "w") as file:
+            file["g/u"] = noise(5, 6, 4)
+            file["g/itself"] = file["g"]
+            file["u"] = h5py.SoftLink("/g/itself/itself/u")
+            file["g/soft"] = h5py.SoftLink("/g/soft")
+        np.testing.assert_array_equal(
+            read_fields(tmp_path / "a.h5", time="last").values, noise(5, 6, 4).astype(np.float32)
+        )
+
+    @pytest.mark.parametrize(
+        ("shape", "how"),
+        [
+            ((2**18, 64, 64), {"chunks": (1024, 64, 64)}),
+            ((2**18, 64, 64), {}),
+            ((2**30, 2**30, 8), {"chunks": (1, 1024, 8)}),
+            ((2**30, 2**20, 4), {}),
+        ],
+    )
+    def test_declared_and_never_written(self, tmp_path, shape, how):
+        """4 GiB and 2^63 numbers in a file of a few kB: told before any of it is allocated."""
+        with h5py.File(tmp_path / "a.h5", "w") as file:
+            file.create_dataset("u", shape, "f4", **how)
+        refused(tmp_path / "a.h5", "nothing was ever written", time="last")
+        with pytest.raises(SapcError, match="nothing was ever written"):
+            read_condition(tmp_path / "a.h5", get_task("heat", grid=(6, 4)))
+
+    def test_written_in_part(self, tmp_path, here):
+        with h5py.File(tmp_path / "a.h5", "w") as file:
+            file.create_dataset("u", (4, 6, 4), "f4", chunks=(1, 6, 4))[:3] = noise(3, 6, 4)
+        refused(tmp_path / "a.h5", "of /u (4 x 6 x 4) only 75 % was ever written", time="last")
+        save(here, dataset())
+        with h5py.File(here, "r+") as file:
+            shape, attributes = file["u"].shape, dict(file["u"].attrs)
+            del file["u"], attributes["DIMENSION_LIST"]
+            new = file.create_dataset("u", shape, "f8", chunks=shape)
+            new.attrs.update(attributes)
+            for i, name in enumerate(("sample", "x", "t")):
+                new.dims[i].attach_scale(file[name])
+        refused(here, "of /u (5 x 6 x 4) nothing was ever written")
+
+    def test_an_archive_declares_more_than_it_has(self, tmp_path):
+        np.savez(tmp_path / "a.npz", u=noise(5, 6, 4))
+        content = (tmp_path / "a.npz").read_bytes()
+        lie = content.replace(b"'shape': (5, 6, 4), }         ", b"'shape': (99999, 99999, 99), }")
+        with zipfile.ZipFile(tmp_path / "b.npz", "w") as file:
+            start = lie.index(b"\x93NUMPY")
+            file.writestr("u.npy", lie[start : start + 128 + 960])
+        refused(tmp_path / "b.npz", "more than there is", time="last")
+
+    def test_more_than_fits_into_memory(self, tmp_path):
+        """2 TiB of zeros that take no room on the disk, but would in memory."""
+        with h5py.File(tmp_path / "a.h5", "w") as file:
+            plan = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+            plan.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
+            plan.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
+            space = h5py.h5s.create_simple((2**27, 64, 64))
+            h5py.h5d.create(file.id, b"u", h5py.h5t.IEEE_F32LE, space, plan)
+        refused(tmp_path / "a.h5", "not enough memory", "/u", time="last")
+
+    def test_two_dimensions_of_one_name(self, tmp_path):
+        with h5py.File(tmp_path / "a.h5", "w") as file:
+            file["u"] = noise(5, 6, 4)
+            file["u"].attrs["dims"] = ["a", "a", "a"]
+        refused(tmp_path / "a.h5", "same name", time="last")
+
+    def test_scales_of_another_type(self, tmp_path):
+        """HDF5's own functions end the process here."""
+        with h5py.File(tmp_path / "a.h5", "w") as file:
+            file["u"], file["x"] = noise(5, 6, 4), np.arange(6.0)
+            file["u"].attrs["DIMENSION_LIST"] = np.zeros(3)
+            file["x"].make_scale("x")
+        assert read_fields(tmp_path / "a.h5", time="last").grid["x"].stop == 5.0
+
+
 class TestSplit:
     def fields(self, n, split=None):
         grid = Grid((Axis("x", 3), Axis("t", 3)), ("u",))
@@ -528,6 +678,7 @@ class TestSensors:
             ("x,t,channel,value\n0,0,u,1\n0.01,0,u,2\n", "line 3: another sensor"),
             ("x,t,channel,value,sample\n0,0,u,1,-1\n", "sample is '-1'"),
             ("x,t,channel,value,sample\n0,0,u,1,7\n", "without gaps"),
+            (f"x,t,channel,value,sample\n0,0,u,1,{'9' * 5000}\n", "number the samples"),
             ("x,t,channel,value,sample\n0,0,u,1,0\n1,0,u,1,1\n", "same places"),
         ],
     )

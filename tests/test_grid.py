@@ -125,6 +125,9 @@ BAD = [
         r"expected \(batch, \*space, time\)",
     ),
     (lambda: Grid.from_dict({"axis": []}), "not a grid description"),
+    (lambda: Grid.from_dict({"axes": 5}), "not a grid description"),
+    (lambda: Axis("x", 5, 0.0, math.inf), "finite numbers"),
+    (lambda: Axis("x", 5, 0, 10**400), "finite numbers"),
 ]
 
 
@@ -133,3 +136,29 @@ def test_bad_grids_are_refused_in_one_sentence(call, message):
     with pytest.raises(sapc.SapcError, match=message) as caught:
         call()
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["x", "y", "z", "Y", "x2", "r", "theta", "lat", "lon", "longitude"])
+def test_an_axis_of_space_is_not_taken_for_time_without_a_word(name):
+    axes = (Axis("s", 5), Axis(name, 4))
+    with pytest.raises(sapc.SapcError, match=f"called {name!r}: write steady=True") as caught:
+        Grid(axes, ("u",))
+    assert "\n" not in str(caught.value)
+    assert Grid(axes, ("u",), steady=True).space == axes
+    moving = Grid(axes, ("u",), steady=False)
+    assert moving.time == axes[1]
+    assert Grid.from_dict(moving.to_dict()) == moving
+    assert moving.resize(9, 8).steady is False
+
+
+@pytest.mark.parametrize("name", ["t", "time", "Time", "day", "tau"])
+def test_the_last_axis_is_time_otherwise(name):
+    grid = Grid((Axis("x", 5), Axis("y", 4), Axis(name, 3)))
+    assert (grid.steady, grid.time.name) == (False, name)
+
+
+def test_descriptions_of_version_0_1_0_are_read_as_they_were_meant():
+    """They do not say steady where it is False, whatever the axes are called."""
+    axes = [{"name": n, "n": 4, "start": 0.0, "stop": 1.0, "kind": "closed"} for n in ("x", "y")]
+    assert Grid.from_dict({"axes": axes}).time.name == "y"
+    assert Grid.from_dict({"axes": axes, "steady": True}).steady

@@ -68,7 +68,12 @@ def case(request):
 def test_the_eleven_methods_and_the_variants():
     assert sorted(method_names()) == sorted(ELEVEN)
     assert method_names(variants=True) == list(METHODS)
-    assert [name for name in METHODS if name not in ELEVEN] == ["eci_stokes_ic", "eci_stokes_bc"]
+    assert [name for name in METHODS if name not in ELEVEN] == [
+        "eci_stokes_ic",
+        "eci_stokes_bc",
+        "pcfm_pins_first",
+        "pcfm_relaxed",
+    ]
 
 
 @pytest.mark.parametrize("name", METHODS)

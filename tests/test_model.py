@@ -240,3 +240,23 @@ def test_samples_keep_float64_constraints_in_every_precision(heat):
         model = sapc.Model(run, network, torch.device("cpu"))
         fields = model.sample(2, condition(heat), steps=3)
         assert model.manifold(condition(heat)).residual(fields).abs().max() < 1e-12
+
+
+# -- several conditions --
+
+
+@pytest.mark.parametrize("method", ["sapc", "dflow"])
+def test_k_conditions_serve_k_m_samples_each_m_times_in_a_row(models, method):
+    """To the bits of the same conditions written out, whatever the batches."""
+    model = models("heat", "ffm" if method == "dflow" else "sapc")
+    two = condition(model, 2, "train")
+    steps = {"steps": 1} if method == "dflow" else {"steps": 2, "batch": 4}
+    one_by_one = model.sample(6, two.repeat_interleave(3, 0), method=method, **steps)
+    assert torch.equal(model.sample(6, two, method=method, **steps), one_by_one)
+    if method == "sapc":
+        assert torch.equal(one_by_one[:, :, 0], two[[0, 0, 0, 1, 1, 1], :, 0].double())
+
+
+def test_conditions_that_do_not_divide_the_samples_are_refused(heat):
+    with pytest.raises(SapcError, match=r"2 conditions for 5 samples; give as many samples of each, n=6"):
+        heat.sample(5, condition(heat, 2, "train"))

@@ -4,6 +4,7 @@ import json
 import math
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -147,8 +148,8 @@ def mixed(grid):
     return {
         "linear": Pin.frame(0) & Balance(grid.integral("u")),
         "rate": Pin.frame(0, grid=grid, channel="h")
-        & Balance(grid.integral("h"), rate=lambda u: 0.1 * grid.integral("h")(u)),
-        "integral rate": Pin.frame(0) & Balance(grid.integral("h"), rate=grid.integral("h")),
+        & Balance(grid.integral("h"), rate=lambda u: 0.1 * grid.integral("h")(u), grid=grid),
+        "integral rate": Pin.frame(0) & Balance(grid.integral("h"), rate=grid.integral("h"), grid=grid),
         "gradient": Pin.frame(0) & Balance(energy),
         "affine": Pin.at(grid, lon=0) & Affine(lambda u: u.flatten(1)[:, 25::40], value=50.0),
         "matrix": Affine(
@@ -261,7 +262,8 @@ def trained(tmp_path_factory):
 
 
 def test_samples_keep_law_and_pins_in_their_units(trained):
-    model, data = sapc.load(trained, physics=law), waves()
+    data = waves()
+    model = sapc.load(trained, physics=law, data=data)
     condition = data.values[:3].clone()
     condition[:, 1] = torch.nan
     condition[:, 0, :, 1:] = torch.nan
@@ -286,9 +288,7 @@ def test_sensors_after_training(trained):
         model.sample(2, steps=1, also=sensors)
 
 
-def test_a_model_of_own_data_asks_for_its_physics(trained, monkeypatch):
-    monkeypatch.setattr("sapc.tasks.own._physics", {})
-    monkeypatch.setattr("sapc.tasks.own._fields", {})
+def test_a_model_of_own_data_asks_for_its_physics(trained):
     with pytest.raises(SapcError, match="physics of its own, which is code"):
         sapc.load(trained)
     model = sapc.load(trained, physics=law)
@@ -371,6 +371,23 @@ def test_check_tells_a_law_that_the_data_do_not_keep():
     assert bad.to_dict()["problems"]
 
 
+def test_the_settings_of_own_data_are_those_of_the_page():
+    """What docs/training.md says of own data in the presets of a CPU."""
+    text = (Path(__file__).parents[1] / "docs" / "training.md").read_text(encoding="utf-8")
+    text = " ".join(text.split())
+    task = sapc.own_task(waves(), law)
+    for name in ("small", "tiny"):
+        run = sapc.preset(name, task, "sapc")
+        floor = f"{run.lr_floor:g}".replace("e-0", "e-")
+        said = f"schedule `{run.schedule}` from rate 3e-3 to the floor {floor} with the largest gradient norm {run.clip:g};"
+        assert said in text
+        assert run.lr == 3e-3
+    assert "scaled channel by channel to mean 0 and deviation 1" in text
+    seen = task.enter(task.dataset("train").fields.double())
+    torch.testing.assert_close(seen.mean((0, 2, 3)), torch.zeros(2).double(), rtol=0, atol=1e-5)
+    assert "without normalisation" not in text
+
+
 def test_resuming_takes_the_same_steps(tmp_path):
     task = sapc.own_task(waves(), law)
     run = sapc.preset("tiny", task, "sapc", steps=6)
@@ -417,6 +434,48 @@ def test_a_forgotten_period_is_a_problem():
     assert any("is an axis periodic" in problem for problem in found.problems)
 
 
+def _divergence(grid):
+    """du/dx + dv/dy at every point of a doubly periodic grid but one, which follows from the others."""
+
+    def function(w):
+        u, v = grid.take(w, "u"), grid.take(w, "v")
+        return (u.roll(-1, 1) - u.roll(1, 1) + v.roll(-1, 2) - v.roll(1, 2)).flatten(1)[:, 1:]
+
+    return Affine(function)
+
+
+def _net_flux(grid):
+    """What flows out through the last column less what flows in through the first."""
+    return Affine(
+        lambda w: grid.take(w, "u")[:, -1].sum(1, keepdim=True) - grid.take(w, "u")[:, 0].sum(1, keepdim=True)
+    )
+
+
+@pytest.mark.parametrize("law", [_divergence, _net_flux])
+@pytest.mark.parametrize("broken", [0.0, 0.1])
+def test_a_law_whose_value_is_zero_is_judged_by_its_terms(law, broken):
+    """The curl of a stream function has no divergence, and on a ring as much leaves as enters; float32 leaves rounding."""
+    grid = Grid((Axis("x", 7, kind="periodic"), Axis("y", 7, kind="periodic")), ("u", "v"), steady=True)
+    s = torch.randn(6, 7, 7, generator=torch.Generator().manual_seed(0))
+    u, v = s.roll(-1, 2) - s.roll(1, 2), s.roll(1, 1) - s.roll(-1, 1)
+    u[:, -1] += broken * u.abs().max()
+    values = torch.stack((u, v), 1)
+    report = sapc.check(
+        sapc.own_task(Fields(values, grid, origin={"path": "f", "sha256": f"{broken}"}), law), noise=2
+    )
+    assert report.laws[0].residual > 0
+    told = [problem for problem in report.problems if "the data break the linear constraint" in problem]
+    assert len(told) == (broken > 0)
+    assert report.laws[0].typical > 1
+
+
+def test_a_mass_is_judged_beside_itself():
+    """All of its terms have one sign, so their size is the quantity."""
+    (mass,) = sapc.check(sapc.own_task(waves(), law), noise=2).laws
+    h = waves().grid.integral("h")(waves().values.double()[:8])
+    assert mass.typical == pytest.approx(float(h.max()), rel=1e-12)
+
+
 def test_mistakes_inside_a_law_are_told_with_their_line(tmp_path):
     file = tmp_path / "my.py"
     file.write_text("import sapc\ndef physics(grid):\n    return sapc.Balance(lambda u: u.foo)\n")
@@ -456,6 +515,14 @@ WRONG = {
     "sapc.Grid((64, 50))": "sapc.Axis",
     "grid.take(data.values.numpy(), 'h')": "use torch.as_tensor",
     "sapc.Balance('p')": "is a function of fields",
+    "sapc.Balance(grid.integral('h'), grid=(12, 6))": "is a sapc.Grid, got tuple",
+    "sapc.Axis(5, 4)": "named by text",
+    "sapc.Axis('x', 4, 0.0, '1')": "finite numbers",
+    "sapc.Grid(grid.axes, (1, 2))": "a sequence of names",
+    "sapc.Grid.from_dict(5)": "not a grid description",
+    "sapc.Grid.from_dict([])": "not a grid description",
+    "sapc.Grid.from_dict({'axes': [{'name': 'x', 'n': 12, 'stop': '1'}]})": "finite numbers",
+    "sapc.load_dataset(None)": "a dataset is given by its path",
     "sapc.preset('small', data, 'sapc')": "got Fields",
     "sapc.load(None)": "a model is given by its path",
     "sapc.use(3)": "a plug-in is given by its path",

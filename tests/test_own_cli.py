@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 
 import numpy as np
 import pytest
@@ -53,6 +54,7 @@ def folder(tmp_path_factory):
                 file[name].dims[i].label = axis
                 file[name].dims[i].attach_scale(file[axis])
     (path / "my_physics.py").write_text(PHYSICS)
+    np.savez(path / "bare.npz", h=h)
     return path
 
 
@@ -110,12 +112,23 @@ def test_training_again_finds_it_trained_and_keeps_the_physics(folder, trained, 
 
 def test_an_ensemble_with_sensors_and_quantiles(folder, trained, tmp_path, capsys):
     (tmp_path / "sensors.csv").write_text("x,time,channel,value\n0.5,1.8,u,321.0\n0.25,3.0,h,5.5\n")
-    line = ("--physics", folder / "my_physics.py", "--data", folder / "my.h5", "--n", 2, "--steps", 3)
+    line = (
+        "--physics",
+        folder / "my_physics.py",
+        "--data",
+        folder / "my.h5",
+        "--members",
+        2,
+        "--n",
+        2,
+        "--steps",
+        3,
+    )
     line += ("--sensors", tmp_path / "sensors.csv", "--quantiles", "0.1,0.9", "--out", tmp_path / "out.nc")
     assert run("sample", trained, *line) == 0
     assert "pinned values 0.0e+00" in capsys.readouterr().out
     with xr.open_dataset(tmp_path / "out.nc") as out:
-        assert dict(out.sizes) == {"sample": 2, "x": 12, "time": 6, "quantile": 2}
+        assert dict(out.sizes) == {"condition": 1, "member": 2, "x": 12, "time": 6, "quantile": 2}
         assert (out.u.sel(x=0.5).isel(time=3) == 321).all()
         assert (out.h.sel(x=0.25).isel(time=5) == 5.5).all()
         mass = out.h.mean("x")
@@ -123,7 +136,7 @@ def test_an_ensemble_with_sensors_and_quantiles(folder, trained, tmp_path, capsy
         assert out.h.attrs["units"] == "m"
         assert out.time.attrs["axis"] == "T"
         assert out.attrs["Conventions"].startswith("CF-")
-        np.testing.assert_allclose(out.h_quantile.sel(quantile=0.9), out.h.quantile(0.9, "sample"))
+        np.testing.assert_allclose(out.h_quantile.sel(quantile=0.9), out.h.quantile(0.9, "member"))
 
 
 def test_conditions_from_a_file_need_only_what_is_pinned(folder, trained, tmp_path):
@@ -140,12 +153,157 @@ def test_conditions_from_a_file_need_only_what_is_pinned(folder, trained, tmp_pa
     assert np.abs(fields[:, 0, :, 0].numpy() - h[..., 0]).max() < 1e-6  # the file is read as float32
 
 
-def test_more_fields_than_were_held_out_begin_again_with_the_first(folder, trained, tmp_path):
-    line = ("--physics", folder / "my_physics.py", "--data", folder / "my.h5", "--n", 5, "--steps", 1)
-    assert run("sample", trained, *line, "--out", tmp_path / "five.npz") == 0
-    with np.load(tmp_path / "five.npz") as file:
-        first = file["fields"][:, 0, :, 0]
-    np.testing.assert_array_equal(first[:2], first[2:4])  # two were held out
+def test_more_fields_than_were_held_out_are_as_many_of_each(folder, trained, tmp_path, capsys):
+    """Two were held out, so four fields are two of each, and five are refused instead of beginning again with the first."""
+    line = ("--physics", folder / "my_physics.py", "--data", folder / "my.h5", "--steps", 1)
+    assert run("sample", trained, *line, "--n", 4, "--out", tmp_path / "four.npz") == 0
+    assert "2 conditions, 2 fields of each in a row" in capsys.readouterr().out
+    with np.load(tmp_path / "four.npz") as file:
+        first, which, member = file["fields"][:, 0, :, 0], file["condition_index"], file["member_index"]
+        np.testing.assert_array_equal(file["condition"][which, 0, :, 0], first)
+    assert (which.tolist(), member.tolist()) == ([0, 0, 1, 1], [0, 1, 0, 1])
+    for asked, message in {
+        ("--n", 5): "validation has 2 conditions, of which --n 5 cannot draw equally many",
+        ("--n", 6, "--members", 2): "--n 6 with --members 2 asks for 3 conditions, and validation has 2",
+        ("--n", 5, "--members", 2): "--n 5 is not a multiple of --members 2",
+    }.items():
+        assert run("sample", trained, *line, *asked, "--out", tmp_path / "five.npz") == 2
+        err = capsys.readouterr().err
+        assert one_sentence(err)
+        assert message in err
+
+
+@pytest.fixture(scope="module")
+def several(folder, trained):
+    """Two members of each of two conditions, as NetCDF."""
+    line = ("--physics", folder / "my_physics.py", "--data", folder / "my.h5", "--members", 2, "--steps", 2)
+    assert run("sample", trained, *line, "--n", 4, "--quantiles", "0.5", "--out", folder / "several.nc") == 0
+    return folder / "several.nc"
+
+
+def test_a_file_of_several_conditions_says_which_is_which(folder, several):
+    held_out = sapc.own_task(sapc.read_fields(folder / "my.h5"), folder / "my_physics.py").dataset(
+        "validation"
+    )
+    with xr.open_dataset(several) as out:
+        assert out.h.dims == ("condition", "member", "x", "time")
+        assert out.h.shape == (2, 2, 12, 6)
+        # The conditions themselves: the initial height, and nothing else.
+        np.testing.assert_array_equal(out.h_condition.isel(time=0), held_out.fields[:, 0, :, 0])
+        assert np.isnan(out.h_condition.isel(time=slice(1, None))).all()
+        assert np.isnan(out.u_condition).all()
+        np.testing.assert_array_equal(out.h.isel(time=0, member=1), out.h_condition.isel(time=0))
+        # Statistics are those of each condition.
+        for name in ("h", "u"):
+            np.testing.assert_allclose(out[f"{name}_mean"], out[name].mean("member"), rtol=1e-12)
+            np.testing.assert_allclose(
+                out[f"{name}_std"], out[name].std("member", ddof=1), rtol=1e-9, atol=1e-12
+            )
+            np.testing.assert_allclose(
+                out[f"{name}_quantile"].isel(quantile=0), out[name].median("member"), rtol=1e-12
+            )
+        flat = out.h.values.reshape(4, 12, 6)
+    again = sapc.read_fields(several, dtype=torch.float64)
+    assert again.grid.channels == ("h", "u")
+    np.testing.assert_array_equal(again.values[:, 0], flat)
+
+
+def test_a_file_of_samples_gives_its_conditions_back(folder, trained, several, tmp_path):
+    line = ("--physics", folder / "my_physics.py", "--condition", several, "--steps", 2, "--members", 2)
+    assert run("sample", trained, *line, "--out", tmp_path / "again.nc") == 0
+    with xr.open_dataset(several) as one, xr.open_dataset(tmp_path / "again.nc") as two:
+        xr.testing.assert_equal(one.drop_vars(["h_quantile", "u_quantile", "quantile"]), two)
+
+
+FRAMES = {
+    "a frame": (("x",), lambda h: h[0, :, 0]),
+    "frames": (("case", "x"), lambda h: h[:, :, 0]),
+    "a time of one entry": (("x", "time"), lambda h: h[0, :, :1]),
+    "frames, sample last": (("x", "member"), lambda h: h[:, :, 0].T),
+    "a whole field": (("x", "time"), lambda h: h[0]),
+}
+
+
+@pytest.mark.parametrize("name", FRAMES)
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_condition_may_be_the_pinned_part_alone(folder, trained, tmp_path, name, turned):
+    at, time, h, _ = simulations(3)
+    dims, part = FRAMES[name]
+    values = part(h)
+    new = xr.Dataset(
+        {"h": (dims, values)}, {"x": at, **({"time": time[: values.shape[-1]]} if "time" in dims else {})}
+    )
+    if turned:
+        new = new.isel(x=slice(None, None, -1))
+    new.to_netcdf(tmp_path / "new.nc", engine="h5netcdf")
+    line = (
+        "--physics",
+        folder / "my_physics.py",
+        "--condition",
+        tmp_path / "new.nc",
+        "--steps",
+        1,
+        "--members",
+        2,
+    )
+    assert run("sample", trained, *line, "--out", tmp_path / "s.npz") == 0
+    k = 3 if "frames" in name else 1
+    with np.load(tmp_path / "s.npz") as file:
+        np.testing.assert_array_equal(file["fields"][:, 0, :, 0], np.repeat(h[:k, :, 0], 2, 0))
+
+
+def test_frames_without_names_of_dimensions(folder, trained, tmp_path):
+    h = simulations(3)[2]
+    np.savez(tmp_path / "new.npz", h=h[:, :, 0])
+    line = (
+        "--physics",
+        folder / "my_physics.py",
+        "--condition",
+        tmp_path / "new.npz",
+        "--steps",
+        1,
+        "--n",
+        6,
+    )
+    assert run("sample", trained, *line, "--out", tmp_path / "s.h5") == 0
+    with h5py.File(tmp_path / "s.h5") as file:
+        assert file["condition_index"][()].tolist() == [0, 0, 1, 1, 2, 2]
+        np.testing.assert_array_equal(file["fields"][:, 0, :, 0], np.repeat(h[:, :, 0], 2, 0))
+
+
+@pytest.mark.parametrize(
+    ("values", "at", "message"),
+    [
+        ((11,), np.arange(11) / 11, "h (x: 11)"),
+        ((12,), 3 + np.arange(12) / 12, "x has 12 points of [3, 4]"),
+        ((12, 2, 2), np.arange(12) / 12, "expected (x: 12, time: 6), or (x: 12), what is pinned"),
+    ],
+)
+def test_a_frame_that_does_not_fit_is_one_sentence(folder, trained, tmp_path, capsys, values, at, message):
+    new = xr.Dataset({"h": (("x", "y", "z")[: len(values)], np.ones(values))}, {"x": at})
+    new.to_netcdf(tmp_path / "new.nc", engine="h5netcdf")
+    line = ("--physics", folder / "my_physics.py", "--condition", tmp_path / "new.nc", "--n", 1)
+    assert run("sample", trained, *line, "--out", tmp_path / "s.h5") == 2
+    err = capsys.readouterr().err
+    assert one_sentence(err)
+    assert message in err
+
+
+def test_a_coarse_condition_is_told_which_grid_is_sampled(folder, trained, tmp_path, capsys):
+    line = (
+        "--physics",
+        folder / "my_physics.py",
+        "--condition",
+        folder / "my.h5",
+        "--n",
+        20,
+        "--grid",
+        "24x6",
+    )
+    assert run("sample", trained, *line, "--out", tmp_path / "s.h5") == 2
+    err = capsys.readouterr().err
+    assert "x has 12 points of [0, 1] (periodic), and 24 of [0, 1] (periodic) are sampled" in err
+    assert "trained" not in err
 
 
 def test_evaluate_on_the_validation_split(folder, trained, capsys):
@@ -171,6 +329,26 @@ BAD = {
     "quantiles": ("sample heat-sapc --quantiles 0.5 --out {f}/x.h5", "name the file .nc"),
     "quantile": ("sample heat-sapc --quantiles 2 --out {f}/x.nc", "between 0 and 1"),
     "grid": ("train --data {f}/my.h5 --physics {f}/my_physics.py --grid 8x8", "has its grid"),
+    "samples without data": ("train heat --samples-dim n", "--samples-dim goes with data of your own"),
+    "unsteady without data": ("train heat --unsteady", "--unsteady goes with data of your own"),
+    "steady with a time": ("check {f}/my_physics.py --data {f}/my.h5 --steady", "but --steady was said"),
+    "steady and time": (
+        "check {f}/my_physics.py --data {f}/my.h5 --steady --time x",
+        "but --time x was given",
+    ),
+    "no such time": (
+        "check {f}/my_physics.py --data {f}/my.h5 --time z",
+        "no dimension 'z' for --time; name",
+    ),
+    "no such samples": (
+        "check {f}/my_physics.py --data {f}/my.h5 --samples-dim z",
+        "'z' for --samples-dim; name",
+    ),
+    "time is not said": (
+        "check {f}/my_physics.py --data {f}/bare.npz",
+        "Say --time last, --time first or --steady, or",
+    ),
+    "unknown": ("train wave", "name the file that defines it: sapc --plugin FILE; data of your own"),
     "train": (
         "train --data {f}/my.h5 --physics {f}/my_physics.py --train 99",
         "has 18 samples, and 99 were asked for",
@@ -186,11 +364,14 @@ def test_bad_calls_end_in_one_sentence(folder, tmp_path, capsys, monkeypatch, na
     err = capsys.readouterr().err
     assert one_sentence(err), err
     assert message in err
+    # Nobody has to know Python's words to use the command line.
+    assert not re.search(
+        r"\w=('|\(|True|False|\W)|in Python", err.replace("--data needs --physics FILE", "")
+    ), err
     assert not list(tmp_path.iterdir())
 
 
-def test_without_its_physics_a_model_cannot_be_used(trained, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("sapc.tasks.own._physics", {})
+def test_without_its_physics_a_model_cannot_be_used(trained, tmp_path, capsys):
     assert run("sample", trained, "--n", 1, "--out", tmp_path / "a.h5") == 2
     assert "it was my_physics.py; give it as --physics FILE" in capsys.readouterr().err
 

@@ -351,6 +351,7 @@ def test_weights_that_were_never_trained_are_refused(place, weights):
         ('{"window_size": 16', "cannot be read"),
         ("", "cannot be read"),
         (b"\xff\xfe\x00", "cannot be read"),
+        pytest.param("[" * 100_000, "cannot be read", id="nested"),
     ],
 )
 def test_a_config_that_contradicts_is_refused(place, weights, text, part):

@@ -286,6 +286,14 @@ def test_an_unfinished_run_is_not_exported(call, trained, folder):
 # -- results in words --
 
 
+def test_the_page_of_models_calls_those_unscored_that_have_no_scores():
+    text = (ROOT / "docs" / "models.md").read_text(encoding="utf-8")
+    unscored = {
+        name for name in pretrained.model_names() if not (pretrained.find(name) / "scores.json").is_file()
+    }
+    assert set(re.findall(r"`([a-z_]+-(?:sapc|ffm))` has not been scored", text)) == unscored
+
+
 def test_tables_in_readme_and_docs_are_those_of_the_scores():
     done = subprocess.run(
         [sys.executable, str(ROOT / "studies" / "results.py"), "--check"], capture_output=True, text=True

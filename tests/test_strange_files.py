@@ -9,6 +9,7 @@ from pathlib import Path
 
 import jaxtyping
 import pytest
+import torch
 
 import sapc
 from sapc.checkpoint import Folder, about_tensors, load_tensors, save_tensors
@@ -226,3 +227,13 @@ def test_scores_with_a_word_for_a_number_are_not_passed_on(model_folder, call, t
     code, _, err = call("export", str(model_folder.path), "out")
     assert (code, err.count("\n")) == (2, 1)
     assert "scores.json cannot be used" in err
+
+
+def test_the_same_tensors_are_the_same_bytes(tmp_path):
+    """safetensors keeps metadata in a hash map, whose order varies from call to call: there is one entry only."""
+    contents = set()
+    for i in range(16):
+        save_tensors(tmp_path / f"{i}", {"a": torch.ones(3)}, {"step": 1, "range": [0.1, 1e-17]})
+        contents.add((tmp_path / f"{i}").read_bytes())
+    assert len(contents) == 1
+    assert load_tensors(tmp_path / "0")[1] == {"step": 1, "range": [0.1, 1e-17]}

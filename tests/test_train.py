@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,7 +14,8 @@ import torch
 from sapc.checkpoint import Folder, load_tensors, save_tensors
 from sapc.config import Run, preset
 from sapc.distributed import Team, spawn
-from sapc.errors import SapcError
+from sapc.errors import SapcError, SapcWarning
+from sapc.files import sha256
 from sapc.train import Interrupts, Loop, train
 from sapc.training import Training
 from variants import variant
@@ -537,3 +539,135 @@ def test_a_constant_that_the_projection_takes_out_is_no_dead_layer(method):
     assert training.without_gradient() == []
     training.network.project_in.bias.grad.zero_()
     assert training.without_gradient() == ["project_in.bias"]
+
+
+# -- going on from weights --
+
+
+def test_a_run_that_goes_on_is_the_longer_run_to_the_same_bits(tmp_path):
+    """By schedule plateau the rate does not depend on the number of steps, so nothing shows where the first training ended."""
+    train(tiny(steps=20), tmp_path / "run", keep_optimiser=True)
+    folder = train(tiny(steps=40), tmp_path / "run", extend=True)
+    train(tiny(steps=40), tmp_path / "whole")
+    assert same_bits(tmp_path / "run", tmp_path / "whole")
+    assert (folder.run().steps, folder.run().stages) == (40, (20,))
+    assert [start["step"] for start in json.loads(folder.environment.read_text())["starts"]] == [0, 20]
+    assert [entry["step"] for entry in folder.entries() if "validation" in entry] == [10, 20, 30, 40]
+    assert load_tensors(folder.weights)[1]["step"] == 40
+
+
+def test_an_interrupted_extension_goes_on_to_the_same_bits(tmp_path):
+    """Also where the first one was stopped between any two of its writes; the cosine is that of all steps."""
+    run = tiny(steps=10, schedule="cosine")
+    train(run, tmp_path / "run", keep_optimiser=True)
+    for name in ("whole", "stopped"):
+        shutil.copytree(tmp_path / "run", tmp_path / name)
+    longer = replace(run, steps=20)
+    train(longer, tmp_path / "whole", extend=True)
+
+    def stop(step, steps, shown):
+        if step == 13:
+            signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt, match="step 13 of 20"):
+        train(longer, tmp_path / "stopped", extend=True, progress=stop)
+    # As if the process had died before the old weights were taken away: all of it is done again.
+    folder = Folder(tmp_path / "stopped")
+    shutil.copy(tmp_path / "run" / "weights.safetensors", folder.weights)
+    shutil.copy(tmp_path / "run" / "optimiser.safetensors", folder.optimiser)
+    train(longer, folder.path, extend=True)
+    assert same_bits(tmp_path / "whole", tmp_path / "stopped")
+    rates = [entry["lr"] for entry in Folder(tmp_path / "whole").entries() if "lr" in entry]
+    assert rates == [run.rate(9), longer.rate(19)]
+
+
+def test_scores_of_the_weights_before_do_not_pass_for_those_after(tmp_path):
+    folder = train(tiny(steps=5), tmp_path / "run", keep_optimiser=True)
+    folder.scores.write_text("{}")
+    (folder.path / "scores-eci.json").write_text("{}")
+    train(tiny(steps=6), tmp_path / "run", extend=True)
+    assert not list(folder.path.glob("scores*.json"))
+    assert sorted(p.name for p in folder.path.glob("step5-*")) == [
+        "step5-scores-eci.json",
+        "step5-scores.json",
+    ]
+
+
+def test_without_its_optimiser_a_run_goes_on_with_a_new_one_and_says_so(tmp_path):
+    """As runs of version 0.1.0 do."""
+    folder = train(tiny(steps=5), tmp_path / "run")
+    with pytest.warns(SapcWarning, match="keeps no state of its optimiser"):
+        train(tiny(steps=7), tmp_path / "run", extend=True)
+    assert load_tensors(folder.weights)[1]["step"] == 7
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"steps": 3}, "is a run of 5 steps, so --steps cannot be given as 3"),
+        ({"steps": 9, "lr": 0.1}, "its lr is 0.003, not 0.1"),
+    ],
+)
+def test_what_cannot_go_on_is_refused_and_left_alone(tmp_path, changes, message):
+    folder = train(tiny(steps=5), tmp_path / "run")
+    before = {p.name: p.read_bytes() for p in folder.path.iterdir()}
+    with pytest.raises(SapcError, match=message):
+        train(tiny(**changes), tmp_path / "run", extend=True)
+    assert {p.name: p.read_bytes() for p in folder.path.iterdir()} == before
+
+
+def test_more_steps_alone_are_refused_with_the_command_that_goes_on(tmp_path):
+    train(tiny(steps=5), tmp_path / "run")
+    with pytest.raises(
+        SapcError, match=r"its steps is 5, not 8; `sapc train --resume .*run --steps 8` goes on"
+    ):
+        train(tiny(steps=8), tmp_path / "run")
+
+
+def test_a_run_begins_with_the_weights_of_another(tmp_path):
+    """The first loss is that of those weights, and the run says whose they are."""
+    parent = train(tiny(steps=5), tmp_path / "parent")
+    child = train(tiny(steps=3, seed=1), tmp_path / "child", start=tmp_path / "parent")
+    training = Training(tiny(steps=3, seed=1), Team(torch.device("cpu")))
+    training.network.load_state_dict(weights(tmp_path / "parent"))
+    for _ in range(3):
+        training.advance()
+    by_hand = training.network.state_dict()
+    assert all(torch.equal(value, by_hand[name]) for name, value in weights(tmp_path / "child").items())
+    assert child.run().parent == {"name": "parent", "step": 5, "sha256": sha256(parent.weights)}
+    assert train(tiny(steps=3, seed=1), tmp_path / "child", start=tmp_path / "parent").trained
+
+
+def test_a_fine_tuning_needs_its_weights_once(tmp_path):
+    """They are in its folder before the first step, so it goes on without the parent; where they are lost it does not begin without."""
+    train(tiny(steps=2), tmp_path / "parent")
+
+    def stop(step, steps, shown):
+        raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        train(tiny(steps=3), tmp_path / "child", start=tmp_path / "parent", progress=stop)
+    shutil.copytree(tmp_path / "child", tmp_path / "lost")
+    run = Folder(tmp_path / "child").run()
+    (tmp_path / "parent" / "weights.safetensors").unlink()
+    train(run, tmp_path / "child")
+    (tmp_path / "lost" / "checkpoint.safetensors").unlink()
+    with pytest.raises(SapcError, match="begins with the weights of parent, which are not there"):
+        train(run, tmp_path / "lost")
+
+
+def test_weights_of_another_network_are_refused(tmp_path):
+    train(tiny(steps=1), tmp_path / "parent")
+    with pytest.raises(
+        SapcError, match=r"the network of .*parent does not fit: .* has shape \(.*\) there and \(.*\) here"
+    ):
+        train(tiny(hidden=6), tmp_path / "child", start=tmp_path / "parent")
+    assert not (tmp_path / "child").exists()
+
+
+def test_a_run_of_one_stage_is_written_as_before():
+    assert not {"stages", "parent"} & set(tiny().to_dict())
+    assert Run.from_dict(tiny(steps=9, stages=(3, 5)).to_dict()).stages == (3, 5)
+    for stages in ((5, 3), (9,), (0,)):
+        with pytest.raises(SapcError, match="stages must be growing numbers below steps"):
+            tiny(steps=9, stages=stages)

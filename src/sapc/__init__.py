@@ -32,7 +32,7 @@ from .fields import Fields, read_fields, read_sensors, to_xarray, write_netcdf
 from .fno import FNO
 from .grid import Axis, FrameIntegral, Grid
 from .methods import Method, get_method, method_names, register_method, use
-from .methods.plugins import load_plugins
+from .methods.plugins import load_plugins, when_task
 from .model import Model, load
 from .projection import Globalised, Manifold, Plain
 from .tasks import (
@@ -97,3 +97,4 @@ __all__ = [
 ]
 
 when_unknown.append(load_plugins)  # tasks and methods do not know each other: here they meet
+when_task.append(register_task)

@@ -5,11 +5,15 @@
 
 The residual of the data themselves is what a law's discretisation leaves; samples will have none of it. If projecting the data moves them
 by more than a few per cent, law and data disagree: a wrong sign, unit, axis kind (periodic, closed, cells) or time.
+
+A residual is judged beside the size of the terms that a law adds up, sum_i |dq/du_i| |u_i|, not beside their sum q, which is zero for a
+divergence or a net flux. Where all terms have one sign, as in a mass, both are the same.
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -29,7 +33,8 @@ WHY = {
     "banded Gauss-Newton": "one balance law with a rate or a curved quantity: every row reads one frame, so a pass costs O(grid)",
     "dense Gauss-Newton": "",
 }
-BROKEN = 0.01  # of a law's quantity: what a discretisation leaves is mostly less
+BROKEN = 0.01  # of a law's terms: what a discretisation leaves is mostly less
+ROWS, FIELDS = 64, 8  # of a law, to see how large its terms are
 FAR = 0.05  # of a field's deviation: projecting data by more says that law and data disagree
 
 
@@ -47,12 +52,17 @@ class Channel:
 
 @dataclass(frozen=True)
 class Law:
-    """A law, and by how much the data miss it."""
+    """A law, by how much the data miss it, and how large the terms are that it adds up."""
 
     name: str
     rows: int
     residual: float
     typical: float
+
+    @property
+    def share(self) -> float:
+        """The residual as a share of the terms."""
+        return self.residual / self.typical if self.typical else float(self.residual > 0)
 
 
 @dataclass(frozen=True)
@@ -90,10 +100,10 @@ class Report:
                 "the kinds of axes (periodic, closed, cells) and times"
             )
         found += [
-            f"the data break the {law.name} by up to {law.residual / law.typical:.1%} of its quantity: is an axis periodic, or centres of "
+            f"the data break the {law.name} by up to {law.share:.1%} of its terms: is an axis periodic, or centres of "
             "cells (--periodic, --cells)? Is there a rate that the law leaves out?"
             for law in self.laws
-            if law.name != "constraint" and law.residual > BROKEN * law.typical
+            if law.name != "constraint" and law.share > BROKEN
         ]
         if not self.pins and not self.laws:
             found.append("there is neither a pin nor a law: samples will be unconstrained")
@@ -114,7 +124,7 @@ class Report:
         lines += [f"  pinned: {label}, {n} of {self.points} values" for label, n in self.pins]
         lines += [
             f"  {law.name}: {law.rows} rows; of the data themselves |R| is up to {law.residual:.2g} "
-            f"(the quantity is about {law.typical:.2g})"
+            f"(its terms add up to {law.typical:.2g} without their signs)"
             for law in self.laws
         ]
         lines += [
@@ -199,19 +209,38 @@ def _laws(task: OwnTask, fields: Tensor) -> tuple[Law, ...]:
     u = fields[:256].double()
     for part in task.constraint.parts:
         if isinstance(part, Balance):
-            rows, about = part.residual(u), part.stored(u)
             name = (
                 "balance"
                 + (" with a rate" if part.rate else "")
                 + (" and a coefficient" if part.coefficient else "")
             )
-            found.append(Law(name, rows.shape[1], float(rows.abs().max()), float(about.abs().max())))
+            size = _size_of_terms(part.stored, u) or _size_of_terms(part.residual, u)
+            found.append(_law(name, part.residual(u), size))
         elif isinstance(part, Constraint):
             rows = part.measure(u)
             name = "linear constraint" if isinstance(part, Affine) else "constraint"
             value = rows if isinstance(part.value, str) else torch.as_tensor(part.value, dtype=torch.float64)
-            found.append(Law(name, rows.shape[1], float((rows - value).abs().max()), float(rows.abs().max())))
+            size = max(_size_of_terms(part.measure, u), float(value.abs().max()))
+            found.append(_law(name, rows - value, size))
     return tuple(found)
+
+
+def _law(name: str, residual: Tensor, typical: float) -> Law:
+    return Law(name, residual.shape[1], float(residual.abs().max()), typical)
+
+
+def _size_of_terms(function: Callable[[Tensor], Tensor], u: Tensor) -> float:
+    """Measure how large the terms are that `function` adds up: the largest sum_i |dq/du_i| |u_i| over some of its rows and some fields."""
+    u = u[:FIELDS].detach().requires_grad_()
+    with torch.enable_grad():
+        rows = function(u)
+    g = torch.Generator().manual_seed(0)
+    largest = 0.0
+    for r in torch.randperm(rows.shape[1], generator=g)[:ROWS].tolist():
+        # Fields do not depend on each other, so the gradient of the sum over the batch holds the gradient of each.
+        (gradient,) = torch.autograd.grad(rows[:, r].sum(), u, retain_graph=True, materialize_grads=True)
+        largest = max(largest, float((gradient * u).detach().abs().flatten(1).sum(1).max()))
+    return largest
 
 
 def _why_dense(task: OwnTask, H: Manifold) -> str:

@@ -5,7 +5,9 @@
     log.jsonl               one line per logged step and per validation
     checkpoint.safetensors  weights, optimiser and schedule of an unfinished training
     weights.safetensors     the trained weights; with this file training is done
+    optimiser.safetensors   the optimiser and schedule of a finished training, for one that goes on
     scores.json             the evaluation; with this file the run is done
+    physics.py              of own data: the file that was given, to be read; it is never run because it lies there
 
 A model to be passed on (`save_pretrained`) has its weights in model.safetensors instead, as the Hugging Face hub wants it, and a README.md.
 
@@ -15,6 +17,7 @@ checkpoint when training continues. One process at a time trains in a folder; th
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import platform
@@ -35,9 +38,12 @@ from . import __version__
 from .config import FORMAT, Run
 from .errors import BEYOND, SapcError, SapcWarning, real
 from .files import first_line, folder_for, parse_json, read_json, remove_remains, replacing, write_json
+from .files import sha256 as file_digest
 
 Tensors = dict[str, Tensor]
-OPTIMISER = "adam."  # begins the names of what the optimiser keeps, in a checkpoint
+KINDS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+# Begins the names of what the optimiser keeps, in a checkpoint.
+OPTIMISER = "adam."
 
 
 class Folder:
@@ -50,15 +56,26 @@ class Folder:
         self.log = self.path / "log.jsonl"
         self.checkpoint = self.path / "checkpoint.safetensors"
         self.weights = self.path / "weights.safetensors"
+        self.optimiser = self.path / "optimiser.safetensors"
         self.card = self.path / "README.md"
         if not self.weights.exists() and (passed_on := self.path / "model.safetensors").is_file():
             self.weights = passed_on
         self.scores = self.path / "scores.json"
+        self.physics = self.path / "physics.py"
 
     @property
     def trained(self) -> bool:
         """Whether training is done."""
         return self.weights.is_file()
+
+    def scored_digest(self) -> str | None:
+        """The SHA-256 of the weights that the scores were measured on, if there are scores and they know it."""
+        try:
+            scores = read_json(self.scores) if self.scores.is_file() else None
+        except SapcError:  # weights do without scores
+            return None
+        digest = scores.get("weights") if isinstance(scores, dict) else None
+        return digest if isinstance(digest, str) else None
 
     def run(self) -> Run:
         """What the run is."""
@@ -99,14 +116,24 @@ class Folder:
             return
         if not self.begun:
             return
-        there, wanted = self.run().to_dict(), run.to_dict()
-        if changed := [
-            name for name in wanted if json.dumps(there[name]) != json.dumps(_plain(wanted[name]))
-        ]:
-            name = changed[0]
+        there = self.run()
+        own, wanted = _plain(there.identity()), _plain(run.identity())
+        if (
+            self.trained
+            and run.steps > there.steps
+            and wanted == _plain(there.extended(run.steps).identity())
+        ):
+            return
+        if changed := [name for name in {**wanted, **own} if own.get(name) != wanted.get(name)]:
+            name = min(changed, key=lambda name: name in ("steps", "stages"))
+            longer = self.trained and run.steps > there.steps and changed == ["steps"]
+            advice = (
+                f"`sapc train --resume {self.path} --steps {run.steps}` goes on from there"
+                if longer
+                else "choose another folder, or the same settings to continue it"
+            )
             raise SapcError(
-                f"{self.path} holds another run: its {name} is {there[name]!r}, not {wanted[name]!r}; "
-                "choose another folder, or the same settings to continue it"
+                f"{self.path} holds another run: its {name} is {getattr(there, name)!r}, not {getattr(run, name)!r}; {advice}"
             )
 
     @contextmanager
@@ -159,26 +186,53 @@ class Folder:
 
 
 def save_tensors(path: Path, tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> None:
-    """Write tensors with a JSON description, atomically."""
+    """Write tensors with a JSON description and a digest of all of it, atomically.
+
+    The digest is a part of the description, because safetensors writes several entries of metadata in an order that varies.
+    """
     ready = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    content = save(ready, {"about": json.dumps(dict(about))})
+    content = save(ready, {"about": json.dumps({**about, "sha256": _digest(ready, about)})})
     with replacing(path) as partial:
         partial.write_bytes(content)
 
 
-def load_tensors(path: Path, device: str | torch.device = "cpu") -> tuple[Tensors, dict[str, Any]]:
-    """Tensors and description back; a damaged file is refused by name, nothing in it is executed."""
+def _digest(tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> str:
+    digest = hashlib.sha256(json.dumps(dict(about)).encode())
+    for name, tensor in sorted(tensors.items()):
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
+def load_tensors(
+    path: Path, device: str | torch.device = "cpu", sha256: str | None = None
+) -> tuple[Tensors, dict[str, Any]]:
+    """Tensors and description back; a damaged file is refused by name, nothing in it is executed.
+
+    Files hold a digest of their contents. Those of version 0.1.0 do not: there the `sha256` of the whole file is compared, where it
+    is known from elsewhere.
+    """
     if not path.is_file():
         raise SapcError(f"there is no file {path}")
-    with _opened(path, device) as file:
+    with _opened(path) as file:
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
-        return tensors, _about(file)
+        about, digest = _about(file)
+    known, own = (sha256, file_digest(path)) if digest is None else (digest, _digest(tensors, about))
+    if known not in (None, own):
+        raise SapcError(
+            f"the contents of {path} do not match their SHA-256: it is damaged; restore it, or train again"
+        )
+    if odd := [name for name, tensor in tensors.items() if tensor.dtype not in KINDS]:
+        raise SapcError(
+            f"{path} holds {odd[0]!r} as {tensors[odd[0]].dtype}; numbers of this package are floating-point: restore it"
+        )
+    return {name: tensor.to(device) for name, tensor in tensors.items()}, about
 
 
 def about_tensors(path: Path) -> dict[str, Any]:
     """The description alone, without reading the tensors."""
     with _opened(path) as file:
-        return _about(file)
+        return _about(file)[0]
 
 
 def steps_of(about: Mapping[str, Any], path: Path) -> int:
@@ -233,10 +287,10 @@ def _compare_shapes(own: Mapping[str, list[int]], there: Mapping[str, list[int]]
 
 
 @contextmanager
-def _opened(path: Path, device: str | torch.device = "cpu") -> Iterator[Any]:
+def _opened(path: Path) -> Iterator[Any]:
     """A file of tensors; whatever is wrong with it is told in one sentence."""
     try:
-        with safe_open(path, framework="pt", device=str(device)) as file:
+        with safe_open(path, framework="pt") as file:
             yield file
     except (SafetensorError, KeyError, OSError, SapcError) as error:
         raise SapcError(
@@ -244,12 +298,12 @@ def _opened(path: Path, device: str | torch.device = "cpu") -> Iterator[Any]:
         ) from error
 
 
-def _about(file: Any) -> dict[str, Any]:
-    """The description in a file of tensors."""
+def _about(file: Any) -> tuple[dict[str, Any], Any]:
+    """The description in a file of tensors, and the digest in it, if there is one."""
     about = parse_json((file.metadata() or {})["about"])
     if not isinstance(about, dict):
         raise SapcError(f"it describes itself as {about!r:.40}")
-    return about
+    return about, about.pop("sha256", None)
 
 
 def environment() -> dict[str, Any]:

@@ -8,6 +8,7 @@ from torch import Tensor
 from .constraints import Constraint, Pin, Stackable
 from .errors import SapcError
 from .fields import Fields, Sensors
+from .projection.binding import check_pins
 from .tasks import Dataset, Task
 
 
@@ -16,13 +17,26 @@ def pinned_mask(task: Task, also: Stackable | None = None) -> Tensor:
     return _mask(_pins(task, also), task)
 
 
-def pinned_values(condition: Tensor | Dataset | Fields, task: Task, also: Stackable | None = None) -> Tensor:
-    """The condition in float64, zero where nothing counts; refuses another shape, and NaN where it counts.
+def given_mask(task: Task) -> Tensor:
+    """The points whose values a condition gives: pinned, and not prescribed by the physics."""
+    return _mask([pin for pin in _pins(task, None) if pin.value is None], task)
 
-    Values that a pin prescribes itself need not be given. Where a law takes its value from the condition, every point counts.
+
+def per_sample(values: Tensor, n: int) -> Tensor:
+    """Repeat each of k conditions for n = k m samples: m times in a row."""
+    return values if len(values) in (1, n) else values.repeat_interleave(n // len(values), 0)
+
+
+def pinned_values(condition: Tensor | Dataset | Fields, task: Task, also: Stackable | None = None) -> Tensor:
+    """The condition in float64, zero where nothing counts.
+
+    Refuses another shape, NaN where it counts, and pins that contradict each other. Values that a pin prescribes
+    itself need not be given; given ones must agree with it (see `projection.binding.check_pins`). Where a law takes
+    its value from the condition, every point counts.
     """
     condition = _tensor(condition, task)
     pins = _pins(task, also)
+    check_pins(pins, condition)
     given, own = (
         _mask([pin for pin in pins if (pin.value is None) == open_], task).to(condition.device)
         for open_ in (True, False)

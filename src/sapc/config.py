@@ -13,16 +13,18 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Literal, get_args
 
 from .errors import SapcError, check_kind, check_record, choice, explain_misuse
+from .fields import Fields
 from .fno import FNO, LARGEST, Precision
 from .methods import Method, get_method
 from .projection import Globalised
 from .projection.gauss_newton import Solver
-from .tasks import OwnTask, Task, get_task
+from .tasks import OwnTask, Task, get_task, rebuild
 
 FORMAT = "sapc-run-1"
 Projector = Literal["feasible", "nearest", "paper"]
@@ -59,6 +61,10 @@ class Run:
                 cosine: half a cosine from `lr` to `lr_floor` over all steps, after a rise over the first hundredth of them
     precision   of the network's products: float32, tf32, fp16 or bf16
     projector   curved manifolds: feasible (a near point on H), nearest (the nearest one), paper (its plain iteration)
+    stages      steps at which the training had come to its end before it was continued
+    parent      the weights it begins with, if they are another run's: name, step and SHA-256
+    own         the task, if it is of one's own data: its physics and data are no settings, so it is neither compared nor written, and a
+                run that is read from a file or sent to another process is without it until they are given (`attach`)
     """
 
     task: str
@@ -82,14 +88,22 @@ class Run:
     projector: str = "feasible"
     length: float = 1e-3
     preset: str = "paper"
+    stages: tuple[int, ...] = ()
+    parent: Mapping[str, Any] = field(default_factory=dict)
+    own: OwnTask | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "grid", _tuples(self.grid))
-        check_record(self, seed=0, patience=0)
+        check_record(self, seed=0, patience=0, stages=0)
         if self.factor >= 1:
             raise SapcError(f"factor must be below 1, got {self.factor}")
         for name, kinds in (("precision", Precision), ("projector", Projector), ("schedule", Schedule)):
             choice(getattr(self, name), name, get_args(kinds))
+        ends = (*self.stages, self.steps)
+        if any(a >= b for a, b in zip((0, *ends), ends, strict=False)):
+            raise SapcError(
+                f"stages must be growing numbers below steps, got {self.stages!r:.60} of {self.steps}"
+            )
         if len(self.backbone.modes) != len(self.grid):
             raise SapcError(
                 f"the network has modes on {len(self.backbone.modes)} axes, {self.backbone.modes}, and the grid has "
@@ -114,10 +128,49 @@ class Run:
         turn = 0.5 * (1 + math.cos(math.pi * step / self.steps))
         return min(1.0, (step + 1) / rise) * (self.lr_floor + (self.lr - self.lr_floor) * turn)
 
+    def extended(self, steps: int) -> Run:
+        """This run, finished and then continued to more steps."""
+        return replace(self, steps=steps, stages=(*self.stages, self.steps))
+
     @explain_misuse
     def make_task(self, grid: tuple[int, ...] | None = None) -> Task:
         """The task, on the trained grid or another one."""
-        return get_task(self.task, grid=self.grid if grid is None else grid, **self.options)
+        grid = self.grid if grid is None else grid
+        return get_task(self.task, grid=grid, **self.options) if self.own is None else self.own.resize(grid)
+
+    def attach(
+        self,
+        physics: Any = None,
+        data: Fields | str | os.PathLike[str] | None = None,
+        reading: Mapping[str, Any] | None = None,
+    ) -> Run:
+        """The same run with its own task at hand, made from what its settings do not hold.
+
+        physics     a Python file, a function of the grid, or constraints; unless given, those of the task, or of the one that is
+                    registered by its name with the same physics
+        data        the fields of the training, or their file
+        reading     how files are read, as arguments of `read_fields`, where that is not as in the training
+        """
+        about = self.options.get("own")
+        if about is None:
+            if physics is not None or data is not None or reading:
+                raise SapcError(
+                    f"{self.task} is a task of this package; physics, data and how they are read are for models of your own"
+                )
+            return self
+        known: Task | None = self.own
+        if known is None and physics is None:
+            known = get_task(self.task, **self.options)
+        if isinstance(known, OwnTask):
+            if physics is None and data is None and not reading:
+                return replace(self, own=known)
+            physics = known.physics if physics is None else physics
+            data = known.data if data is None else data
+        return replace(self, own=rebuild(self.task, about, physics, data, reading))
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What goes to another process: physics is code, and data are large; they are attached there."""
+        return {**self.__dict__, "own": None}
 
     def make_method(self) -> Method:
         """The method."""
@@ -150,7 +203,19 @@ class Run:
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON can hold it."""
-        return {"format": FORMAT, **asdict(self), "options": dict(self.options)}
+        values = {name: getattr(self, name) for name in SETTINGS}
+        values = {name: value for name, value in values.items() if value or name not in ("stages", "parent")}
+        return {"format": FORMAT, **values, "backbone": asdict(self.backbone), "options": dict(self.options)}
+
+    def identity(self) -> dict[str, Any]:
+        """What makes it this very run: its settings, without where the file of own data lies and what was said to read it."""
+        settings = self.to_dict()
+        if "own" in self.options:
+            about = {name: value for name, value in self.options["own"].items() if name != "reading"}
+            if about["data"].get("sha256"):
+                about["data"] = {name: value for name, value in about["data"].items() if name != "path"}
+            settings["options"] = {**self.options, "own": about}
+        return settings
 
     @classmethod
     def from_dict(cls, data: Any) -> Run:
@@ -159,7 +224,7 @@ class Run:
         if form != FORMAT:
             raise SapcError(f"this is not the configuration of a run ({FORMAT}), but {form!r}")
         values = {name: _tuples(value) for name, value in data.items() if name != "format"}
-        known = {f.name for f in fields(cls)}
+        known = set(SETTINGS)
         required = {f.name for f in fields(cls) if f.default is f.default_factory is dataclasses.MISSING}
         if wrong := sorted((set(values) - known) | (required - set(values))):
             raise SapcError(f"the configuration of a run has unknown or missing entries: {', '.join(wrong)}")
@@ -171,6 +236,10 @@ class Run:
                 f"the backbone of a run's configuration cannot be read: {sizes!r:.200}"
             ) from error
         return cls(**values)
+
+
+SETTINGS = tuple(f.name for f in fields(Run) if f.compare)
+"""What a run is, by name: all of it but the task that it carries."""
 
 
 @explain_misuse
@@ -191,8 +260,10 @@ def preset(
         chosen = get_task(task, grid=settings["grid"] if grid is None else grid, **options)
     elif grid is not None or options:
         raise SapcError("a task of your own has its grid and options already; leave out grid and options")
+    elif isinstance(known, OwnTask):
+        chosen, settings = known, settings_for(name, known.grid.lattice, known.sizes)
     else:
-        chosen, settings = known, _own(name, known) if isinstance(known, OwnTask) else _PRESETS[name](known)
+        chosen, settings = known, _PRESETS[name](known)
     del settings["grid"]
     sizes = {f.name for f in fields(Backbone)}
     wanted = {k: changes.pop(k) for k in list(changes) if k in sizes}
@@ -202,19 +273,21 @@ def preset(
     body = settings["backbone"] if given is None else given
     check_kind(body, Backbone, "backbone", "the sizes of an FNO, a sapc.config.Backbone")
     body = replace(body, **wanted)
-    if unknown := sorted(set(changes) - {f.name for f in fields(Run)}):
+    if unknown := sorted(set(changes) - set(SETTINGS)):
         raise SapcError(f"unknown setting {unknown[0]!r} of a run")
     del settings["backbone"]
     values = {**settings, "options": chosen.options, "preset": name, **changes}
-    return Run(task=chosen.name, method=method, grid=tuple(chosen.grid.lattice), backbone=body, **values)
+    own = chosen if isinstance(chosen, OwnTask) else None
+    return Run(
+        task=chosen.name, method=method, grid=tuple(chosen.grid.lattice), backbone=body, own=own, **values
+    )
 
 
-def _own(name: str, task: OwnTask) -> dict[str, Any]:
-    """A preset's network and training for a grid and a number of samples that are not the paper's."""
-    lattice = task.grid.lattice
+def settings_for(name: str, lattice: tuple[int, ...], sizes: Mapping[str, int]) -> dict[str, Any]:
+    """A preset's network and training for a grid and numbers of samples that are not the paper's."""
     flat = get_task("heat" if len(lattice) <= 2 else "navier_stokes")
     settings = _PRESETS[name](flat)
-    body, sizes = settings["backbone"], task.sizes
+    body = settings["backbone"]
     modes = tuple(min(body.modes[0], 8 if len(lattice) == 4 else n, n) for n in lattice)
     settings |= {"backbone": replace(body, modes=modes), "grid": lattice, **sizes}
     settings["batch"] = min(settings["batch"], sizes["train"])

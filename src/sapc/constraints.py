@@ -16,14 +16,14 @@ are those of `fields`.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import InitVar, dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from .errors import SapcError, explain_misuse, fits
-from .grid import FrameIntegral, Grid, kept_like
+from .grid import Axis, FrameIntegral, Grid, kept_like
 
 if TYPE_CHECKING:
     from .projection import Manifold
@@ -83,12 +83,20 @@ class Stackable:
             raise SapcError(f"& stacks constraints, as sapc.Pin.frame(0) & law, got {type(other).__name__}")
         return Stack((*self.parts, *other.parts))
 
+    def with_times_of(self, grid: Grid) -> Stackable:
+        """The same on a known grid: laws with a rate that were given no times take those of the grid."""
+        return self
+
     @explain_misuse
     def on(self, fields: Tensor, **options: Any) -> Manifold:
-        """The manifold of every sample of `fields`, pinned to that sample's own values."""
+        """The manifold of every sample of `fields`, pinned to that sample's own values.
+
+        Raises:
+            SapcError: Two pins prescribe different values at one point, or one that the dtype of the fields cannot hold.
+        """
         from .projection import Manifold  # the one door back: binding a constraint makes a manifold
 
-        return Manifold(self.parts, fields, **options)
+        return Manifold.bind(self.parts, fields, **options)
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,6 +110,10 @@ class Stack(Stackable):
         """The constraints stacked in this one, in order."""
         return self.members
 
+    def with_times_of(self, grid: Grid) -> Stack:
+        """Member by member."""
+        return Stack(tuple(member.with_times_of(grid) for member in self.members))
+
 
 @dataclass(frozen=True, eq=False)
 class Pin(Stackable):
@@ -109,7 +121,9 @@ class Pin(Stackable):
 
     `where` is a boolean mask of the grid's shape or a function from that shape to such a mask;
     `Pin.frame`, `Pin.at` and `Pin.near` write the usual ones. The values are those of the conditioning field, or `value`, the same for
-    every sample, where that is given: a number, or a tensor that broadcasts to the grid.
+    every sample, where that is given: a number, or a tensor that broadcasts to the grid. Two pins that prescribe
+    different values at one point are refused when they are bound to fields. Where a value differs from the
+    conditioning field by rounding only, the value counts.
     """
 
     where: Tensor | Callable[[tuple[int, ...]], Tensor]
@@ -274,7 +288,8 @@ class Balance(Stackable):
     """A balance law: the change of a stored quantity is the time integral of a rate.
 
     `stored` and `rate` map fields `(batch, *space, time)` to one number per frame `(batch, time)` and read that frame only;
-    `coefficient` maps a field to one number `(batch,)`. `times` are the frame times, equally spaced on [0, 1] unless given.
+    `coefficient` maps a field to one number `(batch,)`. A rate is integrated over the times of the frames: those of `grid`, or `times`;
+    a task fills in those of its own grid. Without a rate, times do not matter.
     Laws with equal labels are the same law: what was compiled for one serves the others. `kernel` is the same law for a GPU.
     """
 
@@ -284,8 +299,11 @@ class Balance(Stackable):
     times: Tensor | None = None
     label: Hashable = None
     kernel: LawKernel | None = None
+    grid: InitVar[Grid | None] = None
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, grid: Grid | None) -> None:
+        if grid is not None:
+            self._take_times(grid)
         if self.rate is None and self.coefficient is not None:
             raise SapcError("a Balance with a coefficient needs the rate that the coefficient multiplies")
         if self.times is not None:
@@ -300,6 +318,30 @@ class Balance(Stackable):
         if self.times is not None and (self.times.ndim != 1 or not bool((self.times.diff() > 0).all())):
             raise SapcError("a Balance's times must be one increasing sequence, one entry per frame")
 
+    def _take_times(self, grid: Grid) -> None:
+        if not isinstance(grid, Grid):
+            raise SapcError(
+                f"the grid of a Balance is a sapc.Grid, got {type(grid).__name__}; give grid=grid"
+            )
+        if self.times is not None:
+            raise SapcError("a Balance takes its times from grid= or from times=; leave one of the two out")
+        if grid.steady:
+            raise SapcError(
+                "a Balance compares frames, and this grid is of steady fields; use Affine(grid.integral(...), value=...)"
+            )
+        object.__setattr__(self, "times", grid.time.points)
+
+    def with_times_of(self, grid: Grid) -> Balance:
+        """The law with the grid's times, if it needs times and was given none; the same object each time it is asked."""
+        if self.rate is None or self.times is not None or grid.steady:
+            return self
+        known: dict[Axis, Balance] = self.__dict__.setdefault("_known", {})
+        if (axis := grid.time) not in known:
+            # What was compiled is found again by its label, and the times are part of it.
+            label = None if self.label is None else (self.label, axis)
+            known[axis] = replace(self, times=axis.points, label=label)
+        return known[axis]
+
     @property
     def is_linear(self) -> bool:
         """Whether the law is declared linear: a frame integral that does not change."""
@@ -309,7 +351,11 @@ class Balance(Stackable):
         """The time between consecutive frames, `(frames - 1,)`."""
         if frames < 2:
             raise SapcError("a Balance compares frames, so it needs fields of at least 2 frames")
-        if self.times is None:
+        if self.times is None and self.rate is not None:
+            raise SapcError(
+                "a Balance with a rate needs the times of its frames: write Balance(..., grid=grid), or times=grid.time.points"
+            )
+        if self.times is None:  # there is no rate to multiply with
             return torch.full((frames - 1,), 1 / (frames - 1), dtype=like.dtype, device=like.device)
         if len(self.times) != frames:
             raise SapcError(f"a Balance for {len(self.times)} frames was given fields of {frames} frames")
@@ -347,6 +393,30 @@ class Balance(Stackable):
     def residual(self, u: Tensor) -> Tensor:
         """`e(u_T) - e(u_0) - theta int_0^T s dt` for every frame T >= 1."""
         return self.increments(u).cumsum(1)
+
+    def magnitude(self, u: Tensor) -> Tensor:
+        """What the residual adds up, without signs: `|e(u_T)| + |e(u_0)| + |theta| int_0^T |s| dt`."""
+        stored = self.stored(u).abs()
+        if self.rate is None:
+            return self.add_up(stored)
+        weights = self.steps(u.shape[-1], u) / 2
+        if self.coefficient is not None:
+            weights = self.coefficient(u)[:, None] * weights
+        return self.add_up(stored, self.rate(u).abs(), weights)
+
+    @staticmethod
+    def add_up(stored: Tensor, supplied: Tensor | None = None, weights: Tensor | None = None) -> Tensor:
+        """Add up sizes as the residual adds up values: frames T and 0, and what is supplied between them.
+
+        Args:
+            stored: Sizes that belong to the stored quantity, `(batch, frames)`.
+            supplied: Sizes that belong to the rate, `(batch, frames)`.
+            weights: `theta` times half the time between frames, `(batch, frames - 1)`.
+        """
+        total = stored[:, 1:] + stored[:, :1]
+        if supplied is None or weights is None:
+            return total
+        return total + (weights.abs() * (supplied[:, 1:] + supplied[:, :-1])).cumsum(1)
 
 
 @explain_misuse

@@ -183,12 +183,14 @@ def fits(value: Any, hint: Any) -> bool:
 def check_record(record: Any, **least: int) -> None:
     """Hold a dataclass to the types of its fields, as files and callers may have filled it with anything.
 
-    Whole numbers are at least 1, unless `least` says otherwise; other numbers are positive and finite; a tuple has an entry.
+    Whole numbers are at least 1, unless `least` says otherwise; other numbers are positive and finite; a tuple has an entry, unless
+    `least` is 0.
     """
     for name, hint in get_type_hints(type(record)).items():
         value, low = getattr(record, name), least.get(name, 1)
         numbers = [v for v in (value if isinstance(value, tuple) else (value,)) if isinstance(v, int | float)]
-        if not fits(value, hint) or value == () or any(not _is_positive(v, low) for v in numbers):
+        is_empty = value == () and low > 0
+        if not fits(value, hint) or is_empty or any(not _is_positive(v, low) for v in numbers):
             raise SapcError(f"{name} must be {_words(hint, low)}, got {_shown(value)}")
 
 

@@ -225,6 +225,6 @@ def _umask() -> int:
 
 
 def first_line(error: BaseException) -> str:
-    """What an error says, on one line."""
+    """What an error says, on one line that is not too long."""
     text = getattr(error, "strerror", None) or str(error)
-    return (text or type(error).__name__).splitlines()[0]
+    return (text or type(error).__name__).splitlines()[0][:300]

@@ -14,6 +14,8 @@ the one-sided difference of first order, as numpy's and torch's `gradient` with 
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -27,6 +29,10 @@ from torch import Tensor
 from .errors import SapcError, explain_misuse, fits
 
 Kind = Literal["periodic", "closed", "cells"]
+# Names that an axis of space has, and time never.
+SPACE = re.compile(
+    r"[xyz]_?[0-9]?|r|rho|theta|phi|lat|lon|latitude|longitude|height|depth|radius|angle", re.I
+)
 
 
 @explain_misuse
@@ -41,12 +47,20 @@ class Axis:
     kind: Kind | str = "closed"
 
     def __post_init__(self) -> None:
+        if not isinstance(self.name, str):
+            raise SapcError(f"an axis is named by text, as Axis('x', 64), got {self.name!r:.40}")
         if self.kind not in ("periodic", "closed", "cells"):
             raise SapcError(
                 f"axis {self.name!r}: unknown kind {self.kind!r}; choose periodic, closed or cells"
             )
         if not isinstance(self.n, int) or self.n < 3:
-            raise SapcError(f"axis {self.name!r} has {self.n} points; finite differences need at least 3")
+            raise SapcError(
+                f"axis {self.name!r} has {self.n!r:.40} points; finite differences need at least 3"
+            )
+        if not (_is_finite(self.start) and _is_finite(self.stop)):
+            raise SapcError(
+                f"axis {self.name!r} runs from {self.start!r:.40} to {self.stop!r:.40}; its ends are finite numbers"
+            )
         if not self.stop > self.start:
             raise SapcError(
                 f"axis {self.name!r} runs from {self.start} to {self.stop}; the end must be the larger one"
@@ -103,6 +117,13 @@ class Axis:
     def difference_into(self, out: Tensor, u: Tensor, dim: int, transposed: bool = False) -> Tensor:
         """`derivative` or its transpose on an axis that is not periodic, written into `out`; cannot be differentiated."""
         return _difference(u, dim, 0.5 / self.spacing, transposed, out)
+
+
+def _is_finite(number: Any) -> bool:
+    try:
+        return math.isfinite(number)
+    except (TypeError, ValueError, OverflowError, RuntimeError):  # text, arrays, tensors, 10**400
+        return False
 
 
 def shift(u: Tensor, dim: int, k: int) -> Tensor:
@@ -232,22 +253,27 @@ class Grid:
     """A product of axes, physical time last, and the names of the channels that live on it.
 
     A single channel has no axis of its own: then a field is `(batch, *space, time)`, whether the channel has a name or not.
+    `steady=True` is for fields without time: all axes are of space. Unless that is said, the last axis is time; where its name is one
+    of space, as `y`, it has to be said: `steady=True`, or `steady=False` if `y` is time all the same.
     """
 
     axes: tuple[Axis, ...]
     channels: tuple[str, ...] = ()
-    steady: bool = False
+    steady: bool = None  # type: ignore[assignment]  # not said; False or True once the grid is made
 
     def __post_init__(self) -> None:
         said: Any = self.channels
         if isinstance(said, str | int):
             raise SapcError(f"channels are a sequence of names, as ('h', 'u'), got {said!r}")
+        steady: bool | None = self.steady
         if not all(isinstance(axis, Axis) for axis in self.axes):
             raise SapcError(
                 "the axes of a grid are sapc.Axis(name, n, ...), as Grid((Axis('x', 64), Axis('t', 50)))"
             )
         object.__setattr__(self, "axes", tuple(self.axes))  # a list is as good, but would not compare
         object.__setattr__(self, "channels", tuple(self.channels))
+        if not all(isinstance(name, str) for name in self.channels):
+            raise SapcError(f"channels are a sequence of names, as ('h', 'u'), got {self.channels!r:.60}")
         if len(self.axes) < (1 if self.steady else 2):
             raise SapcError(
                 f"a grid needs at least one spatial axis and time, got {len(self.axes)} axes; "
@@ -257,6 +283,13 @@ class Grid:
             raise SapcError(
                 f"axis and channel names must differ, got {[*self.names, *self.channels]}; rename one of them"
             )
+        if steady is None:
+            if SPACE.fullmatch(self.names[-1]):
+                raise SapcError(
+                    f"the last axis of a grid is physical time, and here it is called {self.names[-1]!r}: write steady=True "
+                    "for fields without time, else put the time axis last (or write steady=False if this is time)"
+                )
+            object.__setattr__(self, "steady", False)
 
     @property
     def lattice(self) -> tuple[int, ...]:
@@ -410,5 +443,5 @@ class Grid:
         try:
             axes = tuple(Axis(**axis) for axis in description["axes"])
             return cls(axes, tuple(description.get("channels", ())), bool(description.get("steady", False)))
-        except (KeyError, TypeError) as error:
+        except (KeyError, TypeError, AttributeError) as error:
             raise SapcError(f"not a grid description: {error}") from error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,10 +12,11 @@ from typing import Any
 import torch
 
 from .card import model_card
-from .checkpoint import Tensors, save_tensors
+from .checkpoint import Folder, Tensors, load_tensors, save_tensors
 from .config import Run
-from .errors import SapcError, path_of
-from .files import first_line, replacing, replacing_folder, sha256, write_json
+from .errors import SapcError, SapcWarning, path_of
+from .files import first_line, read_json, replacing, replacing_folder, sha256, write_json
+from .tasks.physics import digest_of
 
 REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+")
 FILES = ["config.json", "model.safetensors"]
@@ -38,6 +40,35 @@ def fetched(repository: str, revision: str | None = None) -> Path:
         ) from error
 
 
+def scores_beside(folder: Folder, weights: Tensors) -> Mapping[str, Any] | None:
+    """The scores in a run folder, if there are some and they are of these very weights."""
+    if not folder.scores.is_file():
+        return None
+    scores: Mapping[str, Any] = read_json(folder.scores)
+    kept, _ = load_tensors(folder.weights)
+    alike = kept.keys() == weights.keys() and all(
+        torch.equal(kept[name].to(value.dtype), value.cpu()) for name, value in weights.items()
+    )
+    return matching(folder, scores) if alike else None
+
+
+def matching(folder: Folder, scores: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+    """Scores, if they are of the weights in the folder; those of others stay behind with a warning."""
+    if isinstance(scores, Mapping) and scores.get("weights", digest := sha256(folder.weights)) != digest:
+        warnings.warn(SapcWarning(f"{folder.scores} is of other weights and stays behind"), stacklevel=3)
+        return None
+    return scores
+
+
+def kept_physics(run: Run, folder: Folder | None) -> str | None:
+    """The text of the physics that a run was trained with, if it is at hand: as it was given, or as the folder keeps it."""
+    digest = run.options.get("own", {}).get("physics", {}).get("sha256")
+    texts = [run.own.physics.text] if run.own is not None else []
+    if folder is not None and folder.physics.is_file():
+        texts.append(folder.physics.read_text(encoding="utf-8", errors="replace"))
+    return next((text for text in texts if text and digest_of(text) == digest), None)
+
+
 def write_model(
     path: str | os.PathLike[str],
     run: Run,
@@ -48,6 +79,7 @@ def write_model(
     scores: Mapping[str, Any] | None,
     name: str | None,
     license: str | None,
+    physics: str | None = None,
 ) -> Path:
     """See `Model.save_pretrained`; the folder is there when it is complete, and a failure leaves nothing."""
     home = path_of(path, "a model's folder")
@@ -62,13 +94,15 @@ def write_model(
         raise SapcError(f"{lost[0]} has numbers beyond the range of half precision; save it without half")
     rounded = any(not torch.equal(weights[key].to(value.dtype), value) for key, value in network.items())
     parameters = sum(value.numel() for value in network.values())
-    card = model_card(run, parameters, about, half, scores, rounded, name, license)
+    card = model_card(run, parameters, about, half, scores, rounded, name, license, physics is not None)
     with replacing_folder(home) as folder:
         save_tensors(folder / "model.safetensors", weights, about)
         if scores is not None:  # measured with other weights, if these were rounded
             same = {} if rounded else {"weights": sha256(folder / "model.safetensors")}
             write_json(folder / "scores.json", {k: v for k, v in scores.items() if k != "weights"} | same)
-        with replacing(folder / "README.md") as partial:
-            partial.write_text(card, encoding="utf-8")
+        for file, text in (("README.md", card), ("physics.py", physics)):
+            if text is not None:
+                with replacing(folder / file) as partial:
+                    partial.write_text(text, encoding="utf-8")
         write_json(folder / "config.json", run.to_dict())
     return home

@@ -25,7 +25,7 @@ from torch import Tensor
 
 from . import source
 from .checkpoint import OPTIMISER, Folder, check_shapes, load_tensors, load_weights, range_of, steps_of
-from .condition import pinned_mask, pinned_values, with_sensors
+from .condition import per_sample, pinned_mask, pinned_values, with_sensors
 from .config import Run
 from .constraints import Stackable
 from .distributed import find_device
@@ -33,11 +33,10 @@ from .errors import SapcError, SapcWarning, explain_misuse, real, whole
 from .fields import Fields, Sensors
 from .flow import Velocity, within
 from .fno import FNO, matmul_precision
-from .hub import REPOSITORY, fetched, write_model
+from .hub import REPOSITORY, fetched, kept_physics, scores_beside, write_model
 from .methods import Method, get_method
-from .pretrained import find
+from .pretrained import find, shipped_digest
 from .projection import Manifold
-from .recall import recall
 from .replay import Replayed
 from .tasks import Dataset, OwnTask, Task
 from .tasks.memory import allocating, require
@@ -61,18 +60,28 @@ def load(
     *,
     physics: Any = None,
     data: Fields | str | os.PathLike[str] | None = None,
+    reading: Mapping[str, Any] | None = None,
 ) -> Model:
     """The model in a run folder, or the one of that name that comes with the package, on a device (`auto`: the GPU where there is one).
 
     compiled    whether the network is compiled; unless given it is on a GPU, once many evaluations are asked for
     physics     of a model of your own data: the file, function or constraints it was trained with, which a folder does not hold
     data        its file or fields, where splits are wanted again
+    reading     how that file and those of conditions are read, as arguments of `read_fields`, where that is not as in the training
 
+    Physics and data belong to this model alone. Physics whose text has changed since the training is a warning; other data are refused.
     An unfinished training gives the weights of its last checkpoint, with a warning.
     """
     folder = Folder(find(path))
-    run, where = folder.run(), find_device(str(device))
-    recall(run, physics, data)
+    run, where = folder.run().attach(physics, data, reading), find_device(str(device))
+    network, step, about = read_network(path, folder, run)
+    model = Model(run, network, where, compiled=compiled, step=step, span=about.get("range"), about=about)
+    model.folder = folder
+    return model
+
+
+def read_network(path: str | os.PathLike[str], folder: Folder, run: Run) -> tuple[FNO, int, dict[str, Any]]:
+    """The network in a run folder, that was given as `path`: with its weights, their training steps, and what was noted of them."""
     if folder.trained:
         file = folder.weights
     elif folder.checkpoint.is_file():
@@ -83,14 +92,16 @@ def load(
             f"continue it with `sapc train --resume {path}`"
         )
     check_shapes(run, file)
-    tensors, about = load_tensors(file)
-    step, span = steps_of(about, file), range_of(about, file)
+    known = shipped_digest(folder.path) or folder.scored_digest() if folder.trained else None
+    tensors, about = load_tensors(file, sha256=known)
+    step = steps_of(about, file)
+    range_of(about, file)
     network = run.make_network()
     load_weights(network, {k: v for k, v in tensors.items() if not k.startswith(OPTIMISER)}, file)
     if step < run.steps:
         message = f"{path} is not trained to its end: these are the weights of step {step} of {run.steps}"
-        warnings.warn(message, SapcWarning, stacklevel=2)
-    return Model(run, network, where, compiled=compiled, step=step, span=span, about=about)
+        warnings.warn(message, SapcWarning, stacklevel=3)
+    return network, step, about
 
 
 @explain_misuse
@@ -104,6 +115,7 @@ class Model:
     step        training steps taken
     span        the smallest and the largest value of the training data, if known
     about       what else was noted at the end of the training
+    folder      where it was loaded from, if it was
     """
 
     def __init__(
@@ -119,7 +131,8 @@ class Model:
     ) -> None:
         if device.type not in ("cpu", "cuda"):
             raise SapcError(f"a model lives on cpu or cuda, not on {device}")
-        self.run, self.device, self.step = run, device, run.steps if step is None else step
+        self.run, self.device, self.step = run.attach(), device, run.steps if step is None else step
+        self.folder: Folder | None = None
         self.span = None
         if span is not None:
             if len(span) != 2:
@@ -129,7 +142,7 @@ class Model:
                 real(span[1], "range of the training data"),
             )
         self.about = dict(about or {})
-        self.task, self.method = run.make_task(), run.make_method()
+        self.task, self.method = self.run.make_task(), run.make_method()
         self.network = network.to(device).eval().requires_grad_(False)
         self._evaluated = Replayed(self.network)
         self._may_compile, self._is_compiled = compiled, False
@@ -164,23 +177,28 @@ class Model:
         """Write the model as a folder that `load` and `from_pretrained` read and the Hugging Face hub takes as it is.
 
         half      half the size: a weight has 11 bits, as many as preset `paper` multiplies with
-        scores    of these weights, as `evaluate` returns them: they go into the folder and its card
+        scores    of these weights, as `evaluate` returns them, else those in the folder that the model was loaded from: they go into
+                  the folder and its card
         name      by which others will find it, for the card
         license   under which you pass it on, as the hub spells it (apache-2.0), for the card
         """
         if self.step < self.run.steps:
             raise SapcError(f"this model is not trained to its end: step {self.step} of {self.run.steps}")
         span = {} if self.span is None else {"range": list(self.span)}
-        about = {**self.about, **span, "step": self.step}
+        about, weights = {**self.about, **span, "step": self.step}, self.network.state_dict()
+        if self.folder is not None and scores is None:
+            scores = scores_beside(self.folder, weights)
+        physics = kept_physics(self.run, self.folder)
         return write_model(
             path,
             self.run,
-            self.network.state_dict(),
+            weights,
             about,
             half=half,
             scores=scores,
             name=name,
             license=license,
+            physics=physics,
         )
 
     @classmethod
@@ -191,12 +209,17 @@ class Model:
         device: str | torch.device = "auto",
         *,
         revision: str | None = None,
+        physics: Any = None,
+        data: Fields | str | os.PathLike[str] | None = None,
     ) -> Model:
-        """The model in a folder, of a name that comes with the package, or of a repository `owner/name` on the Hugging Face hub."""
+        """The model in a folder, of a name that comes with the package, or of a repository `owner/name` on the Hugging Face hub.
+
+        `physics` and `data` are those of a model of your own, as for `load`.
+        """
         folder = find(where)
         if not folder.exists() and REPOSITORY.fullmatch(str(where)):
             folder = fetched(str(where), revision)
-        return load(folder, device)
+        return load(folder, device, physics=physics, data=data)
 
     # -- sampling --
 
@@ -217,7 +240,8 @@ class Model:
     ) -> Tensor:
         """Draw `n` fields, float64 `(n, *grid)` on the CPU.
 
-        condition   fields `(1, *grid)`, one for all, or `(n, *grid)`, one each; only the pinned values count, the others may be NaN
+        condition   fields `(k, *grid)`, k conditions for n = k m samples, the m of each in a row: `(1, *grid)` is one for all, `(n, *grid)`
+                    one each; only the pinned values count, the others may be NaN
         steps       of the sampler, the method's own number unless given
         also        constraints besides the task's, as `Pin(mask)`, with values in the condition; or what `read_sensors` gives
         method      another method that samples with these weights
@@ -255,7 +279,7 @@ class Model:
             upcoming = next(draws, None)
             while upcoming is not None:
                 rows, v1 = upcoming
-                own, new = H if len(H) == 1 else H[rows], min(size, n - int(rows[0]))
+                own, new = H if len(H) == 1 else H[rows // (n // len(H))], min(size, n - int(rows[0]))
                 v = self._velocity(chosen, network, own, watch)
                 more = (partial(fresh, rows, new),) if chosen.redraws else ()
                 fields = chosen.sample(v, v1, own, steps, *more)
@@ -284,14 +308,14 @@ class Model:
             self._look(fields, condition, task, also)
         if not isinstance(task, OwnTask):
             return fields
-        values = pinned_values(condition, task, also).cpu()
+        values = per_sample(pinned_values(condition, task, also).cpu(), len(fields))
         return torch.where(pinned_mask(task, also), values, fields)
 
     def _look(
         self, fields: Tensor, condition: Tensor | Dataset | Fields, task: Task, also: Stackable
     ) -> None:
         """Constraints added later may contradict the law: then no field has both, and samples are off it."""
-        H = task.manifold(pinned_values(condition, task, also).cpu(), also)
+        H = task.manifold(per_sample(pinned_values(condition, task, also).cpu(), len(fields)), also)
         rows = H.balance(fields)
         off = rows.abs().amax(1) if rows.shape[1] else fields.new_zeros(len(fields))
         if bad := int((off > 1e-6 * (1 + H.fields.abs().max())).sum()):
@@ -412,9 +436,10 @@ class Model:
             values = torch.zeros(1, *task.grid.shape)
         else:
             values = pinned_values(condition, task, also)
-        if len(values) not in (1, n):
+        if n % len(values):
             raise SapcError(
-                f"{len(values)} conditions for {n} samples; give a single one for all, as condition[:1], or one each"
+                f"{len(values)} conditions for {n} samples; give as many samples of each, n={len(values) * math.ceil(n / len(values))}, "
+                "or a single condition for all, as condition[:1]"
             )
         return task.inner(task.enter(values.to(self.device)), also, solver=self.run.solver(task))
 

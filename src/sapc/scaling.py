@@ -76,7 +76,7 @@ class Scale:
             return replace(part, value=self.enter(value))
         if isinstance(part, Balance):
             rate, theta = (None if f is None else self._function(f) for f in (part.rate, part.coefficient))
-            return Balance(self._stored(part.stored), rate, theta, part.times)
+            return Balance(self._stored(part.stored), rate, theta, part.with_times_of(self.grid).times)
         if isinstance(part, Affine):
             return self._affine(part)
         if isinstance(part, Constraint):

@@ -6,11 +6,13 @@ A step whose loss or gradient is not finite ends the training; a checkpoint is o
 from __future__ import annotations
 
 import math
+import os
 import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +20,10 @@ import torch
 
 from .checkpoint import Folder, check_shapes, environment, save_tensors
 from .config import Run
+from .continuation import check_start, extension, fine_tuning, prepare_extension, prepare_fine_tuning
 from .distributed import joined
 from .errors import SapcError, explain_misuse
+from .files import replacing
 from .fno import matmul_precision
 from .tasks.memory import allocating
 from .training import Solving, Stepped, Training
@@ -48,14 +52,25 @@ def train(
     save_seconds: float = 15.0,
     progress: Progress | None = None,
     solving: Solving | None = None,
+    start: str | os.PathLike[str] | None = None,
+    extend: bool = False,
+    keep_optimiser: bool = False,
 ) -> Folder:
     """Train a run in its folder, from the start or from where it was left; returns the folder.
 
     `compiled` is whether the network is compiled, by default on a GPU; `save_seconds` the shortest time between checkpoints
     (longer where writing one takes long; 0: one every 50 steps).
     `progress` is called with (step, steps, losses), `solving` with (split, done, total) while solutions are computed.
+    `start` is a trained run, its folder or the name of a model that comes with the package, with whose weights this one begins;
+    `extend` continues the finished run in this folder to the steps of `run`, which is else the same; `keep_optimiser` leaves the
+    optimiser beside the trained weights, twice their size, for such a run (`sapc train` does so).
     """
     folder = Folder(path)
+    if start is not None:
+        run = fine_tuning(run, start)
+    if extend:
+        there = extension(path, run.steps)
+        run = replace(run, stages=there.stages, parent=there.parent)
     if tensorboard:
         _summary_writer()  # complains now where it is missing
     with ExitStack() as stack:
@@ -65,7 +80,7 @@ def train(
                 f"a batch of {run.batch} cannot be shared evenly by {team.size} processes; choose a multiple"
             )
         if team.main:
-            stack.enter_context(_begun(folder, run))
+            stack.enter_context(_begun(folder, run, start))
         team.wait()
         if not team.same(int(folder.trained)):
             raise SapcError(NOT_SHARED.format(folder.path))
@@ -77,18 +92,30 @@ def train(
             if folder.checkpoint.exists():
                 check_shapes(run, folder.checkpoint)
             training = Training(run, team, compiled=compiled, solving=solving)
-            Loop(training, folder, interrupts, progress, save_seconds, tensorboard).run()
+            Loop(training, folder, interrupts, progress, save_seconds, tensorboard, keep_optimiser).run()
         team.wait()
     return folder
 
 
 @contextmanager
-def _begun(folder: Folder, run: Run) -> Iterator[None]:
+def _begun(folder: Folder, run: Run, start: str | os.PathLike[str] | None) -> Iterator[None]:
     """The folder checked, then locked, then made this run's; one that is refused is left as it was."""
     folder.check(run)
+    check_start(folder, run, start)
     with folder.locked():
+        prepare_extension(folder, run)
         folder.begin(run)
+        _keep_physics(run, folder)
+        prepare_fine_tuning(folder, run, start)
         yield
+
+
+def _keep_physics(run: Run, folder: Folder) -> None:
+    """Put the text of a physics file into the folder, if it is the one that the run's settings name."""
+    physics = run.own.physics if run.own is not None else None
+    if physics is not None and physics.text and physics.sha256 == run.options["own"]["physics"]["sha256"]:
+        with replacing(folder.physics) as partial:
+            partial.write_text(physics.text, encoding="utf-8")
 
 
 class Loop:
@@ -102,6 +129,7 @@ class Loop:
         progress: Progress | None,
         save_seconds: float,
         tensorboard: bool,
+        keep_optimiser: bool = False,
     ) -> None:
         self.training, self.folder, self.interrupts = training, folder, interrupts
         self.team, self.run_ = training.team, training.run
@@ -112,6 +140,7 @@ class Loop:
         self.fallbacks = 0.0  # steps since then that left it out
         self.shown: dict[str, float] = {}
         self.before, self.saved_step = 0.0, 0
+        self.keep_optimiser = keep_optimiser
         self.write: Callable[[dict[str, float], int], None] = lambda values, step: None
 
     def run(self) -> None:
@@ -247,6 +276,8 @@ class Loop:
                 "device": environment()["device"],
                 **self.shown,
             }
+            if self.keep_optimiser:
+                self.training.save_optimiser(self.folder.optimiser)
             save_tensors(self.folder.weights, self.training.network.state_dict(), about)
             self.folder.checkpoint.unlink(missing_ok=True)
 

@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from . import source
-from .checkpoint import OPTIMISER, load_tensors, load_weights, save_tensors, steps_of
+from .checkpoint import OPTIMISER, Tensors, load_tensors, load_weights, save_tensors, steps_of
 from .config import Run
 from .distributed import Team
 from .errors import SapcError
@@ -189,14 +189,22 @@ class Training:
 
     def save(self, path: Path, **more: Any) -> None:
         """Write everything that the next step depends on, and what the caller wants back."""
-        tensors = dict(self.network.state_dict())
-        for name, parameter in self.network.named_parameters():
-            for key, value in self.optimiser.state[parameter].items():
-                tensors[f"adam.{key}.{name}"] = value
+        tensors, about = self._optimiser_state()
+        save_tensors(path, {**self.network.state_dict(), **tensors}, {**about, **more})
+
+    def save_optimiser(self, path: Path) -> None:
+        """Write what a training that goes on needs besides the weights."""
+        save_tensors(path, *self._optimiser_state())
+
+    def _optimiser_state(self) -> tuple[Tensors, dict[str, Any]]:
+        tensors = {
+            f"adam.{key}.{name}": value
+            for name, parameter in self.network.named_parameters()
+            for key, value in self.optimiser.state[parameter].items()
+        }
         schedule = {k: v for k, v in self.schedule.state_dict().items() if isinstance(v, int | float | list)}
         rates = [group["lr"] for group in self.optimiser.param_groups]
-        about = {"step": self.step, "schedule": schedule, "rates": rates, **more}
-        save_tensors(path, tensors, about)
+        return tensors, {"step": self.step, "schedule": schedule, "rates": rates}
 
     def restore(self, path: Path) -> dict[str, Any]:
         """Go on from a checkpoint; returns what `save` was told to keep besides."""

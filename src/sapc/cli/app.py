@@ -17,6 +17,7 @@ from .. import __version__
 from ..errors import SapcError
 from ..methods import use
 from ..startup import INTERRUPTED, ignore_interrupts, listen_again
+from .words import as_options
 
 app = typer.Typer(
     pretty_exceptions_enable=False,
@@ -108,7 +109,7 @@ def _run(arguments: list[str]) -> int:
 def _sentence(error: Exception) -> str | None:
     """What to tell the user, or None for a mistake of ours."""
     if isinstance(error, SapcError):
-        return str(error)
+        return as_options(str(error))
     if isinstance(error, MemoryError):
         return "the memory is exhausted; choose a smaller size or grid"
     if isinstance(error, OSError):
@@ -122,4 +123,4 @@ def _sentence(error: Exception) -> str | None:
 
 def warn(message: Warning | str, *_: Any, **__: Any) -> None:
     """A warning, as this program words it."""
-    print("sapc: warning: " + " ".join(str(message).splitlines()), file=sys.stderr)
+    print("sapc: warning: " + " ".join(as_options(str(message)).splitlines()), file=sys.stderr)

@@ -1,4 +1,9 @@
-"""Conditions from files, and samples into files: HDF5 or npz."""
+"""Conditions from files, and samples into files: HDF5, npz or NetCDF.
+
+Samples of k conditions, m of each, are n = k m fields with the m of each condition in a row. HDF5 and npz hold `fields` `(n, *grid)`, the
+conditions themselves, `condition` `(k, *grid)`, and of every field the numbers `condition_index` and `member_index`; NetCDF has the
+dimensions `condition` and `member`.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +11,7 @@ import io
 import json
 import zipfile
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +19,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..condition import given_mask
 from ..errors import SapcError
-from ..fields import read_fields, to_xarray, write_netcdf
+from ..fields import to_xarray, write_netcdf
+from ..fields.conditions import has_conditions, place_pinned, read_pinned
+from ..fields.dataset_file import FORMAT as DATASET
+from ..fields.hdf5 import load_array, open_hdf5
 from ..files import first_line, folder_for, replacing
-from ..tasks import Dataset, OwnTask, Task, load_dataset, reading
-from ..tasks.dataset import FORMAT as DATASET
+from ..grid import Grid
+from ..tasks import Dataset, OwnTask, Task, load_dataset, read_like
 
 FORMAT = "sapc-samples-1"
 SUFFIXES = (".h5", ".hdf5", ".npz", ".nc")
@@ -25,9 +35,14 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 
 def read_condition(path: Path, task: Task) -> Tensor:
-    """Conditions `(m, *grid)` from a dataset, or from the array `condition`, else `fields`, else the only one of a file."""
+    """Conditions `(k, *grid)` from a dataset, or from the array `condition`, else `fields`, else the only one of a file.
+
+    A file may hold the pinned part alone, as an initial frame.
+    """
     if not path.is_file():
         raise SapcError(f"there is no file {path}; --condition takes an npz, HDF5 or NetCDF file")
+    if has_conditions(path, task.grid):
+        return read_pinned(path, task.grid, given_mask(task))
     if isinstance(task, OwnTask):
         return _own_condition(path, task)
     array = _read(path)
@@ -37,33 +52,51 @@ def read_condition(path: Path, task: Task) -> Tensor:
         return array.fields
     if array.dtype.kind not in "fiu":
         raise SapcError(f"the condition in {path} holds values of type {array.dtype}; expected real numbers")
-    values = torch.from_numpy(array.astype(np.float64))
-    return values[None] if tuple(values.shape) == task.grid.shape else values
+    # NaN stays NaN.
+    with np.errstate(invalid="ignore"):
+        values = array.astype(np.float64)
+    placed = place_pinned(values, task.grid, given_mask(task))
+    return torch.from_numpy(values) if placed is None else placed
 
 
 def _own_condition(path: Path, task: OwnTask) -> Tensor:
     """Conditions from a file like the one that was trained on, or of this program; what does not count may be NaN or left out."""
     if (kept := _kept_condition(path, task)) is not None:
         return kept
-    named = {**reading(task.about), "samples": None}
-    found, missing = {}, None
+    found = {}
     for name in task.grid.channels:
-        try:
-            found[name] = read_fields(path, **{**named, "channels": (name,)}, dtype=torch.float64, gaps=True)
-        except SapcError as error:
-            missing = error
-    if missing is not None and not found:
-        raise missing
+        with suppress(SapcError):
+            found[name] = read_like(task.about, path, channels=(name,), dtype=torch.float64, gaps=True)
+    if not found:
+        return _part(path, task)
     first = next(iter(found.values()))
-    for own, other in zip(task.grid.axes, first.grid.axes, strict=False):
-        if own != other:
-            raise SapcError(
-                f"{path} is on another grid: {other.name} has {other.n} points of [{other.start:g}, {other.stop:g}] ({other.kind}), "
-                f"trained were {own.n} of [{own.start:g}, {own.stop:g}] ({own.kind})"
-            )
+    if first.grid.axes != task.grid.axes:
+        return _part(path, task, _another_grid(path, first.grid, task.grid))
     nothing = torch.full_like(first.values, torch.nan)
     channels = [found[name].values if name in found else nothing for name in task.grid.channels]
     return channels[0] if task.grid.width == 1 else torch.stack(channels, 1)
+
+
+def _part(path: Path, task: OwnTask, problem: SapcError | None = None) -> Tensor:
+    """Conditions from a file without a dimension of samples, or with the pinned part alone; else `problem` was that of whole fields."""
+    said = task.about.get("reading", {})
+    space = tuple(axis.name for axis in task.grid.space)
+    order = (task.grid.time.name, *space) if said.get("time") == "first" else task.grid.names
+    try:
+        return read_pinned(path, task.grid, given_mask(task), order)
+    except SapcError as error:
+        raise problem or error from error
+
+
+def _another_grid(path: Path, there: Grid, wanted: Grid) -> SapcError:
+    """How the grid of a file differs from that of the samples."""
+    if there.names != wanted.names:
+        return SapcError(f"{path} has the axes {', '.join(there.names)}; expected {', '.join(wanted.names)}")
+    own, other = next((a, b) for a, b in zip(wanted.axes, there.axes, strict=True) if a != b)
+    return SapcError(
+        f"{path} is on another grid: {other.name} has {other.n} points of [{other.start:g}, {other.stop:g}] ({other.kind}), and "
+        f"{own.n} of [{own.start:g}, {own.stop:g}] ({own.kind}) are sampled; give a condition on that grid, or name its own by --grid"
+    )
 
 
 def _kept_condition(path: Path, task: OwnTask) -> Tensor | None:
@@ -101,13 +134,13 @@ def _read(path: Path) -> Array | Dataset:
         if zipfile.is_zipfile(path):
             with np.load(path, allow_pickle=False) as file:
                 return _choose(path, list(file.files), lambda name: file[name])
-        with h5py.File(path, "r") as file:
+        with open_hdf5(path) as file:
             if file.attrs.get("format") != DATASET:
                 names: list[str] = []
                 file.visititems(
                     lambda name, item: names.append(name) if isinstance(item, h5py.Dataset) else None
                 )
-                return _choose(path, names, lambda name: np.asarray(file[name][()]))
+                return _choose(path, names, lambda name: load_array(path, file[name]))
     except SapcError:
         raise
     except Exception as error:  # numpy and h5py report damage by whatever they met first
@@ -135,22 +168,26 @@ def check_suffix(path: Path) -> None:
 
 def write_samples(
     path: Path,
-    arrays: Mapping[str, Tensor],
+    arrays: dict[str, Tensor],
     about: Mapping[str, Any],
     task: Task,
     quantiles: tuple[float, ...] = (),
 ) -> None:
-    """Write arrays with a JSON description, atomically; as NetCDF the samples with their mean, deviation and quantiles."""
+    """Write `fields` and the conditions `condition` with a JSON description, atomically.
+
+    As NetCDF the samples of each condition have their mean, deviation and quantiles beside them.
+    """
     if path.suffix.lower() == ".nc":
         units, labels = (task.units, task.labels) if isinstance(task, OwnTask) else ({}, {})
         named = {"title": f"Samples of {task.title}", "sapc": {"format": FORMAT, **about}}
         made = to_xarray(
-            arrays["fields"], task.grid, units=units, labels=labels, quantiles=quantiles, attributes=named
-        )
+            arrays["fields"], task.grid, units=units, labels=labels, quantiles=quantiles, attributes=named,
+            conditions=arrays["condition"],
+        )  # fmt: skip
         write_netcdf(path, made)
         return
     content, header = io.BytesIO(), json.dumps({"format": FORMAT, **about})
-    ready = {name: tensor.numpy() for name, tensor in arrays.items()}
+    ready = {name: tensor.numpy() for name, tensor in (arrays | _numbers(arrays)).items()}
     if path.suffix.lower() == ".npz":
         np.savez(content, header=np.array(header), **ready)  # type: ignore[arg-type]
     else:
@@ -162,3 +199,9 @@ def write_samples(
                 file[name] = array
     with folder_for(path.parent), replacing(path) as partial:
         partial.write_bytes(content.getbuffer())
+
+
+def _numbers(arrays: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Which condition each field belongs to, and which of its members it is."""
+    n, k = len(arrays["fields"]), len(arrays["condition"])
+    return {"condition_index": torch.arange(n) // (n // k), "member_index": torch.arange(n) % (n // k)}

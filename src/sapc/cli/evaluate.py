@@ -22,7 +22,7 @@ from ..pretrained import find, is_shipped
 from .app import app, out
 from .arguments import AsJson, Device, Frd, Poseidon, RunFolder, SamplerName
 from .bars import stages_bar
-from .own import DataFile, PhysicsFile
+from .own import DataFile, PhysicsFile, SampleAxis, Steady, TimeAxis, said
 
 
 @app.command()
@@ -45,6 +45,9 @@ def evaluate(
     method: SamplerName = None,
     physics: PhysicsFile = None,
     data: DataFile = None,
+    time: TimeAxis = None,
+    samples_dim: SampleAxis = None,
+    steady: Steady = None,
     device: Device = "auto",
     batch: Annotated[int | None, typer.Option(help="Fields at a time, at most.")] = None,
     trajectory: Annotated[
@@ -68,7 +71,8 @@ def evaluate(
     """
     if calibrate and not poseidon:
         raise SapcError(f"--calibrate compares FRD with FPD and needs its weights; {GET}")
-    model = load(folder, device, physics=physics, data=data)
+    reading = said(time=time, samples=samples_dim, steady=steady)
+    model = load(folder, device, physics=physics, data=data, reading=reading)
     distances = fpd.distances(poseidon or None, frd or calibrate, model.device)
     kept = Kept()
     with stages_bar("starting") as bar:

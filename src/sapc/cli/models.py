@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import warnings
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,9 +11,10 @@ from rich import box
 from rich.table import Table
 
 from ..checkpoint import Folder, about_tensors
-from ..errors import SapcError, SapcWarning
-from ..files import first_line, read_json, sha256
-from ..model import load
+from ..errors import SapcError
+from ..files import first_line, read_json
+from ..hub import kept_physics, matching, write_model
+from ..model import read_network
 from ..pretrained import find, model_names
 from ..results.reading import read_scores
 from .app import app, out
@@ -65,16 +65,16 @@ def export(
     home = Folder(find(folder))
     if not home.trained and home.config.is_file():
         raise SapcError(f"{folder} is not trained to its end; finish it with `sapc train --resume {folder}`")
-    model = load(home.path, "cpu")
-    model.about.setdefault("device", _device(home))
-    scores = _scores(home)
-    if scores is not None and scores.get("weights", digest := sha256(home.weights)) != digest:
-        warnings.warn(SapcWarning(f"{home.scores} is of other weights and stays behind"), stacklevel=1)
-        scores = None
-    written = model.save_pretrained(path, half=half, scores=scores, name=name, license=license)
+    run = home.run()
+    network, _, about = read_network(folder, home, run)
+    about.setdefault("device", _device(home))
+    written = write_model(
+        path, run, network.state_dict(), about, half=half, scores=matching(home, _scores(home)), name=name,
+        license=license, physics=kept_physics(run, home),
+    )  # fmt: skip
     size = sum(file.stat().st_size for file in written.iterdir())
     print(
-        f"wrote {written}: {model.run.task} {model.run.method}, {model.parameters:,} parameters, {size / 1e6:.1f} MB"
+        f"wrote {written}: {run.task} {run.method}, {network.parameter_count:,} parameters, {size / 1e6:.1f} MB"
     )
 
 

@@ -8,9 +8,11 @@ from typing import Annotated, Any
 
 import typer
 
+from ..config import Run
 from ..errors import SapcError
-from ..fields import Fields, read_fields
+from ..fields import read_fields
 from ..tasks import OwnTask, own_task
+from .words import as_options
 
 DataFile = Annotated[
     Path | None, typer.Option("--data", help="Your own fields: HDF5, NetCDF or npz, samples first.")
@@ -24,7 +26,12 @@ ChannelNames = Annotated[
 Periodic = Annotated[str | None, typer.Option("--periodic", help="Axes that are periodic, as x,y.")]
 Cells = Annotated[str | None, typer.Option("--cells", help="Axes whose points are centres of cells.")]
 TimeAxis = Annotated[
-    str | None, typer.Option("--time", help="The dimension that is time. \\[t or time, else there is none]")
+    str | None,
+    typer.Option(
+        "--time",
+        help="The dimension that is time: its name, or first (after the samples) or last where it has none. "
+        "\\[t or time, else there is none]",
+    ),
 ]
 SampleAxis = Annotated[
     str | None,
@@ -44,13 +51,29 @@ class Given:
     reading: dict[str, Any]
     share: float = 0.1
 
-    def fields(self) -> Fields:
-        """The data."""
-        return read_fields(self.data, **self.reading)
-
     def task(self) -> OwnTask:
-        """The task, which this process then knows."""
-        return own_task(self.fields(), self.physics, self.name, share=self.share)
+        """A new task."""
+        return own_task(read_fields(self.data, **self.reading), self.physics, self.name, share=self.share)
+
+    def attach(self, run: Run) -> Run:
+        """A run that was begun before, with its physics and data; what is said of the file goes before how it was read then."""
+        return run.attach(self.physics, self.data, self.said)
+
+    @property
+    def said(self) -> dict[str, Any]:
+        """What is said of the file's dimensions."""
+        return said(**{name: self.reading[name] for name in ("time", "samples", "steady")})
+
+    def words(self, run: Run) -> list[str]:
+        """The options by which other commands find physics and data of a run in its folder, which may not say how they are read."""
+        found = ["--physics", str(self.physics), "--data", str(self.data)]
+        kept = run.options["own"].get("reading", {})
+        for name, value in self.said.items():
+            if name == "steady" and name not in kept:
+                found.append("--steady" if value else "--unsteady")
+            elif name not in kept:
+                found += ["--samples-dim" if name == "samples" else f"--{name}", value]
+        return found
 
 
 def given(
@@ -74,7 +97,11 @@ def given(
     if data is None:
         used = [name for name, value in reading.items() if value not in (None, ())]
         if physics is not None or used:
-            what = "--physics" if physics is not None else f"--{used[0]}"
+            what = (
+                "--physics"
+                if physics is not None
+                else as_options(f"{used[0]}=" if used[0] != "steady" else f"steady={steady}")
+            )
             raise SapcError(f"{what} goes with data of your own; give them as --data FILE")
         return None
     if physics is None:
@@ -82,6 +109,11 @@ def given(
             "--data needs --physics FILE, a Python file with the constraints: def physics(grid): return sapc.Pin.frame(0)"
         )
     return Given(data, physics, name, reading, share)
+
+
+def said(**reading: Any) -> dict[str, Any]:
+    """What the command line says of how files are read, without what it leaves open."""
+    return {name: value for name, value in reading.items() if value is not None}
 
 
 def _names(text: str | None) -> tuple[str, ...] | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
+import shlex
 import warnings
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,9 +16,10 @@ from .. import train as training
 from ..checking import check as look
 from ..checkpoint import Folder
 from ..config import Run
+from ..continuation import extension, fine_tuning
 from ..errors import SapcError, SapcWarning
+from ..methods.plugins import plugin_files
 from ..pretrained import find, is_shipped
-from ..recall import recall
 from .app import Stopped, app, warn
 from .arguments import AsJson, Device, GridText, OptionTexts, parse_grid, parse_options
 from .bars import TrainingBar
@@ -52,10 +53,20 @@ def train(
         typer.Option("--out", help="The run folder. \\[runs/TASK-METHOD and what is not standard]"),
     ] = None,
     resume: Annotated[
-        Path | None, typer.Option(help="Continue the run in this folder; its settings are read from there.")
+        Path | None,
+        typer.Option(
+            help="Continue the run in this folder; its settings are read from there. With --steps a finished run goes on."
+        ),
+    ] = None,
+    start: Annotated[
+        Path | None,
+        typer.Option(
+            "--from",
+            help="Begin with the weights of this trained run, or of a model that `sapc models` lists; the network has its sizes.",
+        ),
     ] = None,
     seed: Annotated[Whole, typer.Option(help="Seed of data, weights and batches. \\[0]")] = None,
-    steps: Annotated[Whole, typer.Option(help="Optimiser steps.")] = None,
+    steps: Annotated[Whole, typer.Option(help="Optimiser steps in all.")] = None,
     batch: Annotated[Whole, typer.Option(help="Samples per step, over all devices together.")] = None,
     lr: Annotated[float | None, typer.Option(help="First learning rate.")] = None,
     precision: Annotated[str | None, typer.Option(help="float32, tf32, fp16 or bf16.")] = None,
@@ -95,7 +106,8 @@ def train(
     """Train a model in a run folder. The same command, or --resume, continues a run that was interrupted.
 
     Example: [bold]sapc train heat --method sapc --preset small[/bold], or on four GPUs [bold]sapc train heat --devices 4[/bold];
-    your own data and laws: [bold]sapc train --data my.h5 --physics my_physics.py[/bold]
+    your own data and laws: [bold]sapc train --data my.h5 --physics my_physics.py[/bold]; a finished run with more steps:
+    [bold]sapc train --resume runs/heat-sapc-small --steps 3000[/bold]
     """
     own = given(
         data, physics, name, channels=channels, periodic=periodic, cells=cells, time=time, samples=samples,
@@ -109,40 +121,53 @@ def train(
     changes = {name: value for name, value in settings.items() if value is not None}
     kind = distributed.kind_of(device)
     if resume is not None:
-        others: dict[str, Any] = {"TASK": task, "--method": method, "--preset": preset, "--out": path}
-        others |= {f"--{name.replace('_', '-')}": value for name, value in changes.items()}
-        path, run = resume, _resumed(resume, [name for name, value in others.items() if value is not None])
-        recall(run, physics, data)
+        others: dict[str, Any] = {
+            "TASK": task,
+            "--method": method,
+            "--preset": preset,
+            "--out": path,
+            "--from": start,
+        }
+        others |= {f"--{name.replace('_', '-')}": value for name, value in changes.items() if name != "steps"}
+        path, run = (
+            resume,
+            _resumed(resume, [name for name, value in others.items() if value is not None], steps),
+        )
+        run = run.attach() if own is None else own.attach(run)
     else:
         preset = preset or ("paper" if kind == "cuda" and own is None else "small")
-        run = _new(task, method or "sapc", preset, changes, own)
+        run = _new(task, method or "sapc", preset, _sizes(start) | changes, own)
+        run = run if start is None else fine_tuning(run, start)
         path = path or default_folder(run)
     folder = Folder(path)
     _check(run, folder, devices)
-    before = folder.trained
+    before = folder.trained and folder.run().steps == run.steps
     _train(
         run,
         path,
         devices,
         "" if as_json else _announcement(run, folder),
-        {"device": device, "compiled": compiled, "tensorboard": tensorboard, "own": own},
+        {"device": device, "compiled": compiled, "tensorboard": tensorboard, "own": own, "start": start},
     )
     if _speaks():
-        if own is not None:
-            shutil.copyfile(
-                own.physics, folder.path / "physics.py"
-            )  # for the record: it is not run from there
         _report(run, folder, before, as_json, own)
 
 
-def _resumed(path: Path, given: list[str]) -> Run:
+def _sizes(start: Path | None) -> dict[str, Any]:
+    """The sizes of the network whose weights a run begins with."""
+    return {} if start is None else {"backbone": Folder(find(start)).run().backbone}
+
+
+def _resumed(path: Path, given: list[str], steps: int | None) -> Run:
     if given:
         raise SapcError(
             f"--resume reads the settings from {path}, so {given[0]} cannot be given as well; leave one of them out"
         )
     if is_shipped(find(path)):
-        raise SapcError(f"{path} comes with the package and is trained; there is nothing to continue")
-    return Folder(path).run()
+        raise SapcError(
+            f"{path} comes with the package and is trained; there is nothing to continue, but --from {path} begins a run with its weights"
+        )
+    return Folder(path).run() if steps is None else extension(path, steps)
 
 
 def _new(task: str | None, method: str, preset: str, changes: dict[str, Any], own: Given | None) -> Run:
@@ -167,6 +192,7 @@ def default_folder(run: Run) -> Path:
     parts = [run.task, run.method]
     parts += [run.preset] if run.preset != "paper" else []
     parts += [f"seed{run.seed}"] if run.seed else []
+    parts += [f"from-{run.parent['name']}"] if run.parent else []
     return Path("runs") / "-".join(parts)
 
 
@@ -188,8 +214,9 @@ def _check(run: Run, folder: Folder, devices: int) -> None:
 def _announcement(run: Run, folder: Folder) -> str:
     """What runs and where."""
     grid = " x ".join(map(str, run.grid))
-    verb = "continuing" if folder.checkpoint.is_file() else "training"
-    return f"{verb} {run.method} on {run.task}, {grid} points, {run.steps} steps (preset {run.preset}) in {folder.path}"
+    verb = "continuing" if folder.checkpoint.is_file() or run.stages else "training"
+    origin = f", with the weights of {run.parent['name']}" if run.parent else ""
+    return f"{verb} {run.method} on {run.task}, {grid} points, {run.steps} steps (preset {run.preset}){origin} in {folder.path}"
 
 
 def _train(run: Run, path: Path, devices: int, announcement: str, options: dict[str, Any]) -> None:
@@ -207,21 +234,12 @@ def _train(run: Run, path: Path, devices: int, announcement: str, options: dict[
 def _work(run: Run, path: Path, announcement: str, options: dict[str, Any]) -> None:
     """What every process does."""
     options = dict(options)
-    if (own := options.pop("own", None)) is not None and not _knows(run):
-        recall(run, own.physics, own.data)
+    if (own := options.pop("own", None)) is not None and run.own is None:
+        run = own.attach(run)
     bar = TrainingBar(f"{run.task} {run.method}", announcement, quiet=not _speaks())
     with warnings.catch_warnings(), bar:
         warnings.showwarning = warn
-        training.train(run, path, progress=bar, solving=bar.solving, **options)
-
-
-def _knows(run: Run) -> bool:
-    """Whether this process has the run's own physics and data."""
-    try:
-        run.make_task().dataset("train", size=1)
-    except SapcError:
-        return False
-    return True
+        training.train(run, path, progress=bar, solving=bar.solving, keep_optimiser=True, **options)
 
 
 def _speaks() -> bool:
@@ -243,5 +261,7 @@ def _report(run: Run, folder: Folder, before: bool, as_json: bool, own: Given | 
         return
     losses = ", ".join(f"{name} {last[name]:.4g}" for name in ("loss", "validation") if name in last)
     print(f"{'already trained' if before else 'trained'}: {folder.weights} ({losses})")
-    more = f" --physics {own.physics} --data {own.data}" if own else ""
-    print(f"next: sapc {'sample' if own else 'evaluate'} {folder.path}{more}")
+    more = own.words(folder.run()) if own else []
+    plugins = [word for file in plugin_files() for word in ("--plugin", file)]
+    following = ["sapc", *plugins, "sample" if own else "evaluate", str(folder.path), *more]
+    print(f"next: {shlex.join(following)}")

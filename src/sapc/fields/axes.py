@@ -13,7 +13,8 @@ import numpy as np
 
 from ..errors import SapcError
 from ..grid import Axis
-from .opening import Array, Variable, readable
+from .hdf5 import Array
+from .opening import Variable, readable
 
 TOLERANCE = 1e-3  # of the step
 
@@ -68,7 +69,7 @@ def _kind(path: Path, coordinate: Variable) -> str:
     if kind is not None:
         if kind not in ("periodic", "closed", "cells"):
             raise SapcError(
-                f"{path}: {coordinate.name!r} has sapc_kind {kind!r}; write periodic, closed or cells there"
+                f"{path}: {coordinate.name!r} has sapc_kind {kind!r:.40}; write periodic, closed or cells there"
             )
         return kind
     said = (coordinate.text("periodic") or "").lower()

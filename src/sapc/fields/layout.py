@@ -4,13 +4,16 @@ A dimension of samples is named by the caller, else bears one of the usual names
 has CF's `axis = "T"` or `standard_name = "time"` or is called t or time, else is not there. Dimensions without a name, as in plain HDF5
 and npz files, are called dim_0, dim_1, ... in errors, and `first` (after the samples) and `last` where the caller names them: the
 file's one-dimensional arrays find theirs by length, x, y, z in this order where lengths are the same. Which one is time is not guessed.
+
+A coordinate of another length than its axis is an error, but for times with one entry more than there are frames, as PDEBench writes them:
+the last is that of a frame which was not kept. The frames then have the others, with a warning.
 """
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..errors import SapcError, SapcWarning
@@ -20,6 +23,7 @@ from .opening import Variable, Variables
 TIMES = ("t", "time")
 SPACES = ("x", "y", "z", "lon", "lat", "longitude", "latitude")
 MADE_UP = ("x", "y", "z")
+NOT_AXES = ("split", "condition_index", "member_index")  # of samples: for training or not, and which is which
 CHANNELS = ("channel", "channels", "variable", "component")
 
 
@@ -55,6 +59,10 @@ def layout_of(
     if steady and time is not None:
         raise SapcError(f"steady fields have no time, but time={time!r} was given; leave one of the two out")
     dims = tuple(d or f"dim_{i}" for i, d in enumerate(like.dims))
+    if len(set(dims)) < len(dims):
+        raise SapcError(
+            f"{path}: two dimensions of {like.describe():.200} have the same name; rename one of them"
+        )
     for dim in dims:
         if dim.lower() in CHANNELS and dim not in (samples, time):
             raise SapcError(
@@ -92,9 +100,23 @@ class _Finder:
         return [d for d in dims if self.like.dims[self.dims.index(d)] is None]
 
     def named(self, dim: str) -> Variable | None:
-        """The coordinate of the dimension's own name."""
+        """The coordinate of the dimension's own name, if it fits."""
         variable = self.variables.get(dim)
         return variable if variable is not None and variable.shape == (self.size(dim),) else None
+
+    def _fitted(self, dim: str, coordinate: Variable, time: str | None) -> Variable:
+        """A coordinate with one entry per point of its dimension; of times also one with one entry more, less the last."""
+        n = self.size(dim)
+        if coordinate.shape == (n,):
+            return coordinate
+        if dim == time and coordinate.shape == (n + 1,):
+            told = f"{coordinate.name!r} has {n + 1} times for {n} frames; the frames are at the first {n}"
+            warnings.warn(f"{self.path}: {told}", SapcWarning, stacklevel=2)
+            return replace(coordinate, shape=(n,), load=lambda: coordinate.load()[:n])
+        raise SapcError(
+            f"{self.path}: the coordinate {coordinate.name!r} has shape {coordinate.shape}, but axis {dim!r} of "
+            f"{self.like.describe()} has {n} points; give it one entry per point, or another name if it is no coordinate"
+        )
 
     def axis_letter(self, dim: str) -> str | None:
         """X, Y, Z or T, as the coordinate says or the name."""
@@ -154,19 +176,36 @@ class _Finder:
 
     def _loose(self) -> list[Variable]:
         return [
-            v for v in self.variables.values() if len(v.shape) == 1 and v.name != "split" and v.kind in "fiu"
+            v
+            for v in self.variables.values()
+            if len(v.shape) == 1 and v.name not in NOT_AXES and v.kind in "fiu"
         ]
 
     def coordinates(self, space: Sequence[str], sample: str, time: str | None) -> dict[str, Variable]:
         """Coordinates by dimension: of its own name, or for those without a name by length."""
         every = [*space, *((time,) if time else ())]
-        found = {d: v for d in every if (v := self.named(d)) is not None}
+        found = {d: self._fitted(d, self.variables[d], time) for d in every if d in self.variables}
         if time is not None and self.unnamed([time]):
             found |= self._match([time], TIMES, sample)
+            if time not in found and (times := [v for v in self._loose() if plain(v.name) in TIMES]):
+                found[time] = self._fitted(time, times[0], time)
         unnamed = self.unnamed(space)
         for n in dict.fromkeys(map(self.size, unnamed)):
             found |= self._match([d for d in unnamed if self.size(d) == n], SPACES, sample)
+        self._check_rest(every, sample, found)
         return found
+
+    def _check_rest(self, every: Sequence[str], sample: str, found: dict[str, Variable]) -> None:
+        """Refuse arrays with the name of a coordinate that fit no axis."""
+        bare = [d for d in self.unnamed(every) if d not in found]
+        for v in self._loose():
+            name = plain(v.name)
+            is_used = v.dims != (None,) or any(v.name == used.name for used in found.values())
+            if is_used or name not in (*TIMES, *SPACES):
+                continue
+            # One entry per sample is a parameter, and a single one a moment or a place.
+            if v.shape not in ((1,), (self.size(sample),)) or (bare and name in SPACES):
+                self._fitted(bare[0] if bare else every[-1], v, None)
 
     def _match(self, dims: list[str], names: tuple[str, ...], sample: str) -> dict[str, Variable]:
         """Arrays for dimensions of one length: those of usual names in their order, else the only other one of that length."""
@@ -198,18 +237,7 @@ class _Finder:
         for dim in dims:
             if dim not in names:
                 names[dim] = "t" if dim == time else free.pop(0)
-                self._warn_of_length(names[dim], dim)
         return tuple(Dimension(self.dims.index(d), d, names[d], found.get(d)) for d in dims)
-
-    def _warn_of_length(self, name: str, dim: str) -> None:
-        for v in self._loose():
-            if plain(v.name) == name:
-                warnings.warn(
-                    f"{self.path}: the array {v.name!r} has {v.shape[0]} points, but axis {name!r} has {self.size(dim)}; it is left out, "
-                    "and the axis is [0, 1]",
-                    SapcWarning,
-                    stacklevel=2,
-                )
 
 
 def plain(name: str) -> str:

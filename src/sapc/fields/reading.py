@@ -10,7 +10,9 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Sequence
+from math import prod
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,10 +20,13 @@ import torch
 from ..errors import SapcError, SapcWarning, explain_misuse, path_of
 from ..files import sha256
 from ..grid import Axis, Grid
+from ..memory import require
 from .axes import axis_of
 from .channels import pick_channels
+from .conditions import flatten_members
+from .hdf5 import Array
 from .layout import Layout, layout_of
-from .opening import Array, Variable, Variables, opened, readable
+from .opening import Variable, Variables, opened, readable
 from .record import SPLITS, Fields
 
 DTYPES = {torch.float32: np.float32, torch.float64: np.float64}
@@ -49,7 +54,8 @@ def read_fields(
     if dtype not in DTYPES:
         raise SapcError(f"fields are read as torch.float32 or torch.float64, got {dtype}")
     where = path_of(path, "a file of fields")
-    with opened(where) as variables:
+    with opened(where) as every:
+        variables = flatten_members(every, samples)
         chosen = pick_channels(where, variables, channels, samples)
         layout = layout_of(where, chosen[0], variables, samples, time, steady)
         n = chosen[0].shape[layout.samples]
@@ -59,7 +65,7 @@ def read_fields(
             )
         axes, flipped = _axes(where, chosen[0], layout, periodic, cells)
         grid = Grid(axes, tuple(v.name for v in chosen), layout.steady)
-        values = np.empty((n, len(chosen), *grid.lattice), DTYPES[dtype])
+        values = _room(where, chosen, (n, len(chosen), *grid.lattice), DTYPES[dtype])
         for i, variable in enumerate(chosen):
             values[:, i] = _ordered(_loaded(where, variable, layout, values.dtype, gaps), layout, flipped)
         known = {v.name: v for v in chosen} | {a.name: a.coordinate for a in layout.axes if a.coordinate}
@@ -69,7 +75,20 @@ def read_fields(
         split = _split(where, variables, n)
     shaped = torch.from_numpy(values if grid.width > 1 else values[:, 0])
     origin = {"path": str(path), "sha256": sha256(where), "samples": layout.dims[layout.samples]}
-    return Fields(shaped, grid, units, labels, origin, split)
+    said = {"samples": samples, "time": time, "steady": steady}
+    reading = {name: value for name, value in said.items() if value is not None}
+    return Fields(shaped, grid, units, labels, origin, split, reading)
+
+
+def _room(path: Path, chosen: Sequence[Variable], shape: tuple[int, ...], dtype: Any) -> Array:
+    """An array for all channels, once one of them fits beside it: as the file has it, converted, and a mask."""
+    for variable in chosen:
+        with readable(path):
+            variable.check()
+    itemsize = np.dtype(dtype).itemsize
+    points, more = prod(shape) // len(chosen), max(v.itemsize for v in chosen) + itemsize + 1
+    require(points * (len(chosen) * itemsize + more), f"{chosen[0].describe()} of {path}")
+    return np.empty(shape, dtype)
 
 
 def _axes(
@@ -101,7 +120,7 @@ def _loaded(
     path: Path, variable: Variable, layout: Layout, dtype: np.dtype[np.floating], gaps: bool
 ) -> Array:
     """The values of a channel: finite and not constant, unless gaps are fine."""
-    with readable(path), np.errstate(over="ignore"):
+    with readable(path), np.errstate(over="ignore", invalid="ignore"):
         raw = variable.load()
         values = raw.astype(dtype)
     return values if gaps else _checked(path, variable, layout, raw, values)

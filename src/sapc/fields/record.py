@@ -22,7 +22,10 @@ SPLITS = ("train", "validation")
 @explain_misuse
 @dataclass(frozen=True, eq=False)
 class Fields:
-    """Samples `(n, *grid.shape)`; `grid.channels` names the variables, `units` and `labels` go by channel and axis name."""
+    """Samples `(n, *grid.shape)`; `grid.channels` names the variables, `units` and `labels` go by channel and axis name.
+
+    `reading` is what was said of the file's dimensions when it was read: `samples`, `time` and `steady`, as far as they were given.
+    """
 
     values: Tensor
     grid: Grid
@@ -30,6 +33,7 @@ class Fields:
     labels: Mapping[str, str] = field(default_factory=dict)
     origin: Mapping[str, str] = field(default_factory=dict)
     split: tuple[str, ...] | None = None
+    reading: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         given: Any = self.values

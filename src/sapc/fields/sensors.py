@@ -22,6 +22,7 @@ from torch import Tensor
 from ..errors import SapcError, SapcWarning, explain_misuse, path_of
 from ..files import first_line
 from ..grid import Axis, Grid
+from ..memory import require
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,6 +61,7 @@ def read_sensors(path: str | os.PathLike[str], grid: Grid) -> Sensors:
         raise SapcError(
             f"{path} has {len(readings)} lines but numbers samples up to {m - 1}; number them from 0 without gaps"
         )
+    require(8 * m * math.prod(grid.shape), f"the sensors of {m} samples in {path}")
     values = torch.full((m, *grid.shape), math.nan, dtype=torch.float64)
     for r in readings:
         known = float(values[(r.sample, *r.index)])
@@ -132,8 +134,8 @@ def _reading(path: Path, line: int, row: Mapping[str, str], grid: Grid) -> _Read
             )
         index = (grid.channel(name), *index) if grid.width > 1 else index
     sample = row.get("sample", "0")
-    if not (sample.isascii() and sample.isdigit()):
-        raise SapcError(f"{path}, line {line}: sample is {sample!r}; number the samples 0, 1, 2, ...")
+    if not (sample.isascii() and sample.isdigit() and len(sample) < 10):
+        raise SapcError(f"{path}, line {line}: sample is {sample!r:.40}; number the samples 0, 1, 2, ...")
     return _Reading(
         line, int(sample), index, max(off for _, off in places), _number(path, line, row, "value")
     )

@@ -1,6 +1,7 @@
 """Methods from outside the package: files that are named, files in SAPC_PLUGINS, entry points; see `registry`.
 
-A file may bring a task instead: it says `TASK = sapc.register_task(...)`, and tasks that are not known are looked for here, too.
+A file may bring a task instead: it says `TASK = sapc.register_task(...)` or `TASK = sapc.own_task(...)`, and tasks that are not known are
+looked for here, too.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ VARIABLE = "SAPC_PLUGINS"
 GROUP = "sapc.methods"
 EXAMPLE = "METHOD = sapc.Method(name=..., ...)"
 
+when_task: list[Callable[[Any], Any]] = []  # what makes the `TASK` of a file known
+
 _files: dict[Path, str] = {}  # what was loaded or tried, with the SHA-256 of its text
 _asked: set[str] = set()  # whether entry points were looked at
 _guard = threading.RLock()
@@ -44,7 +47,7 @@ def use(path: str | os.PathLike[str]) -> tuple[Method, ...]:
             f"{file} has a {os.pathsep!r} in its path, which separates paths in {VARIABLE}; move or rename it"
         )
     found = load_file(file)
-    listed = _listed()
+    listed = plugin_files()
     if str(file) not in listed:
         os.environ[VARIABLE] = os.pathsep.join([*listed, str(file)])
     return found
@@ -53,7 +56,7 @@ def use(path: str | os.PathLike[str]) -> tuple[Method, ...]:
 def load_plugins() -> None:
     """Load what SAPC_PLUGINS and entry points name and is not loaded yet; what is broken is a warning, once."""
     with _guard:
-        for file in (Path(name).expanduser().resolve() for name in _listed()):
+        for file in (Path(name).expanduser().resolve() for name in plugin_files()):
             if file not in _files:
                 _attempt(f"{file} (from {VARIABLE})", load_file, file)
         if GROUP not in _asked:
@@ -79,9 +82,12 @@ def load_file(file: Path) -> tuple[Method, ...]:
             ) from error
         digest = hashlib.sha256(text).hexdigest()
         if earlier != digest:
-            own = _methods_in(_run(file, text), file)
+            module = _run(file, text)
+            own = _methods_in(module, file)
             try:
                 registry.add(own, str(file))
+                for register in when_task if getattr(module, "TASK", None) is not None else ():
+                    register(module.TASK)
             except SapcError as error:
                 raise SapcError(f"{file}: {error}") from error
             registry.forget(set(before) - {method.name for method in own})
@@ -141,7 +147,8 @@ def _find(path: str | os.PathLike[str], caller: Path) -> Path:
     raise SapcError(f"there is no file {given.name} in {looked}; give a Python file that defines a method")
 
 
-def _listed() -> list[str]:
+def plugin_files() -> list[str]:
+    """The files that SAPC_PLUGINS lists, which `use` adds to."""
     return [name for name in os.environ.get(VARIABLE, "").split(os.pathsep) if name]
 
 

@@ -34,7 +34,7 @@ from .dflow import DFLOW
 from .eci import ECI, ECI_STOKES_BC, ECI_STOKES_IC
 from .ffm import FFM
 from .pbfm import PBFM
-from .pcfm import PCFM
+from .pcfm import PCFM, PCFM_PINS_FIRST, PCFM_RELAXED
 from .sapc import SAPC
 
 PUBLISHED: Mapping[str, Method] = {
@@ -50,6 +50,8 @@ PUBLISHED: Mapping[str, Method] = {
         ECI_STOKES_IC,
         ECI_STOKES_BC,
         PCFM,
+        PCFM_PINS_FIRST,
+        PCFM_RELAXED,
         CAFM,
         PBFM,
         DFLOW,

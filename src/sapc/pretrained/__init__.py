@@ -4,6 +4,7 @@
     scores.json     how it scored               README.md           all of it in words
 
 Such a folder has the layout of a model on the Hugging Face hub, and can be loaded, sampled, evaluated, reported and cited as a run folder.
+SHA256SUMS lists the digests of all weights, as `sha256sum --check` reads them; weights that differ are not loaded.
 """
 
 from __future__ import annotations
@@ -24,6 +25,13 @@ def model_names() -> tuple[str, ...]:
 def is_shipped(path: str | os.PathLike[str]) -> bool:
     """Whether a folder is one of these, which nobody writes to."""
     return Path(path).resolve().parent == HOME.resolve()
+
+
+def shipped_digest(path: str | os.PathLike[str]) -> str | None:
+    """The SHA-256 of the weights in one of these folders, as it was when they were published."""
+    lines = (HOME / "SHA256SUMS").read_text(encoding="utf-8").splitlines()
+    listed = {file: digest for digest, file in (line.split(maxsplit=1) for line in lines)}
+    return listed.get(f"{Path(path).resolve().name}/model.safetensors") if is_shipped(path) else None
 
 
 def find(where: str | os.PathLike[str]) -> Path:

@@ -10,12 +10,14 @@ m_t its value after the pins are set. All frames must share one value m. Moving 
 
 from __future__ import annotations
 
+import math
 import warnings
 
 import torch
 from torch import Tensor
 
 from ..errors import SapcWarning
+from .tolerance import ROUNDING, excess, row_tolerance
 
 
 def project_conserved(u: Tensor, weights: Tensor, free: Tensor) -> Tensor:
@@ -33,50 +35,67 @@ def project_conserved(u: Tensor, weights: Tensor, free: Tensor) -> Tensor:
 
 
 class GramSolver:
-    """`(A A^T)^-1` for the free columns of A: Cholesky, else pivoted LU, else the pseudo-inverse; each fallback warns."""
+    """`A^T (A A^T)^-1` for the free columns of A: by Cholesky, else pivoted LU, else the pseudo-inverse of A.
+
+    Rows are scaled to norms of about one first, by powers of two, which round nothing: a row in small units weighs as much as one in
+    large units. Rows that others imply are harmless: the pseudo-inverse leaves them out, and what they ask for is met with the others.
+    Whether digits are lost is measured: a field that is known to exist is projected onto, and a residual beyond rounding is a warning,
+    once for a factor.
+    """
 
     def __init__(self, matrix: Tensor, free: Tensor) -> None:
         self.full = matrix
-        self.a = matrix * free.flatten()
-        gram = self.a @ self.a.T
+        moving = matrix * free.flatten()
+        length = moving.norm(dim=1)
+        self.unit = torch.exp2(-torch.where(length > 0, length, 1.0).log2().round())
+        self.scaled = moving * self.unit[:, None]
+        gram = self.scaled @ self.scaled.T
         self.method = "cholesky"
         self.factor, info = torch.linalg.cholesky_ex(gram)
-        if bool(info == 0) and self._accurate(gram):
-            return
-        condition = float(torch.linalg.cond(gram))
-        self.method = "lu"
-        self.lu, self.pivots, singular = torch.linalg.lu_factor_ex(gram)
-        if bool(singular) or not self._accurate(gram):
-            self.method = "pseudo-inverse"
-            self.inverse = torch.linalg.pinv(gram, hermitian=True, rtol=1e-12)
-        warnings.warn(
-            f"the Gram matrix of an affine constraint of {len(gram)} rows has condition number {condition:.1e}; its Cholesky factor is not "
-            f"accurate, using {self.method} instead: are some rows implied by others?",
-            SapcWarning,
-            stacklevel=4,
-        )
+        if not (bool(info == 0) and self._is_accurate(gram)):
+            self.method = "lu"
+            self.lu, self.pivots, singular = torch.linalg.lu_factor_ex(gram)
+            if bool(singular) or not self._is_accurate(gram):
+                self.method = "pseudo-inverse"
+                self.inverse = torch.linalg.pinv(self.scaled, rtol=1e-12).T
+            self._warn_if_digits_are_lost(gram, free)
 
-    def _accurate(self, gram: Tensor) -> bool:
+    def _is_accurate(self, gram: Tensor) -> bool:
         """Whether solving against known right-hand sides gives them back to 1e-6."""
         truth = torch.linspace(-1, 1, len(gram), dtype=gram.dtype, device=gram.device)[:, None]
-        rhs = gram @ truth
-        solved = self.solve(rhs.T).T
-        error = (solved - truth).abs().max()
-        return bool(error <= 1e-6)
+        return bool(((self._multipliers((gram @ truth).T).T - truth).abs().max()) <= 1e-6)
 
-    def solve(self, rhs: Tensor) -> Tensor:
-        """`(A A^T)^-1 rhs` for rows `(batch, rows)`."""
+    def _warn_if_digits_are_lost(self, gram: Tensor, free: Tensor) -> None:
+        """Project zero onto `A u = A v` for a known v; warn where a row is not met (see `tolerance`)."""
+        v = torch.cos(1.0 + torch.arange(free.numel()) ** 2).to(free)[None] * free.flatten()
+        target = v @ self.full.T
+        u = self.project(torch.zeros_like(v), target)
+        limit = row_tolerance((u.abs() + v.abs()) @ self.full.abs().T)
+        off = float(excess(u @ self.full.T - target, limit))
+        if off > 1:
+            warnings.warn(
+                f"the Gram matrix of an affine constraint of {len(gram)} rows has condition number "
+                f"{float(torch.linalg.cond(gram)):.1e}, and its {self.method} loses {math.log10(ROUNDING * off):.0f} of 16 digits: "
+                "some rows are nearly, but not quite, implied by others; leave those out, or state them exactly",
+                SapcWarning,
+                stacklevel=5,
+            )
+
+    def _multipliers(self, rhs: Tensor) -> Tensor:
+        """`(A A^T)^-1 rhs` of the scaled rows, for rows `(batch, rows)`."""
         if self.method == "cholesky":
             solved: Tensor = torch.cholesky_solve(rhs.T, self.factor).T
-        elif self.method == "lu":
-            solved = torch.linalg.lu_solve(self.lu, self.pivots, rhs.T).T
         else:
-            solved = rhs @ self.inverse
+            solved = torch.linalg.lu_solve(self.lu, self.pivots, rhs.T).T
         return solved
+
+    def normal_step(self, rhs: Tensor) -> Tensor:
+        """`A^+ rhs`, the smallest change of the field that changes the rows by `rhs`, for rows `(batch, rows)`."""
+        rhs = rhs * self.unit
+        return rhs @ self.inverse if self.method == "pseudo-inverse" else self._multipliers(rhs) @ self.scaled
 
     def project(self, u: Tensor, target: Tensor) -> Tensor:
         """The nearest field with `A u = target`, pins already set; a second pass removes the rounding of the first."""
         for _ in range(2):
-            correction = self.solve(u.flatten(1) @ self.full.T - target) @ self.a
-            u = u - correction.reshape(u.shape)
+            u = u - self.normal_step(u.flatten(1) @ self.full.T - target).reshape(u.shape)
         return u

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from copy import copy
 
 import torch
@@ -39,7 +40,7 @@ class Binding:
     def on(self, fields: Tensor, wanted: Tensor | None = None) -> Binding:
         """The same constraints bound to other fields of this grid and device, sharing all that does not depend on them.
 
-        Nothing is read back from the device, so values that are not finite go unnoticed here.
+        Nothing is read back from the device, so values that are not finite, or that contradict those of a pin, go unnoticed here.
         """
         if not isinstance(fields, Tensor) or not fields.is_floating_point():
             raise SapcError(f"conditions must be a floating-point tensor of fields, got {_kind(fields)}")
@@ -114,6 +115,11 @@ class Binding:
         rows = [law.residual(u) if isinstance(law, Balance) else law.measure(u) for law in self.laws]
         return torch.cat(rows, 1) if rows else u.new_zeros(len(u), 0)
 
+    def magnitude(self, u: Tensor) -> Tensor:
+        """The sizes of the numbers whose difference each row of `measure` is; see `tolerance`."""
+        rows = [law.magnitude(u) if isinstance(law, Balance) else law.measure(u).abs() for law in self.laws]
+        return torch.cat(rows, 1) if rows else u.new_zeros(len(u), 0)
+
     def enter(self, u: Tensor) -> Tensor:
         """Fields to work on, float64, once they are known to fit the conditions."""
         wants = f"(batch, {', '.join(map(str, self.shape))})"
@@ -152,3 +158,64 @@ def _check_fields(fields: Tensor) -> None:
         raise SapcError(
             f"{bad} of {len(fields)} conditioning fields contain NaN or infinity; remove them first"
         )
+
+
+def check_pins(parts: Sequence[Stackable], fields: Tensor) -> None:
+    """Refuse pins that prescribe different values at one point.
+
+    Pins without a value take the one of `fields` and so agree with each other. Two values agree up to 1e-6 of the
+    larger one. A value agrees with `fields`, which were computed, packed and rounded, up to 1e-4 of the largest value
+    with the same first index (that is, of the same channel) or 1e-5 of the largest value of the sample (eight units
+    in the last place of their dtype, if that is more); the value then counts. NaN in `fields` is a value not given.
+
+    Raises:
+        SapcError: Names both pins, how many points, and the largest difference.
+    """
+    pins = [part for part in parts if isinstance(part, Pin)]
+    shape, u = tuple(fields.shape[1:]), fields.detach().double()
+    masks = {pin: pin.mask(shape) for pin in pins}
+    for i, pin in enumerate(pins):
+        for other in pins[:i]:
+            both = masks[pin] & masks[other]
+            if (pin.value is None and other.value is None) or not bool(both.any()):
+                continue
+            a, b = (p.prescribed(u)[:, both] for p in (pin, other))
+            is_open = pin.value is None or other.value is None
+            slack = _slack(u, fields.dtype, both) if is_open else 0.0
+            off = (a - b).abs()
+            wrong = off > torch.maximum(
+                1e-6 * torch.maximum(a.abs(), b.abs()), torch.as_tensor(slack).to(off)
+            )
+            if bool(wrong.any()):
+                count = int(wrong.any(0).sum())
+                raise SapcError(
+                    f"the pins {other.label!r} and {pin.label!r} prescribe different values at {count} point{'s'[: count - 1]}, "
+                    f"by up to {float(off[wrong].max()):.3g}; leave what both hold out of one of them, as with t=slice(1, None), "
+                    + (
+                        "or give it the values of the conditioning fields"
+                        if is_open
+                        else "or give both the same value"
+                    )
+                )
+
+
+def _slack(u: Tensor, dtype: torch.dtype, points: Tensor) -> Tensor:
+    """How far a pin's value may be from that of fields in a dtype, at some points of every sample."""
+    size = u.abs().nan_to_num(0.0, 0.0)
+    alike = size.reshape(*size.shape[:2], -1).amax(2).reshape(*size.shape[:2], *(1,) * (size.ndim - 2))
+    whole = size.flatten(1).amax(1)[:, None]
+    share = max(1e-5, 8 * torch.finfo(dtype).eps)
+    return torch.maximum(1e-4 * alike.expand_as(size)[:, points], share * whole)
+
+
+def check_range(parts: Sequence[Stackable], fields: Tensor) -> None:
+    """Refuse values of pins that the dtype of `fields` cannot hold."""
+    most = torch.finfo(fields.dtype).max
+    for pin in parts:
+        if isinstance(pin, Pin) and pin.value is not None:
+            largest = float(torch.as_tensor(pin.value, dtype=torch.float64).abs().max())
+            if largest > most:
+                raise SapcError(
+                    f"the pin {pin.label!r} prescribes {largest:.3g}, more than {fields.dtype} can hold ({most:.3g}); "
+                    "give the fields in a wider dtype"
+                )

@@ -5,7 +5,8 @@ r(u) = 0 and tau = 0, where tau = (I - J^+ J)(u - u_0) is the part of the correc
 
 **Plain** (Eq. gauss-newton): `u <- u_0 - J^T (J J^T + mu I)^-1 (r(u) - J (u - u_0))`, which is the normal step -J^+ r together with a
 full step -tau. Cheap, nearest where it converges, but it need not converge when the correction is large against the curvature.
-It is differentiated step by step.
+It is differentiated step by step. Pinned values are written into u_0 before it is linearised, or they are rows of the residual, as PCFM's
+authors have it: `PinRows` solves that larger system at the cost of the smaller one.
 
 **Globalised**, feasible first, then nearest. Feasible by *restoration*: `u <- u - alpha J^+ r(u)`. A trial is accepted when the residual
 follows its linear prediction, `|r(u - alpha d) - (1 - alpha) r(u)| <= kappa alpha |r(u)|` (Deuflhard's monotonicity test, kappa = 1/2),
@@ -29,16 +30,23 @@ from ..errors import SapcError, explain_misuse
 from .problem import Linearisation, Problem, norm
 from .restoration import choose, sup
 from .stop import Stop, any_left
+from .tolerance import excess, row_tolerance
 
 
 @explain_misuse
 @dataclass(frozen=True)
 class Plain:
-    """The paper's damped Gauss-Newton: at most `n_iter` steps, damping `mu`, a sample stops at `|R|_inf < tol`."""
+    """The paper's damped Gauss-Newton: at most `n_iter` steps, damping `mu`, a sample stops at `|R|_inf < tol`.
+
+    Where a row adds up less than one, `tol` is relative to that (see `tolerance`).
+
+    pin_rows  whether pinned values are rows of the residual that is linearised, or written into the field before
+    """
 
     n_iter: int = 10
     mu: float = 1e-8
     tol: float = 1e-6
+    pin_rows: bool = False
 
     def __post_init__(self) -> None:
         if self.n_iter < 1 or self.mu < 0 or self.tol <= 0:
@@ -50,7 +58,7 @@ class Plain:
 class Globalised:
     """Feasible first, then nearest.
 
-    tol       a sample is on the manifold when |R|_inf <= tol (or as close as rounding allows)
+    tol       of a row, absolute where it adds up more than one, relative where less; or what rounding allows (see `tolerance`)
     passes    trial points per restoration attempt
     nearest   Newton steps along the manifold; 0 returns the feasible point found first
     inner     conjugate-gradient steps in each of them
@@ -89,7 +97,7 @@ Solver = Plain | Globalised
 
 @dataclass
 class Outcome:
-    """Where each sample ended: field, |R|_inf, |tau| / |u - u_0|, linearisations used, whether within tolerance."""
+    """Where each sample ended: field, |R|_inf, |tau| / |u - u_0|, linearisations used, whether every row is met there."""
 
     field: Tensor
     residual: Tensor
@@ -117,25 +125,80 @@ class _Working:
         return problem if self.index is None else problem.select(self.index)
 
 
-def project_plain(problem: Problem, u0: Tensor, solver: Plain) -> Outcome:
-    """The paper's iteration; differentiable through its steps."""
+@dataclass
+class PinRows:
+    """Pins as rows of the residual, beside those of the laws: `S (u - condition)`, S the rows of the identity at the pinned points.
+
+    A step solves with the Jacobian [S; L] of both. The pins' block of its Gram matrix is a multiple of the identity, so they are
+    eliminated, and what remains is the laws' Gram matrix with a weight at the pinned points:
+
+        (L W L^T + mu I) l = b - L S^T p / (1 + mu),   W = 1 at free points, mu / (1 + mu) at pinned ones,   p = S (u_0 - condition)
+
+    problem    the laws, with all points free
+    """
+
+    problem: Problem
+    pinned: Tensor
+    condition: Tensor
+
+    def select(self, first: int, last: int) -> PinRows:
+        """Those of some of the samples."""
+        index = torch.arange(first, last, device=self.condition.device)
+        condition = self.condition if len(self.condition) == 1 else self.condition[index]
+        return PinRows(self.problem.select(index), self.pinned, condition)
+
+    def size(self, u: Tensor) -> Tensor:
+        """|S (u - condition)|_inf."""
+        return sup((torch.where(self.pinned, u - self.condition, 0.0)).flatten(1))
+
+    def step(self, lin: Linearisation, u: Tensor, u0: Tensor, mu: float) -> tuple[Tensor, Tensor]:
+        """`u_0 - J^T (J J^T + mu I)^-1 (R(u) - J (u - u_0))` with the stacked residual, and the multipliers of the laws."""
+        p = torch.where(self.pinned, u0 - self.condition, 0.0)
+        root = torch.where(self.pinned, (mu / (1 + mu)) ** 0.5, 1.0).to(u)
+        l = lin.weighted(root).solve(lin.rows - lin.apply(u - u0 + p / (1 + mu)))
+        free = u0 - lin.transpose(l)
+        # Without damping the rows of the pins are met: their values themselves, to the bit.
+        held = u0 - (p + mu * (u0 - free)) / (1 + mu) if mu > 0 else self.condition
+        return torch.where(self.pinned, held, free), l
+
+
+def project_plain(problem: Problem, u0: Tensor, solver: Plain, pins: PinRows | None = None) -> Outcome:
+    """The paper's iteration; differentiable through its steps. With `pins` it starts off them, and they are rows of its residual."""
     graph = torch.is_grad_enabled() and u0.requires_grad
     u, stop = u0, Stop()
     active = torch.ones(len(u0), dtype=torch.bool, device=u0.device)
     iterations = torch.zeros(len(u0), dtype=torch.long, device=u0.device)
     for _ in range(solver.n_iter):
-        lin = problem.linearise(u, solver.mu, graph)
-        active = active & (sup(problem.residual(lin.rows.detach())) >= solver.tol)
+        lin = (problem if pins is None else pins.problem).linearise(u, solver.mu, graph)
+        active = active & ~_stops(problem, lin, u.detach(), solver.tol, pins)
         if stop(any_left(active)):
             break
-        l = lin.solve(lin.rows - lin.apply(u - u0))
+        if pins is None:
+            l = lin.solve(lin.rows - lin.apply(u - u0))
+            trial = u0 - lin.transpose(l)
+        else:
+            trial, l = pins.step(lin, u, u0, solver.mu)
         usable = active & l.detach().isfinite().all(1)
-        u = choose(usable, u0 - lin.transpose(l), u)
+        u = choose(usable, trial, u)
         iterations = iterations + active
     with torch.no_grad():
         end = problem.linearise(u)
-        size = sup(problem.residual(end.rows))
-    return Outcome(u, size, _tangential(end, u.detach() - u0.detach()), iterations, size < solver.tol)
+        r, tol = problem.residual(end.rows), row_tolerance(end.terms(u.detach()), solver.tol)
+        size, fine = sup(r), excess(r, tol) <= 1
+        if pins is not None:
+            size, fine = torch.maximum(size, pins.size(u)), fine & (pins.size(u) <= solver.tol)
+    return Outcome(u, size, _tangential(end, u.detach() - u0.detach()), iterations, fine)
+
+
+def _stops(problem: Problem, lin: Linearisation, u: Tensor, tol: float, pins: PinRows | None) -> Tensor:
+    """Whether `|R_i| < tol min(1, T_i)` in every row, as published but for rows that add up less than one."""
+    r = problem.residual(lin.rows.detach())
+    stops = sup(r) < tol
+    if pins is not None:
+        stops = stops & (pins.size(u) < tol)
+    if not u.is_cuda and not bool(stops.any()):
+        return stops
+    return stops & (r.abs() < tol * lin.terms(u).clamp(max=1.0).clamp(min=torch.finfo(u.dtype).tiny)).all(1)
 
 
 def _tangential(lin: Linearisation, v: Tensor) -> Tensor:
@@ -144,15 +207,22 @@ def _tangential(lin: Linearisation, v: Tensor) -> Tensor:
 
 
 def _polish(
-    problem: Problem, u: Tensor, tol: Tensor, active: Tensor, steps: int = 8
-) -> tuple[Tensor, Linearisation]:
-    """Full Newton steps from a point near the manifold, for the active samples."""
+    problem: Problem, u: Tensor, tol: float, active: Tensor, steps: int = 8
+) -> tuple[Tensor, Linearisation, Tensor]:
+    """Full Newton steps from a point near the manifold, for the active samples; the excess (see `tolerance`) of where they end."""
     stop = Stop()
-    lin = problem.linearise(u)
     for _ in range(steps):
-        active = active & (sup(problem.residual(lin.rows)) > tol / 16)
+        lin, off = _measured(problem, u, tol)
+        active = active & (off > 1 / 16)
         if stop(any_left(active)):
             break
         u = choose(active, u - lin.normal_step(lin.rows), u)
-        lin = problem.linearise(u)
-    return u, lin
+    else:
+        lin, off = _measured(problem, u, tol)
+    return u, lin, off
+
+
+def _measured(problem: Problem, u: Tensor, tol: float) -> tuple[Linearisation, Tensor]:
+    """The linearisation at `u`, and by how much the residual there exceeds its tolerance."""
+    lin = problem.linearise(u)
+    return lin, excess(problem.residual(lin.rows), row_tolerance(lin.terms(u), tol))

@@ -25,6 +25,7 @@ from typing import no_type_check
 import triton
 import triton.language as tl
 
+from . import tolerance
 from .kernel_fields import (
     EE,
     EG,
@@ -35,15 +36,18 @@ from .kernel_fields import (
     SS,
     at,
     copy,
+    excess_of,
     finite,
     fit_slope,
     increments,
     measure,
     move,
     sup,
-    tolerance,
+    tolerances,
     wide,
 )
+
+NEAR = tl.constexpr(tolerance.NEAR)
 
 
 @triton.jit
@@ -165,12 +169,12 @@ def lengthened(alpha, bend, growth):
 @triton.jit(do_not_specialize=["limit", "strict"], do_not_specialize_on_alignment=range(14))
 @no_type_check
 def restore(
-    start, out, other, kept, g, small, size_out, tol_out, passes_out, only, free, c, data, settings, limit, strict,
+    start, out, other, kept, g, small, size_out, excess_out, passes_out, only, free, c, data, settings, limit, strict,
     X: tl.constexpr, T: tl.constexpr, XB: tl.constexpr, TB: tl.constexpr, SLOTS: tl.constexpr, SWEEPS: tl.constexpr,
     LOCAL: tl.constexpr, FIT: tl.constexpr, SLOPE: tl.constexpr,
     RATE: tl.constexpr, FITTED: tl.constexpr, SOME: tl.constexpr,
 ):  # fmt: skip
-    """At most `limit` trial points from `start`; the field reached, its |R|_inf, the tolerance and the trial points used.
+    """At most `limit` trial points from `start`; the field reached, its |R|_inf, the excess of that and the trial points used.
 
     With SOME, samples whose entry of `only` is zero are copied. `strict`: the test of `restoration`, otherwise any decrease.
     """
@@ -186,7 +190,8 @@ def restore(
         going = tl.load(only + sample).to(tl.int32)
     here, n = tl.full([], 0, tl.int32), tl.full([], 0, tl.int32)
     alpha, length, theta, drag = wide(1.0), wide(1.0), wide(1.0), wide(0.0)
-    tol, size = least, wide(float("inf"))
+    size, excess = wide(float("inf")), wide(float("inf"))
+    known = least  # the largest tolerance of the point where they were measured last
     r = tl.zeros([TB], tl.float64)
     while (going != 0) & (n <= limit):
         u = tl.where(here == 0, out, other)
@@ -201,14 +206,20 @@ def restore(
         rows, q = increments(small, c, quotient, T, TB, RATE)
         rt = tl.where(tl.arange(0, TB) < T, tl.cumsum(rows, 0), 0.0)
         largest = sup(rt)
-        if n == 0:
-            tol = tolerance(w, least, quotient, free, c, data, X, T, XB, TB, LOCAL, RATE)
         bend, size_trial, size_here = bend_of(r, rt, alpha)
         good = tl.where(strict != 0, bend <= kappa, size_trial <= (1.0 - wide(1e-4) * alpha) * size_here)
         if (n == 0) | (good & (largest < float("inf"))):
             here, r, size, theta = trial, rt, largest, quotient
-            going = (largest > tol).to(tl.int32)
-            if largest > tol:
+            excess = largest / known  # far away the field is off the manifold by any tolerance
+            if (n == 0) | (largest <= wide(NEAR) * known):
+                tol = tolerances(
+                    w, kept, least, theta, above, below, small, c, q, data, X, T, XB, TB, LOCAL, SLOPE, RATE, FITTED
+                )  # fmt: skip
+                excess = excess_of(rt, tol, T, TB)
+                known = tl.where(excess == excess, tl.max(tol, 0), least)
+                known = tl.where(known > least, known, least)
+            going = (excess > 1.0).to(tl.int32)
+            if excess > 1.0:
                 gg = wide(0.0)
                 if FITTED:
                     gg = fit_slope(w, kept, g, above, below, small, free, data, X, T, XB, TB, LOCAL, SLOPE)
@@ -227,5 +238,5 @@ def restore(
     if here != 0:
         copy(other, out, X, T, XB, TB)
     tl.store(size_out + sample, size)
-    tl.store(tol_out + sample, tol)
+    tl.store(excess_out + sample, excess)
     tl.store(passes_out + sample, tl.maximum(n - 1, 0).to(tl.int64))

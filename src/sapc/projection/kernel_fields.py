@@ -153,24 +153,56 @@ def increments(small, c, theta, T: tl.constexpr, TB: tl.constexpr, RATE: tl.cons
 
 @triton.jit
 @no_type_check
-def tolerance(
-    u, least, theta, free, c, data,
+def tolerances(
+    w, kept, least, theta, above, below, small, c, q, data,
     X: tl.constexpr, T: tl.constexpr, XB: tl.constexpr, TB: tl.constexpr,
-    LOCAL: tl.constexpr, RATE: tl.constexpr,
+    LOCAL: tl.constexpr, SLOPE: tl.constexpr, RATE: tl.constexpr, FITTED: tl.constexpr,
 ):  # fmt: skip
-    """The solver's tolerance, or 16 times what rounding can do to the residual; NaN where the field is not finite."""
-    stored, supplied = tl.zeros([XB, TB], tl.float64), tl.zeros([XB, TB], tl.float64)
+    """tol_i of every row (see `tolerance`), zero where an entry is no row; NaN where what it adds up is not finite.
+
+    After `measure`, whose e, s and field `kept` it reads; the slot of l is written.
+    """
+    zero = tl.zeros([XB, TB], tl.float64)
+    stored, supplied, fitted = zero, zero, zero
     for k in range((X + XB - 1) // XB):
         i, t, inside = points(k, X, T, XB, TB)
-        _, _, E, S = gradients(u, i, t, inside, free, data, X, T, LOCAL)
-        size = tl.abs(tl.load(u + i * T + t))
-        stored += tl.abs(E) * size
-        supplied += tl.abs(S) * size
-    size = sup(tl.sum(stored, 0))
+        _, _, E, S = LOCAL(w, i, t, data, X, T)
+        size = tl.abs(tl.load(w + i * T + t))
+        stored += tl.where(inside, tl.abs(E) * size, 0.0)
+        if RATE:
+            supplied += tl.where(inside, tl.abs(S) * size, 0.0)
+        if FITTED:
+            slope = SLOPE(w, kept, i, t, data, above, below, X, T)
+            fitted += tl.where(inside, tl.abs(slope) * size, 0.0)
+    t = tl.arange(0, TB)
+    row = (t > 0) & (t < T)
+    terms = tl.sum(stored, 0) + tl.abs(at(small, E_, t, TB, 0, T))
+    terms += tl.sum(tl.where(t == 0, terms, 0.0), 0)
     if RATE:
-        size += tl.sum(tl.abs(theta * at(c, 0, tl.arange(0, TB), TB, 1, T)) * tl.sum(supplied, 0), 0)
-    size *= wide(16 * 2.0**-52)
-    return tl.where(finite(size), tl.where(size > least, size, least), wide(float("nan")))
+        rates = tl.sum(supplied, 0) + tl.abs(at(small, S_, t, TB, 0, T))
+        tl.store(small + L_ * TB + t, rates)
+        tl.debug_barrier()
+        rates += at(small, L_, t - 1, TB, 0, T)
+        terms += tl.cumsum(tl.where(row, tl.abs(theta * at(c, 0, t, TB, 1, T)) * rates, 0.0), 0)
+        if FITTED:
+            terms += tl.abs(tl.cumsum(q, 0)) * tl.sum(tl.sum(fitted, 1), 0)
+        tl.debug_barrier()
+    rounding = wide(16 * 2.0**-52) * terms
+    own = least * tl.where(terms < 1.0, terms, 1.0)
+    limit = tl.where(rounding > own, rounding, own)
+    limit = tl.where(limit > wide(2.0**-1022), limit, wide(2.0**-1022))
+    return tl.where(row, tl.where(finite(terms), limit, wide(float("nan"))), 0.0)
+
+
+@triton.jit
+@no_type_check
+def excess_of(r, limit, T: tl.constexpr, TB: tl.constexpr):
+    """The largest |R_i| / tol_i; NaN where a tolerance is, infinite where a residual is not finite."""
+    t = tl.arange(0, TB)
+    row = (t > 0) & (t < T)
+    unknown = tl.sum((row & (limit != limit)).to(tl.int32), 0)
+    ratio = tl.abs(r) / tl.where(row & (limit == limit), limit, 1.0)
+    return tl.where(unknown > 0, wide(float("nan")), sup(tl.where(row, ratio, 0.0)))
 
 
 @triton.jit

@@ -102,24 +102,27 @@ class Kernel:
     def restore(
         self, u: Tensor, limit: int, retry: bool, patience: int = 0
     ) -> tuple[Tensor, Tensor, Tensor, Tensor] | None:
-        """See `restoration.restore`: the fields, |R|_inf, tolerance and passes; None if this cannot be had."""
+        """See `restoration.restore`: the fields, |R|_inf, its excess and passes; None if this cannot be had."""
         (strict, most), *more = attempts(limit, retry, patience)
         first = self._launch(u, most, strict)
         if first is None:
             return None
-        end, size, tol, passes = first
+        end, size, excess, passes = first
         cut = {strict: passes >= most}  # of each kind of attempt, who ran out of passes
         for strict, most in more:
-            off = size > tol
+            off = excess > 1
             who = off & cut.get(strict, off)
             again = self._launch(u, most, strict, only=who)
             if again is None:
                 return None
             cut[strict] = again[3] >= most
-            better = who & (again[1] < size)
-            end, size = choose(better, again[0], end), torch.where(better, again[1], size)
+            better = who & (again[2] < excess)
+            end = choose(better, again[0], end)
+            size, excess = (
+                torch.where(better, new, old) for new, old in ((again[1], size), (again[2], excess))
+            )
             passes = passes + torch.where(who, again[3], 0)
-        return end, size, tol, passes
+        return end, size, excess, passes
 
     def _launch(
         self, u: Tensor, limit: int, strict: bool, only: Tensor | None = None
@@ -130,10 +133,10 @@ class Kernel:
             return None
         u, n = u.contiguous(), u.shape[0]
         # Separate tensors: the result is kept, the rest of the memory is not.
-        out, size, tol = torch.empty_like(u), u.new_empty(n), u.new_empty(n)
+        out, size, excess = torch.empty_like(u), u.new_empty(n), u.new_empty(n)
         passes = torch.empty(n, dtype=torch.long, device=u.device)
         try:
-            self._run(u, (out, size, tol, passes), limit, strict, only)
+            self._run(u, (out, size, excess, passes), limit, strict, only)
         except torch.cuda.OutOfMemoryError:
             raise
         except Exception as error:
@@ -149,7 +152,7 @@ class Kernel:
         self.ready.add(variant)
         if capturing(u):
             _captured.add(self)
-        return out, size, tol, passes
+        return out, size, excess, passes
 
     def _run(
         self, u: Tensor, results: tuple[Tensor, ...], limit: int, strict: bool, only: Tensor | None
@@ -161,7 +164,7 @@ class Kernel:
         n, frames = u.shape[0], _power(self.frames)
         other = u.new_empty(3 if self.fitted else 1, *u.shape)
         small = u.new_empty(n, SLOTS, frames)
-        out, size, tol, passes = results
+        out, size, excess, passes = results
         functions: tuple[Any, ...] = (*self.load(), None, None)[:3]
         constants = {
             "X": self.points, "T": self.frames, "XB": _tuning.block(self.points, frames), "TB": frames, "SLOTS": SLOTS,
@@ -170,7 +173,7 @@ class Kernel:
         how = {"num_warps": _tuning.warps, "num_stages": 1, "enable_fp_fusion": False}  # why: see `kernel`
         with torch.cuda.device_of(u):  # type: ignore[no-untyped-call]
             restore[(n,)](
-                u, out, other[0], other[-1 - self.fitted], other[-1], small, size, tol, passes,
+                u, out, other[0], other[-1 - self.fitted], other[-1], small, size, excess, passes,
                 self.settings if only is None else only.to(torch.int8), self.free, self.c, self.data, self.settings,
                 limit, int(strict), **constants, **how,
             )  # fmt: skip

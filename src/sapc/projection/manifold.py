@@ -23,7 +23,7 @@ from collections.abc import Iterator
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Literal, SupportsIndex, cast, get_args
+from typing import Any, Literal, SupportsIndex, cast, get_args
 from weakref import WeakKeyDictionary, ref
 
 import torch
@@ -34,11 +34,13 @@ from ..constraints import Affine, Balance, Stackable
 from ..errors import SapcError, SapcWarning, explain_misuse
 from ..grid import FrameIntegral
 from .affine import GramSolver, project_conserved
-from .binding import Binding
+from .binding import Binding, check_pins, check_range
 from .feasible import Feasible
-from .gauss_newton import Globalised, Plain, Solver, project_plain
+from .gauss_newton import Globalised, PinRows, Plain, Solver, project_plain
 from .nearest import Nearest, project_globalised
 from .problem import Banded, Dense, Problem, norm
+from .restoration import choose, sup
+from .tolerance import excess, row_tolerance
 
 Algorithm = Literal["closed form", "factorised", "banded Gauss-Newton", "dense Gauss-Newton"]
 JACOBIAN_BYTES = (
@@ -47,6 +49,7 @@ JACOBIAN_BYTES = (
 MOST_BYTES = 2**33  # and one sample may need this much at most
 CACHE_BYTES = 2**21  # banded problems are solved for as many fields at a time, on the CPU
 QUICK = 6  # passes; from white noise, the farthest start there is, the laws of the tasks need 3 to 6
+FURTHER = 2  # steps of an affine projection, at most, after the first one
 NEAREST = 1e-6  # a correction with a smaller share along the manifold counts as shortest
 
 _grams: WeakKeyDictionary[Stackable, dict[tuple[object, ...], GramSolver]] = WeakKeyDictionary()
@@ -56,11 +59,11 @@ _grams: WeakKeyDictionary[Stackable, dict[tuple[object, ...], GramSolver]] = Wea
 class Report:
     """What a projection did, one entry per sample.
 
-    residual    |R|_inf afterwards
+    residual    |R|_inf of the float64 result
     moved       |P(u) - u|
     tangential  share of the correction that lies along the manifold; zero at the nearest point
     iterations  linearisations used
-    converged   whether the residual is within the solver's tolerance
+    converged   whether every row is met, measured at the result in the row's own units (see `projection.tolerance`)
     """
 
     algorithm: Algorithm
@@ -97,6 +100,14 @@ class Manifold:
                 f"unknown algorithm {algorithm!r}; choose one of {', '.join(get_args(Algorithm))}"
             )
         self.algorithm = cast(Algorithm, algorithm or self._choose())
+
+    @classmethod
+    def bind(cls, parts: tuple[Stackable, ...], fields: Tensor, **options: Any) -> Manifold:
+        """Bind constraints to fields in their units, once their pins are known to agree; see `check_pins`."""
+        manifold = cls(parts, fields, **options)
+        check_range(parts, fields)
+        check_pins(parts, fields)
+        return manifold
 
     def _choose(self) -> Algorithm:
         laws = self._bound.laws
@@ -147,8 +158,8 @@ class Manifold:
     def on(self, fields: Shaped[Tensor, "other *grid"]) -> Manifold:
         """The same constraints, solver and algorithm for other conditions, on the same grid and device.
 
-        Masks, indices and factors are shared and nothing waits for the device, so it costs nothing to call in a loop; that the fields
-        are finite is the caller's to know.
+        Masks, indices and factors are shared and nothing waits for the device, so it costs nothing to call in a loop. That the fields
+        are finite, and do not contradict a pin that has a value of its own, is the caller's to know: that value counts.
         """
         return self._like(self._bound.on(fields))
 
@@ -161,7 +172,7 @@ class Manifold:
         """These constraints and further ones, as `H & Pin(sensors)`; pinned values are those of `H.fields`."""
         if not isinstance(other, Stackable):
             return NotImplemented
-        return Manifold((*self._bound.parts, *other.parts), self.fields, solver=self.solver)
+        return Manifold.bind((*self._bound.parts, *other.parts), self.fields, solver=self.solver)
 
     @explain_misuse
     def to(self, device: torch.device | str) -> Manifold:
@@ -225,8 +236,12 @@ class Manifold:
     def project(
         self, u: Shaped[Tensor, "batch *grid"], *, check: bool = True
     ) -> Float[Tensor, "batch *grid"]:
-        """P(u). With `check`, samples that missed the manifold or its nearest point are named in a warning."""
-        projected, report = self._solve(u, report=check)
+        """P(u). With `check`, samples that missed the manifold or its nearest point are named in a warning.
+
+        Raises:
+            SapcError: With `check`, the result has values that the dtype of `u` cannot hold.
+        """
+        projected, report = self._solve(u, report=check, ask=check)
         if check:
             _warn(~report.converged, "did not reach the manifold", f"|R| {float(report.residual.max()):.1e}")
             if isinstance(self.solver, Globalised) and self.solver.nearest > 0:
@@ -238,30 +253,48 @@ class Manifold:
     @explain_misuse
     def solve(self, u: Shaped[Tensor, "batch *grid"]) -> tuple[Float[Tensor, "batch *grid"], Report]:
         """P(u) and what was reached, per sample."""
-        return self._solve(u, report=True)
+        return self._solve(u, report=True, ask=not (isinstance(u, Tensor) and u.is_cuda))
 
-    def _solve(self, u: Tensor, report: bool) -> tuple[Tensor, Report]:
-        """P(u); without `report` the parts of it that cost something beyond the projection are left at zero."""
+    def _solve(self, u: Tensor, report: bool, ask: bool) -> tuple[Tensor, Report]:
+        """P(u); without `report` the parts of it that cost something beyond the projection are left at zero.
+
+        A result that the caller's dtype cannot hold is not converged, and an error if the device may be asked (`ask`).
+        """
         graph = torch.is_grad_enabled()  # asked first: leaving inference mode turns gradients on
         with torch.inference_mode(False), torch.set_grad_enabled(graph):
-            start = torch.where(self.pinned, self.fields, self._bound.enter(u))
+            start = self._bound.enter(u)
+            if self.affine or not self._has_pin_rows:
+                start = torch.where(self.pinned, self.fields, start)
             end, reached = (self._project_affine if self.affine else self._project_curved)(start, report)
+            out = end.to(u.dtype)
             if report:
                 with torch.no_grad():
-                    reached = replace(reached, moved=norm(end - u))
-            return end.to(u.dtype), reached
+                    held = (out.isfinite() | ~end.isfinite()).flatten(1).all(1)
+                    reached = replace(reached, moved=norm(end - u), converged=reached.converged & held)
+                    if ask and not bool(held.all()):
+                        raise _overflow(end[~held], u.dtype)
+            return out, reached
 
     def _project_affine(self, u: Tensor, report: bool) -> tuple[Tensor, Report]:
-        bound = self._bound
-        if self.algorithm == "factorised":
-            end = self._gram.project(u, bound.wanted)
-        elif bound.laws:
-            end = project_conserved(u, self._stored.weights_like(u), bound.free)
-        else:
-            end = u
+        """One step, and where the result is measured (`report`) further ones for the samples that rounding left off the manifold.
+
+        A start much larger than the result costs digits, which the next step brings back. A GPU takes all steps instead of being asked.
+        """
+        end = self._step_affine(u)
         zero = u.new_zeros(len(u))
         size, fine = self._missed_by(end.detach()) if report else (zero, zero == 0)
+        for _ in range(FURTHER if report and self._bound.laws else 0):
+            if not u.is_cuda and bool(fine.all()):
+                break
+            end = choose(fine, end, self._step_affine(end))
+            size, fine = self._missed_by(end.detach())
         return end, Report(self.algorithm, size, zero, zero, zero.long() + 1, fine)
+
+    def _step_affine(self, u: Tensor) -> Tensor:
+        bound = self._bound
+        if self.algorithm == "factorised":
+            return self._gram.project(u, bound.wanted)
+        return project_conserved(u, self._stored.weights_like(u), bound.free) if bound.laws else u
 
     @property
     def _stored(self) -> FrameIntegral:
@@ -270,20 +303,20 @@ class Manifold:
         return stored
 
     def _missed_by(self, end: Tensor) -> tuple[Tensor, Tensor]:
-        """|R|_inf after an affine projection, and whether that is no more than rounding."""
+        """|R|_inf after an affine projection, and whether every row is met; see `tolerance`."""
         bound = self._bound
-        # What is added up in a row, without signs: its rounding is the best to expect.
-        terms = end.new_zeros(len(end), 1)
+        if not bound.laws:  # nothing can be missed, but a field that is not finite is on no manifold
+            fine = end.flatten(1).isfinite().all(1)
+            return torch.where(fine, 0.0, torch.inf).to(end), fine
         if self.algorithm == "factorised":
-            terms = end.flatten(1).abs() @ self._gram.full.abs().T + bound.wanted.abs()
-        elif bound.laws:
-            terms = (self._stored.weights_like(end).abs()[..., None] * end.abs()).flatten(1, -2).sum(1)
+            moved = end.flatten(1).abs() @ self._gram.full.abs().T
+        else:
+            weights = self._stored.weights_like(end)[..., None]
+            moved = Balance.add_up((weights * end).abs().flatten(1, -2).sum(1))
         with torch.no_grad():
             rows = bound.measure(end) - bound.wanted
-            # Without laws nothing can be missed, but a field that is not finite is on no manifold.
-            size = rows.abs().amax(1) if bound.laws else end.flatten(1).sum(1) * 0
-            size = torch.nan_to_num(size, torch.inf)
-            return size, size <= 64 * torch.finfo(end.dtype).eps * terms.amax(1)
+            terms = moved + bound.magnitude(end) + bound.wanted.abs()
+            return sup(rows), excess(rows, row_tolerance(terms)) <= 1
 
     @cached_property
     def _gram(self) -> GramSolver:
@@ -309,13 +342,27 @@ class Manifold:
             raise SapcError("the matrix of an Affine constraint contains NaN or infinity")
         return matrix
 
-    def _problem(self) -> Problem:
+    def _problem(self) -> Banded | Dense:
         bound = self._bound
         if self.algorithm == "banded Gauss-Newton":
             # Between two frames without free points the rows of a law can depend on each other.
             jitter = 1e-12 if bound.full_frames > 1 else 0.0
             return Banded(bound.laws[0], bound.free, bound.index, jitter, bound.key)  # type: ignore[arg-type]
-        return Dense(bound.measure, bound.wanted, bound.free)
+        return Dense(bound.measure, bound.wanted, bound.free, bound.magnitude)
+
+    @property
+    def _has_pin_rows(self) -> bool:
+        return isinstance(self.solver, Plain) and self.solver.pin_rows
+
+    def _pin_rows(self) -> PinRows:
+        """The pins as rows beside laws that move all points."""
+        problem, bound = self._problem(), self._bound
+        everywhere = torch.ones_like(bound.free)
+        if isinstance(problem, Banded):
+            problem = replace(problem, free=everywhere, pinned=bound.index[:0])
+        else:
+            problem = replace(problem, free=everywhere)
+        return PinRows(problem, self.pinned, self.fields)
 
     def _project_curved(self, u: Tensor, report: bool) -> tuple[Tensor, Report]:
         problem = self._problem()
@@ -333,10 +380,12 @@ class Manifold:
         return end, Report(self.algorithm, residual, zero, tangential, iterations, converged)
 
     def _run(self, problem: Problem, u: Tensor, first: int, last: int, report: bool) -> tuple[Tensor, ...]:
+        pins = self._pin_rows() if self._has_pin_rows else None
         if (first, last) != (0, len(u)):
             problem, u = problem.select(torch.arange(first, last, device=u.device)), u[first:last]
+            pins = None if pins is None else pins.select(first, last)
         if isinstance(self.solver, Plain):
-            out = project_plain(problem, u, self.solver)
+            out = project_plain(problem, u, self.solver, pins)
         elif self.solver.nearest > 0:
             return Nearest.apply(u, problem, self.solver, self.fields.requires_grad)  # type: ignore[no-untyped-call, no-any-return]
         elif u.requires_grad:
@@ -361,6 +410,15 @@ def _guard(rows: int, points: int, path: str) -> int:
             "declare the structure (Pin, Balance with a FrameIntegral) or use a smaller grid"
         )
     return needed
+
+
+def _overflow(end: Tensor, dtype: torch.dtype) -> SapcError:
+    """The error for results that a dtype cannot hold."""
+    largest = float(end[end.isfinite()].abs().max())
+    return SapcError(
+        f"the projection of {len(end)} fields has values up to {largest:.3g}, and {dtype} holds up to {torch.finfo(dtype).max:.3g}; "
+        "give the fields in a wider dtype"
+    )
 
 
 def _warn(which: Tensor, what: str, worst: str) -> None:

@@ -15,11 +15,12 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from .compiled import passes_of
-from .gauss_newton import Globalised, Outcome, _polish, _tangential, _Working
+from .gauss_newton import Globalised, Outcome, _measured, _polish, _tangential, _Working
 from .launch import kernel_of
 from .problem import Linearisation, Problem, dot, norm, spread
 from .restoration import Path, choose, restore, sup
 from .stop import Stop, any_left
+from .tolerance import excess
 
 
 class _Hessian:
@@ -84,7 +85,7 @@ def _stationarity(lin: Linearisation, v: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def approach(
-    problem: Problem, u: Tensor, u0: Tensor, solver: Globalised, tol: Tensor, active: Tensor
+    problem: Problem, u: Tensor, u0: Tensor, solver: Globalised, active: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Move along the manifold to the point nearest to u0; returns the fields and the Newton steps taken."""
     tiny = torch.finfo(u.dtype).tiny
@@ -95,7 +96,7 @@ def approach(
         if stop(any_left(active)):
             break
         work = _Working(active)
-        ui, start, ai, goal, on = work.take(u, u0, alpha, tol, active)
+        ui, start, ai, on = work.take(u, u0, alpha, active)
         some, v = work.of(problem), ui - start
         lin = some.linearise(ui)
         l, tau = _stationarity(lin, v)
@@ -105,12 +106,12 @@ def approach(
         d = d * spread(
             (norm(v) / norm(d).clamp(min=tiny)).clamp(max=1.0), d
         )  # never farther than the distance itself
-        trial, lin = _polish(some, ui + spread(ai, ui) * d, goal, on)
+        trial, lin, off = _polish(some, ui + spread(ai, ui) * d, solver.tol, on)
         gain = dot(v, v) - dot(trial - start, trial - start)
         nearer = gain >= -2e-4 * ai * dot(d, tau)
         # Close to the solution the distances agree to rounding, and the tangential part decides.
         flatter = (gain >= -1e-9 * dot(v, v)) & (norm(_stationarity(lin, trial - start)[1]) <= norm(tau) / 2)
-        accept = on & (sup(some.residual(lin.rows)) <= goal) & (nearer | flatter)
+        accept = on & (off <= 1) & (nearer | flatter)
         u = work.put(u, choose(accept, trial, ui))
         ai = torch.where(accept, (3 * ai).clamp(max=1.0), ai / 3)
         alpha, active = work.put(alpha, ai), work.put(active, on & (ai > 2.0**-12))
@@ -121,14 +122,14 @@ def approach(
 def _feasible(
     problem: Problem, u0: Tensor, solver: Globalised, path: Path | None
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The point that restoration reaches, |R|_inf there, the tolerance and the passes; in one kernel where nobody wants the path."""
+    """The point that restoration reaches, |R|_inf there, its excess and the passes; in one kernel where nobody wants the path."""
     kernel = kernel_of(problem, solver) if path is None else None
     limit, retry, patience = solver.passes, solver.retry, solver.patience
     done = None if kernel is None else kernel.restore(u0, limit, retry and not solver.ahead, patience)
     if done is not None:
         return done
     state = restore(passes_of(problem, solver), u0, limit, retry, solver.ahead, path, patience)
-    return state.u, sup(state.r), state.tol, state.passes
+    return state.u, sup(state.r), excess(state.r, state.tol), state.passes
 
 
 def project_globalised(
@@ -139,15 +140,15 @@ def project_globalised(
     An empty `path` is filled with the passes that lead to the feasible point.
     """
     with torch.no_grad():
-        u, size, tol, iterations = _feasible(problem, u0, solver, path)
+        u, size, off, iterations = _feasible(problem, u0, solver, path)
         if solver.nearest == 0 and not report:
-            return Outcome(u, size, torch.zeros_like(size), iterations, size <= tol)
+            return Outcome(u, size, torch.zeros_like(size), iterations, off <= 1)
         if solver.nearest > 0:
-            u, steps = approach(problem, u, u0, solver, tol, size <= tol)
+            u, steps = approach(problem, u, u0, solver, off <= 1)
             iterations = iterations + steps
-        end = problem.linearise(u)
+        end, off = _measured(problem, u, solver.tol)
         size = sup(problem.residual(end.rows))
-        return Outcome(u, size, _tangential(end, u - u0), iterations, size <= tol)
+        return Outcome(u, size, _tangential(end, u - u0), iterations, off <= 1)
 
 
 class Nearest(torch.autograd.Function):

@@ -24,8 +24,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from copy import copy
+from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -68,8 +70,12 @@ class Linearisation(ABC):
         """`(J J^T + damping)^-1 rhs`."""
 
     @abstractmethod
-    def rounding(self, u: Tensor) -> Tensor:
-        """How far rounding alone can move the residual of each sample: about eps |J| |u|."""
+    def terms(self, u: Tensor) -> Tensor:
+        """What is added up in every row of the residual at this point, which is `u`: T of `tolerance`, `(batch, rows)`."""
+
+    @abstractmethod
+    def weighted(self, root: Tensor) -> Linearisation:
+        """The linearisation with J's columns, one per point, multiplied by `root`."""
 
     def normal_step(self, rhs: Tensor) -> Tensor:
         """`J^+ rhs`: the smallest change of the field that changes the rows by `rhs`."""
@@ -84,6 +90,7 @@ class Problem(ABC):
     """Rows that must vanish at the free points of a batch of fields."""
 
     free: Tensor  # 1 at unknown points, 0 at pinned ones, (*grid), float64
+    traced: bool = False  # for a compiler: differentiate the law itself, write nothing in place, ask nothing
 
     @abstractmethod
     def rows(self, u: Tensor) -> Tensor:
@@ -127,7 +134,7 @@ class Banded(Problem):
     pinned: Tensor  # flat indices of the pinned points
     jitter: float = 0.0  # relative to the Gram matrix's diagonal; needed where rows can depend on each other
     key: object = None  # tells problems with different pins apart
-    traced: bool = False  # for a compiler: differentiate the law itself, write nothing in place
+    traced: bool = False
 
     def rows(self, u: Tensor) -> Tensor:
         """The increments of the law."""
@@ -146,9 +153,11 @@ class Banded(Problem):
         if not (graph and u.requires_grad):
             graph, u = False, u.detach()
         values, slopes = self._gradients(u, graph)
-        slopes = [self._masked(slope, graph) for slope in slopes]
+        masked = [self._masked(slope, graph) for slope in slopes]
         c = self.balance.steps(u.shape[-1], u) / 2
-        return BandedLinearisation(values, slopes, c, mu, self.jitter, self.traced)
+        lin = BandedLinearisation(values, [slope for slope, _ in masked], c, mu, self.jitter, self.traced)
+        lin.pinned, lin.left_out = self.pinned, [rest for _, rest in masked]
+        return lin
 
     def _gradients(self, u: Tensor, graph: bool) -> tuple[list[Tensor], list[Tensor]]:
         law = self.balance
@@ -172,11 +181,16 @@ class Banded(Problem):
                 return torch.zeros_like(u)
             return torch.autograd.grad(total, at, materialize_grads=True)[0]
 
-    def _masked(self, slope: Tensor, graph: bool) -> Tensor:
+    def _masked(self, slope: Tensor, graph: bool) -> tuple[Tensor, Tensor]:
+        """The slope at the free points, and what that leaves out: the entries at the pinned points."""
         if graph or self.traced or not slope.is_contiguous():
-            return slope * self.free
-        slope.flatten(1).index_fill_(1, self.pinned, 0)  # touches the pinned points only
-        return slope
+            # Point by point along each axis: an expanded slope is not copied for this.
+            points: tuple[Any, ...] = torch.unravel_index(self.pinned, slope.shape[1:])
+            return slope * self.free, slope.detach()[(slice(None), *points)]
+        flat = slope.flatten(1)
+        rest = flat[:, self.pinned]
+        flat.index_fill_(1, self.pinned, 0)  # touches the pinned points only
+        return slope, rest
 
 
 def _both(
@@ -216,7 +230,9 @@ class BandedLinearisation(Linearisation):
     ) -> None:
         """From [e], [e, s] or [e, s, theta] and their gradients."""
         self.traced = traced
-        e, s, theta = _three(values)
+        self.pinned: Tensor | None = None  # flat indices of the pinned points
+        self.left_out: list[Tensor] = []  # entries there of the gradients
+        self.values = e, s, theta = _three(values)
         self.E, self.S, self.g = _three(slopes)
         self.rows = e.diff(dim=1)
         self.c = c.expand_as(self.rows)
@@ -269,12 +285,39 @@ class BandedLinearisation(Linearisation):
         out = self._apply_0(v)
         return out if self.g is None else out - self.q * dot(self.g, v)[:, None]
 
-    def rounding(self, u: Tensor) -> Tensor:
-        """Frame terms at their largest, rate terms added up over time."""
-        size = self._frames(self.E.abs(), u.abs()).amax(1)
-        if self.S is not None:
-            size = size + (self.c.abs() * self._frames(self.S.abs(), u.abs())[:, 1:]).sum(1)
-        return torch.finfo(u.dtype).eps * size
+    def terms(self, u: Tensor) -> Tensor:
+        """`E`, `S` and the values of a frame, added up over frames; the coefficient's part is `|q . 1| |g| |u|`."""
+        e, s, _ = self.values
+        sizes = [
+            self._sizes(slope, rest, u) for slope, rest in zip(self._slopes(), self.left_out, strict=True)
+        ]
+        total = Balance.add_up(
+            sizes[0] + e.detach().abs(), None if s is None else sizes[1] + s.detach().abs(), self.c.detach()
+        )
+        if self.g is None:
+            return total
+        return total + self.q.detach().cumsum(1).abs() * sizes[2].sum(1, keepdim=True)
+
+    def _slopes(self) -> list[Tensor]:
+        return [slope.detach() for slope in (self.E, self.S, self.g) if slope is not None]
+
+    def _sizes(self, slope: Tensor, rest: Tensor, u: Tensor) -> Tensor:
+        """`|slope| |u|` of every frame, with what was left out at the pinned points."""
+        assert self.pinned is not None
+        n_t = u.shape[-1]
+        free = (slope * u).abs().flatten(1, -2).sum(1)
+        pinned = (rest * u.flatten(1)[:, self.pinned]).abs()
+        return free.index_add(1, self.pinned % n_t, pinned)
+
+    def weighted(self, root: Tensor) -> BandedLinearisation:
+        """The gradients of e, s and theta, weighted."""
+        other = copy(self)
+        # What is cached belongs to the gradients that were there.
+        for name in ("_tridiagonal", "_rank_two"):
+            other.__dict__.pop(name, None)
+        other.E = self.E * root
+        other.S, other.g = (None if a is None else a * root for a in (self.S, self.g))
+        return other
 
     def transpose(self, l: Tensor) -> Tensor:
         """`J^T l`: three fields, each times a number per frame."""
@@ -315,6 +358,7 @@ class Dense(Problem):
     function: Callable[[Tensor], Tensor]
     target: Tensor  # (batch or 1, rows)
     free: Tensor
+    magnitude: Callable[[Tensor], Tensor]  # sizes of the numbers whose difference each row of `function` is
 
     def rows(self, u: Tensor) -> Tensor:
         """The residual itself."""
@@ -326,7 +370,7 @@ class Dense(Problem):
 
     def select(self, index: Tensor) -> Dense:
         """Targets of the chosen samples."""
-        return self if len(self.target) == 1 else Dense(self.function, self.target[index], self.free)
+        return self if len(self.target) == 1 else replace(self, target=self.target[index])
 
     def linearise(self, u: Tensor, mu: float = 0.0, graph: bool = False) -> DenseLinearisation:
         """The full Jacobian, one backward pass per row, vectorised over rows where the function allows it."""
@@ -341,16 +385,19 @@ class Dense(Problem):
             except RuntimeError:  # some operation in the user's function has no batching rule
                 slopes = torch.stack([pullback(w)[0] for w in one_hot])
         jacobian = (slopes * self.free).flatten(2).transpose(0, 1)
+        with torch.no_grad():
+            moved = (slopes.detach() * u.detach()).abs_().flatten(2).sum(2).T
+            terms = moved + self.magnitude(u.detach()) + self.target.abs()
         if not graph:
             rows, jacobian = rows.detach(), jacobian.detach()
-        return DenseLinearisation(rows, jacobian, u.shape, mu)
+        return DenseLinearisation(rows, jacobian, u.shape, mu, terms)
 
 
 class DenseLinearisation(Linearisation):
     """A Jacobian `(batch, rows, points)` and a Cholesky factor of its Gram matrix."""
 
-    def __init__(self, rows: Tensor, jacobian: Tensor, shape: torch.Size, mu: float) -> None:
-        self.rows, self.jacobian, self.shape = rows, jacobian, shape
+    def __init__(self, rows: Tensor, jacobian: Tensor, shape: torch.Size, mu: float, terms: Tensor) -> None:
+        self.rows, self.jacobian, self.shape, self.mu, self._terms = rows, jacobian, shape, mu, terms
         gram = jacobian @ jacobian.mT
         # Rows without gradient get a unit pivot, as in the banded case; rounding-size jitter only where Cholesky needs it.
         diagonal = gram.diagonal(dim1=1, dim2=2)
@@ -365,10 +412,13 @@ class DenseLinearisation(Linearisation):
         """`J v`."""
         return (self.jacobian @ v.flatten(1)[..., None])[..., 0]
 
-    def rounding(self, u: Tensor) -> Tensor:
-        """`eps |J| |u|`, the largest row."""
-        size = (self.jacobian.abs() @ u.abs().flatten(1)[..., None])[..., 0].amax(1)
-        return torch.finfo(u.dtype).eps * size
+    def terms(self, u: Tensor) -> Tensor:
+        """`|J| |u|`, pinned points too, and the numbers of every row."""
+        return self._terms
+
+    def weighted(self, root: Tensor) -> DenseLinearisation:
+        """The columns of the Jacobian, weighted."""
+        return DenseLinearisation(self.rows, self.jacobian * root.flatten(), self.shape, self.mu, self._terms)
 
     def transpose(self, l: Tensor) -> Tensor:
         """`J^T l`."""

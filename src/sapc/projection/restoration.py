@@ -21,6 +21,7 @@ from torch import Tensor
 from ..triton_here import capturing
 from .problem import Linearisation, Problem, dot, norm, spread
 from .stop import Stop
+from .tolerance import NEAR, excess, row_tolerance
 
 if TYPE_CHECKING:
     from .gauss_newton import Globalised
@@ -37,7 +38,7 @@ class State(NamedTuple):
     d: Tensor  # Newton step of smallest norm from there
     alpha: Tensor  # share of it to try next
     length: Tensor  # |d|
-    tol: Tensor
+    tol: Tensor  # of every row there, or of an earlier point while r is far from it; see `tolerance`
     passes: Tensor
     active: Tensor
 
@@ -98,12 +99,11 @@ class Eager:
         self.problem, self.solver = problem, solver
 
     def begin(self, u: Tensor) -> tuple[State, Tensor]:
-        """Linearise at `u`; the tolerance is the solver's, or what rounding allows at `u`."""
+        """Linearise at `u`."""
         lin = self.problem.linearise(u)
         r = self.problem.residual(lin.rows)
         d, length = newton_step(lin)
-        tol = (16 * lin.rounding(u)).clamp(min=self.solver.tol)
-        tol = torch.where(tol.isfinite(), tol, torch.nan)  # a field that is not finite is on no manifold
+        tol = row_tolerance(lin.terms(u), self.solver.tol)
         alpha, passes = torch.ones_like(length), torch.zeros_like(length, dtype=torch.long)
         return _ended(State(u, r, d, alpha, length, tol, passes, length.isfinite()))
 
@@ -130,11 +130,19 @@ class Eager:
                 choose(accept, step, d),
                 torch.where(active, next_alpha, alpha),
                 new_length,
-                tol,
+                self._tolerance(
+                    lin, trial, accept & (sup(rt) <= NEAR * tol.amax(1).clamp(min=self.solver.tol)), tol
+                ),
                 passes + active,
                 active,
             )
         )
+
+    def _tolerance(self, lin: Linearisation, u: Tensor, near: Tensor, tol: Tensor) -> Tensor:
+        """The tolerances at `u` for the samples that are near the manifold, the known ones for the others."""
+        if not u.is_cuda and not self.problem.traced and not bool(near.any()):
+            return tol
+        return choose(near, row_tolerance(lin.terms(u), self.solver.tol), tol)
 
     def prepare(self, u: Tensor) -> None:
         """Nothing to do."""
@@ -160,7 +168,7 @@ def newton_step(lin: Linearisation) -> tuple[Tensor, Tensor]:
 
 def _ended(state: State) -> tuple[State, Tensor]:
     """The state with its active samples, and how many are active and how many off the manifold."""
-    off = sup(state.r) > state.tol
+    off = excess(state.r, state.tol) > 1
     active = state.active & off & (state.alpha > SHORTEST) & state.length.isfinite()
     return state._replace(active=active), torch.stack((active.sum(), off.sum()))
 
@@ -220,7 +228,7 @@ class _Loop:
             return self.state
         rows = {
             name: getattr(self.whole, name).index_copy(0, self.index, getattr(self.state, name))
-            for name in ("u", "r", "passes", "active")
+            for name in ("u", "r", "tol", "passes", "active")
         }
         return self.whole._replace(**rows)
 
@@ -298,7 +306,7 @@ def restore(
         long = attempt.strict in cut
         if missed == 0 or (long and capturing(u)):
             break
-        off = sup(best.r) > best.tol
+        off = excess(best.r, best.tol) > 1
         who = start.active & off & cut.get(attempt.strict, off)
         most = int(who.sum()) if long else missed
         if most == 0:
@@ -307,12 +315,13 @@ def restore(
         again: Path | None = None if path is None else []
         end, _ = run(passes, start._replace(active=who), counts, attempt, most, again, few=long)
         cut[attempt.strict] = end.passes >= attempt.limit
-        better = who & (sup(end.r) < sup(best.r))
+        better = who & (excess(end.r, end.tol) < excess(best.r, best.tol))
         if path is not None and again is not None:  # the attempt that was no use leads nowhere
             path[:] = [*_only(path, ~better), *_only(again, better)]
         best = best._replace(
             u=choose(better, end.u, best.u),
             r=choose(better, end.r, best.r),
+            tol=choose(better, end.tol, best.tol),
             passes=best.passes + torch.where(who, end.passes, 0),
         )
     return best

@@ -93,6 +93,8 @@ LOOKS = {
     "eci_stokes_ic": Look(VERMILION, DOT, "1"),
     "eci_stokes_bc": Look(VERMILION, BOTH, "2"),
     "pcfm": Look(VERMILION, DASH, "D"),
+    "pcfm_pins_first": Look(GREEN, DOT, "3"),
+    "pcfm_relaxed": Look(GREEN, BOTH, "4"),
     "cafm": Look(GREEN, "-", "P"),
     "pbfm": Look(GREEN, DASH, "X"),
     "dflow": Look(BLACK, DOT, "*"),

@@ -13,7 +13,7 @@ from .burgers import Burgers
 from .dataset import Dataset, load_dataset
 from .heat import Heat
 from .navier_stokes import NavierStokes
-from .own import NAME, OwnTask, knows, made_here, own_task, reading, remember, task_of
+from .own import NAME, OwnTask, own_task, read_like, rebuild, settle
 from .physics import Physics, load_physics
 from .reaction_diffusion import ReactionDiffusion
 from .stokes import StokesBC, StokesIC
@@ -29,16 +29,16 @@ __all__ = [
     "load_dataset",
     "load_physics",
     "own_task",
-    "reading",
+    "read_like",
+    "rebuild",
     "register_task",
-    "remember",
     "task_names",
 ]
 
 _KINDS: dict[str, type[Task]] = {
     kind.name: kind for kind in (Heat, ReactionDiffusion, StokesIC, StokesBC, Burgers, NavierStokes)
 }
-
+_OWN: dict[str, OwnTask] = {}  # tasks from a file that were registered
 
 when_unknown: list[Callable[[], None]] = []  # what may bring further tasks: plug-ins
 
@@ -50,12 +50,19 @@ def task_names() -> tuple[str, ...]:
 
 @explain_misuse
 def register_task(kind: Any) -> Any:
-    """Make a task known by its name, a subclass of `Task` with its equation, grid, constraint and solver; returns it.
+    """Make a task known by its name; returns it. A task is a subclass of `Task` with its equation, grid, constraint and solver, or
+    what `own_task` made.
 
     Processes that are started later do not know it, unless a file that says `TASK = sapc.register_task(...)` is used there (`sapc.use`).
+    A task of `own_task` takes the place of an earlier one of its name; models and runs keep the one that they were made with.
     """
+    if isinstance(kind, OwnTask):
+        if kind.name in _KINDS:
+            raise SapcError(f"there is a task {kind.name!r} already; give yours another name")
+        _OWN[kind.name] = kind
+        return kind
     if not (inspect.isclass(kind) and issubclass(kind, Task)):
-        raise SapcError(f"a task is a subclass of sapc.Task, got {kind!r:.60}")
+        raise SapcError(f"a task is what sapc.own_task makes, or a subclass of sapc.Task, got {kind!r:.60}")
     if inspect.isabstract(kind):
         lacking = ", ".join(sorted(kind.__abstractmethods__))
         raise SapcError(f"the task {kind.__name__} lacks {lacking}; see sapc.Task for what they return")
@@ -75,15 +82,16 @@ def register_task(kind: Any) -> Any:
 @explain_misuse
 def get_task(name: str, grid: Grid | Sequence[int] | None = None, **options: Any) -> Task:
     """A task by name, on its published grid unless given: a `Grid`, or numbers of points, `(64, 50)`."""
-    for look in when_unknown if name not in _KINDS and not knows(name) else ():
+    for look in when_unknown if name not in _KINDS and name not in _OWN else ():
         look()
     if "own" in options:
-        return task_of(name, grid, options["own"])
-    if name not in _KINDS and (own := made_here(name)) is not None and not options:
-        return own if grid is None else task_of(name, grid, own.about)
+        return settle(name, options["own"], _OWN.get(name)).resize(grid)
+    if name in _OWN and not options:
+        return _OWN[name].resize(grid)
     if name not in _KINDS:
         raise SapcError(
             f"unknown task {name!r}; choose one of {', '.join(_KINDS)}, or name the file that defines it: "
-            "sapc --plugin FILE, in Python sapc.use(FILE); data of your own are given by --data FILE --physics FILE"
+            "sapc --plugin FILE, in Python sapc.use(FILE); data of your own are given by --data FILE --physics FILE, in Python by "
+            "the task that sapc.own_task returns, or by its name after sapc.register_task(task)"
         )
     return make_task(_KINDS[name], grid, options)

@@ -208,7 +208,8 @@ class Task(ABC):
             raise SapcError(
                 f"{bad} of {fields.numel()} field values are NaN or infinite; a manifold needs finite fields"
             )
-        return (self.constraint if also is None else self.constraint & also).on(fields, **options)
+        constraint = self.constraint if also is None else self.constraint & also
+        return constraint.with_times_of(self.grid).on(fields, **options)
 
     def __repr__(self) -> str:
         options = "".join(f", {name}={value!r}" for name, value in self.options.items())

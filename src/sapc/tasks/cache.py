@@ -48,6 +48,18 @@ def entry_name(description: Mapping[str, Any]) -> str:
     return f"{description['task']}-{description['split']}-{digest[:24]}.h5"
 
 
+def _matching(data: Dataset, description: Mapping[str, Any], path: Path) -> Dataset:
+    """The dataset, known to be what `description` defines: a file may have been renamed."""
+    found = {**data.describe(), "size": len(data)}
+    if any(
+        json.dumps(found[key], sort_keys=True) != json.dumps(description[key], sort_keys=True)
+        for key in found
+        if key in description
+    ):
+        raise SapcError(f"{path} holds other data than its name says")
+    return data
+
+
 def cached(choice: CacheChoice, description: Mapping[str, Any], make: Callable[[], Dataset]) -> Dataset:
     """The dataset that `description` defines: read back if the cache has it, else made and kept."""
     folder = cache_folder(choice)
@@ -57,7 +69,7 @@ def cached(choice: CacheChoice, description: Mapping[str, Any], make: Callable[[
     path = folder / entry_name(description)
     if os.path.exists(path):
         try:
-            return load_dataset(path)
+            return _matching(load_dataset(path), description, path)
         except SapcError as error:
             warnings.warn(
                 SapcWarning(f"a cached dataset is damaged and is made again: {error}"), stacklevel=3

@@ -7,7 +7,6 @@ interrupted the writer. Folders made for a file that then fails are taken away a
 
 from __future__ import annotations
 
-import hashlib
 import io
 import json
 import os
@@ -21,11 +20,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ..errors import SapcError, explain_misuse
+from ..errors import SapcError, explain_misuse, path_of
+from ..fields.dataset_file import FORMAT, checksum, read_dataset_file
+from ..fields.hdf5 import open_hdf5
 from ..files import first_line, replacing
 from ..grid import Grid
-
-FORMAT = "sapc-dataset-1"
 
 
 @explain_misuse
@@ -59,18 +58,21 @@ class Dataset:
         """Write the dataset to an HDF5 file, atomically, and return its path."""
         import h5py
 
-        header = json.dumps(self._header(), sort_keys=True)
+        header = json.dumps(self.describe(), sort_keys=True)
         with replacing(path) as partial, _Sink(partial) as sink, h5py.File(sink, "w") as file:
             file.attrs["format"] = FORMAT
             file.attrs["header"] = header
-            file.attrs["sha256"] = _checksum(header, self.fields, self.parameters)
+            fields = _array(self.fields)
+            parameters = {name: _array(value) for name, value in self.parameters.items()}
+            file.attrs["sha256"] = checksum(header, fields, parameters)
             file.attrs["grid"] = json.dumps(self.grid.to_dict())
-            file["fields"] = _array(self.fields)
-            for name, value in self.parameters.items():
-                file[f"parameters/{name}"] = _array(value)
+            file["fields"] = fields
+            for name, value in parameters.items():
+                file[f"parameters/{name}"] = value
         return Path(path)
 
-    def _header(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, Any]:
+        """What a file of it says besides the numbers, as JSON can hold it."""
         return {
             "task": self.task,
             "options": dict(self.options),
@@ -85,25 +87,20 @@ class Dataset:
 @explain_misuse
 def load_dataset(path: str | os.PathLike[str]) -> Dataset:
     """Read a dataset back, bit for bit, after checking that the file is whole."""
-    import h5py
-
-    path = Path(path)
+    path = path_of(path, "a dataset")
     if not path.is_file():
         raise SapcError(
             f"there is no dataset file {path}; write one with Dataset.save or `sapc data TASK --out PATH`"
         )
     try:
-        with h5py.File(path, "r") as file:
+        with open_hdf5(path) as file:
             if file.attrs.get("format") != FORMAT:
                 raise SapcError(
                     f"{path} is an HDF5 file, but not a dataset of this package ({FORMAT}); check the path"
                 )
-            header, checksum = str(file.attrs["header"]), str(file.attrs["sha256"])
-            about = json.loads(header)
-            fields = torch.from_numpy(file["fields"][()])
-            parameters = {
-                name: torch.from_numpy(file[f"parameters/{name}"][()]) for name in about["parameters"]
-            }
+            found = read_dataset_file(path, file)
+        fields = torch.from_numpy(found.fields)
+        parameters = {name: torch.from_numpy(value) for name, value in found.parameters.items()}
     except SapcError:
         raise
     except Exception as error:  # h5py reports damage by whatever its C library met first
@@ -111,20 +108,10 @@ def load_dataset(path: str | os.PathLike[str]) -> Dataset:
             f"{path} is not a readable dataset file ({first_line(error)}); "
             "it is damaged or of another kind: write it again"
         ) from error
-    if _checksum(header, fields, parameters) != checksum:
-        raise SapcError(
-            f"the contents of {path} do not match its checksum; the file is damaged: write it again"
-        )
-    return Dataset(
-        about["task"],
-        about["split"],
-        about["seed"],
-        Grid.from_dict(about["grid"]),
-        fields,
-        parameters,
-        {key: _tuples(value) for key, value in about["options"].items()},
-        about["provenance"],
-    )
+    about = found.header
+    options = {key: _tuples(value) for key, value in about["options"].items()}
+    identity = (about["task"], about["split"], about["seed"])
+    return Dataset(*identity, found.grid, fields, parameters, options, about["provenance"])
 
 
 class _Sink(io.RawIOBase):
@@ -180,15 +167,6 @@ class _Sink(io.RawIOBase):
 
 def _array(tensor: Tensor) -> np.ndarray[Any, np.dtype[Any]]:
     return np.ascontiguousarray(tensor.detach().cpu().numpy())
-
-
-def _checksum(header: str, fields: Tensor, parameters: Mapping[str, Tensor]) -> str:
-    digest = hashlib.sha256(header.encode())
-    for name, tensor in (("fields", fields), *sorted(parameters.items())):
-        array = _array(tensor)
-        digest.update(f"{name} {array.dtype.str} {array.shape}".encode())
-        digest.update(array.reshape(-1).view(np.uint8).data)
-    return digest.hexdigest()
 
 
 def _tuples(value: Any) -> Any:

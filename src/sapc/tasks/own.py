@@ -5,14 +5,16 @@
     run = sapc.preset("small", task, "sapc")
 
 The fields keep their units; a network sees them scaled, channel by channel (`sapc.scaling`). What defines the task (grid, scale, units,
-where the data came from, which physics) is written into the run's settings, but neither the data nor the code: whoever loads the model
-gives the physics, and for training also the data.
+where the data came from and how their file was read, which physics) is written into the run's settings, but neither the data nor the
+code: whoever loads the model gives the physics, and for training also the data. Both belong to the task that was made from them, and to
+nothing else: two tasks may have the same name and different physics, and data are kept as long as a task that holds them.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import warnings
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -22,7 +24,7 @@ import torch
 from torch import Tensor
 
 from ..constraints import Balance, Pin, Stack, Stackable
-from ..errors import SapcError, explain_misuse
+from ..errors import SapcError, SapcWarning, explain_misuse
 from ..fields import Fields, read_fields
 from ..grid import Grid
 from ..projection import Manifold
@@ -36,24 +38,32 @@ SPLITS = ("train", "validation")
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")
 VIOLATED = 1e-4  # of a channel's deviation: more is not rounding
 
-_physics: dict[str, Physics] = {}
-_fields: dict[str, Fields] = {}
-_made_here: dict[str, OwnTask] = {}
-
 
 @final
 class OwnTask(Task):
-    """A user's fields and physics; made by `own_task`, or from a run's settings once the physics is known."""
+    """A user's physics and fields; made by `own_task`, or from a run's settings and the physics that is given for it.
+
+    physics     what makes the constraints
+    data        the fields, None where only the physics was given
+    about       what a run keeps of the task, as JSON can hold it
+    """
 
     equation = "as in the data"
     parameters = {}  # noqa: RUF012 (a class variable of the base)
     solver = "read from a file"
 
     def __init__(
-        self, name: str, grid: Grid, physics: Physics, scale: Scale, about: Mapping[str, Any]
+        self,
+        name: str,
+        physics: Physics,
+        about: Mapping[str, Any],
+        data: Fields | None = None,
+        grid: Grid | None = None,
     ) -> None:
+        grid = Grid.from_dict(about["grid"]) if grid is None else grid
         self.name, self.grid, self.paper_grid = name, grid, grid  # type: ignore[misc]
-        self.physics, self.scale, self.about = physics, scale, dict(about)
+        self.physics, self.data, self.about = physics, data, dict(about)
+        self.scale = Scale.from_dict(about["scale"], grid)
         self.title = f"{name}, own data"  # type: ignore[misc]
         self.pinned = ", ".join(pin.label for pin in pins_of(self.constraint)) or "nothing"  # type: ignore[misc]
         laws = [type(p).__name__.lower() for p in self.constraint.parts if not isinstance(p, Pin)]
@@ -79,11 +89,25 @@ class OwnTask(Task):
         """Samples of the two splits."""
         return dict(self.about["sizes"])
 
+    def resize(self, grid: Grid | Sequence[int] | None) -> OwnTask:
+        """The same task on another number of points; itself where these are its own."""
+        if grid is None:
+            return self
+        points = grid.lattice if isinstance(grid, Grid) else tuple(grid)
+        wanted = Grid.from_dict(self.about["grid"]).resize(*points)
+        if isinstance(grid, Grid) and grid != wanted:
+            raise SapcError(
+                f"{self.name} is on the axes of its data; change their numbers of points only, as {self.grid.lattice}"
+            )
+        return (
+            self if wanted == self.grid else OwnTask(self.name, self.physics, self.about, self.data, wanted)
+        )
+
     @cached_property
     def constraint(self) -> Stackable:
         """As the physics says, in the units of the data."""
         parts = [p.named(self.grid) if isinstance(p, Pin) else p for p in self.physics.on(self.grid).parts]
-        found = Stack(tuple(parts))
+        found = Stack(tuple(parts)).with_times_of(self.grid)
         if empty := [p.label for p in pins_of(found) if not bool(p.mask(self.grid.shape).any())]:
             raise SapcError(f"the pin {empty[0]!r} holds no point; look at its indices")
         if self.grid.steady and any(isinstance(part, Balance) for part in found.parts):
@@ -123,19 +147,21 @@ class OwnTask(Task):
     ) -> Dataset:  # fmt: skip
         """The first `size` samples of a split, as they are in the file."""
         size = self._check_size(split, size)
-        data = self._data()
-        rows = data.split_rows(**self.about["split"])[SPLITS.index(split)]
-        provenance = {key: str(value) for key, value in self.about["data"].items()}
-        return Dataset(self.name, split, 0, self.grid, data.values[rows[:size]].float(), {}, {}, provenance)
-
-    def _data(self) -> Fields:
-        digest = self.about["data"].get("sha256", "")
-        if digest not in _fields:
+        if self.data is None:
             raise SapcError(
                 f"the data of {self.name} are not loaded; give their file ({self.about['data'].get('path') or 'of the training'}) "
                 "as --data FILE, or in Python as load(..., data=FILE)"
             )
-        return _fields[digest]
+        if self.data.grid != self.grid:
+            there, here = (" x ".join(map(str, grid.lattice)) for grid in (self.data.grid, self.grid))
+            raise SapcError(
+                f"the data of {self.name} are on {there} points, not on {here}; take conditions on these from a file: "
+                "--condition FILE, in Python condition=fields"
+            )
+        rows = self.data.split_rows(**self.about["split"])[SPLITS.index(split)]
+        provenance = {key: str(value) for key, value in self.about["data"].items()}
+        values = self.data.values[rows[:size]].float()
+        return Dataset(self.name, split, 0, self.grid, values, {}, {}, provenance)
 
     def _check_size(self, split: str, size: int | None) -> int:
         if split not in SPLITS:
@@ -188,12 +214,78 @@ def own_task(
         "split": {"share": share, "seed": seed},
         "sizes": {"train": len(train), "validation": len(validation)},
     }
-    task = _made(chosen, known, about)
+    if data.reading:
+        about["reading"] = dict(data.reading)
+    task = OwnTask(chosen, known, about, data)
     check_data(task, data.values)
     _try_laws(task, data.values[:1].double())
-    remember(chosen, known, data)
-    _made_here[chosen] = task
     return task
+
+
+def rebuild(
+    name: str,
+    about: Mapping[str, Any],
+    physics: Any,
+    data: Fields | str | os.PathLike[str] | None = None,
+    reading: Mapping[str, Any] | None = None,
+) -> OwnTask:
+    """The task that a run's settings describe, from the physics and the data that are given for it.
+
+    reading     how its files are read from now on, where that is not as in the training
+
+    Physics whose text is not that of the training is a warning, for its file may have been moved or tidied up; other data are refused.
+    """
+    known, trained = load_physics(physics), about["physics"]
+    if reading:
+        about = {**about, "reading": {**about.get("reading", {}), **reading}}
+    if trained["sha256"] and known.sha256 != trained["sha256"]:
+        before = f"the physics that {name} was trained with, {trained.get('file') or 'a function'}"
+        what = f"is not {before}: its text has changed since, or it is another one"
+        what = what if known.sha256 else f"has no text to compare with {before}"
+        told = f"{known.label} {what}; samples will satisfy the laws that are given now"
+        warnings.warn(told, SapcWarning, stacklevel=4)
+    return OwnTask(name, known, about, None if data is None else _data(name, about, data))
+
+
+def _data(name: str, about: Mapping[str, Any], data: Fields | str | os.PathLike[str]) -> Fields:
+    """The data of the training again, and no others."""
+    fields = data if isinstance(data, Fields) else read_like(about, data)
+    if fields.grid != Grid.from_dict(about["grid"]):
+        raise SapcError(
+            f"the data are on another grid than {name} was trained on; read them with the same periodic=, cells= and channels="
+        )
+    if fields.origin.get("sha256") != about["data"].get("sha256"):
+        raise SapcError(f"the data are not the file that {name} was trained on; give that one")
+    return fields
+
+
+def read_like(about: Mapping[str, Any], path: str | os.PathLike[str], **options: Any) -> Fields:
+    """Read a file that is laid out like that of a task, where `options` say nothing else.
+
+    It is read as that one was; if it does not fit then, it may still name its dimensions after the task's axes. Where nothing was said when
+    the task's file was read, or it is not known (version 0.1.0 did not keep it), the names come first.
+    """
+    grid, said = Grid.from_dict(about["grid"]), dict(about.get("reading", {}))
+    kinds = {kind: tuple(a.name for a in grid.axes if a.kind == kind) for kind in ("periodic", "cells")}
+    usual = {"channels": grid.channels, **kinds, **options}
+    if not options.get("gaps"):  # the very file of the training: its samples are where they were
+        usual["samples"] = about["data"].get("samples") or None
+    by_name = {"steady": True} if grid.steady else {"time": grid.time.name}
+    other: Fields | None = None
+    problem: SapcError | None = None
+    for how in (said, by_name) if said else (by_name, {}):
+        try:
+            fields = read_fields(path, **{**usual, **how})
+        except SapcError as error:
+            problem = error if problem is None or how is not by_name else problem
+            continue
+        if fields.grid.names == grid.names:
+            return fields
+        other = other or fields
+    if other is None:
+        assert problem is not None
+        raise problem
+    return other
 
 
 def _try_laws(task: OwnTask, u: Tensor) -> None:
@@ -209,42 +301,23 @@ def _try_laws(task: OwnTask, u: Tensor) -> None:
         ) from error
 
 
-def made_here(name: str) -> OwnTask | None:
-    """The task of that name that `own_task` made in this process."""
-    return _made_here.get(name)
-
-
-def remember(name: str, physics: Physics | None = None, data: Fields | None = None) -> None:
-    """Let runs of this process find what their settings do not hold."""
-    if physics is not None:
-        _physics[name] = physics
-    if data is not None:
-        _fields[data.origin.get("sha256", "")] = data
-
-
-def knows(name: str) -> bool:
-    """Whether this process has the physics of a task."""
-    return name in _physics
-
-
-def task_of(name: str, grid: Grid | Sequence[int] | None, about: Mapping[str, Any]) -> OwnTask:
-    """The task that a run's settings describe."""
-    if not knows(name):
-        file = about.get("physics", {}).get("file") or "a function"
+def settle(name: str, about: Mapping[str, Any], known: OwnTask | None) -> OwnTask:
+    """The task that a run's settings describe, where nothing is given for it: that of the name, if it has the same physics."""
+    trained = about.get("physics", {})
+    file = trained.get("file") or "a function"
+    if known is None:
         raise SapcError(
             f"{name} has physics of its own, which is code and not part of its folder: it was {file}; "
             "give it as --physics FILE, or in Python as load(..., physics=FILE)"
         )
-    return _made(name, _physics[name], about, grid)
-
-
-def _made(
-    name: str, physics: Physics, about: Mapping[str, Any], grid: Grid | Sequence[int] | None = None
-) -> OwnTask:
-    whole = Grid.from_dict(about["grid"])
-    if grid is not None and not isinstance(grid, Grid):
-        whole = whole.resize(*grid)
-    return OwnTask(name, whole, physics, Scale.from_dict(about["scale"], whole), about)
+    if known.physics.sha256 != trained.get("sha256"):
+        raise SapcError(
+            f"the task {name} that is known here has other physics, {known.physics.label}, than this run was trained with, {file}; "
+            "give that one as --physics FILE, or in Python as load(..., physics=FILE)"
+        )
+    alike = known.about["data"].get("sha256") == about["data"].get("sha256")
+    alike &= Grid.from_dict(known.about["grid"]) == Grid.from_dict(about["grid"])
+    return OwnTask(name, known.physics, about, known.data if alike else None)
 
 
 def _name(name: str | None, data: Fields) -> str:
@@ -280,11 +353,3 @@ def check_data(task: OwnTask, values: Tensor) -> None:
 def _deviations(task: OwnTask) -> Tensor:
     s = torch.tensor(task.scale.deviation, dtype=torch.float64)
     return s.reshape(-1, *(1,) * len(task.grid.axes)) if task.grid.width > 1 else s
-
-
-def reading(about: Mapping[str, Any]) -> dict[str, Any]:
-    """How the file of a task was read, as arguments of `read_fields`."""
-    grid = Grid.from_dict(about["grid"])
-    kinds = {kind: tuple(a.name for a in grid.axes if a.kind == kind) for kind in ("periodic", "cells")}
-    time = {"steady": True} if grid.steady else {"time": grid.time.name}
-    return {"channels": grid.channels, **time, **kinds, "samples": about["data"].get("samples") or None}

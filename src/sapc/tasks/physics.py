@@ -3,7 +3,7 @@
     import sapc
 
     def physics(grid):
-        mass = sapc.Balance(grid.integral("h"), times=grid.time.points)
+        mass = sapc.Balance(grid.integral("h"), grid=grid)
         return sapc.Pin.frame(0, grid=grid, channel="h") & mass
 
 A file is run when its path is given by the caller, never because a run folder names it.
@@ -16,7 +16,7 @@ import inspect
 import os
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -27,18 +27,20 @@ from ..grid import Grid
 
 FUNCTION = "physics"
 Make = Callable[[Grid], Stackable]
-EXAMPLE = (
-    "def physics(grid): return sapc.Pin.frame(0) & sapc.Balance(grid.integral(), times=grid.time.points)"
-)
+EXAMPLE = "def physics(grid): return sapc.Pin.frame(0) & sapc.Balance(grid.integral(), grid=grid)"
 
 
 @dataclass(frozen=True)
 class Physics:
-    """What makes constraints, and how to tell it from another: the name of its file and a digest of its text."""
+    """What makes constraints, and how to tell it from another: the name of its file and a digest of its text.
+
+    text    of its file, if it has one: what a run folder keeps, to be read
+    """
 
     make: Make
     file: str = ""
     sha256: str = ""
+    text: str = field(default="", repr=False)
 
     def on(self, grid: Grid) -> Stackable:
         """The constraints of fields on a grid; a mistake in a user's function is told with its line."""
@@ -56,6 +58,12 @@ class Physics:
     def where(self) -> str:
         """Its file, for messages."""
         return f" of {self.file}" if self.file else ""
+
+    @property
+    def label(self) -> str:
+        """Its file or its function, for messages."""
+        name = str(getattr(self.make, "__name__", "<"))
+        return self.file or ("a function" if name.startswith("<") else f"the function {name}")
 
     def told(self, error: Exception) -> str:
         """What went wrong in it, and in which line."""
@@ -85,7 +93,7 @@ def _from_file(path: Path) -> Physics:
     if not path.is_file():
         raise SapcError(f"there is no file {path}; --physics takes a Python file, with: {EXAMPLE}")
     try:
-        text = path.read_text()
+        text = path.read_text(encoding="utf-8")
         module = ModuleType(f"sapc_physics_{path.stem}")
         module.__file__ = str(path)
         exec(compile(text, str(path), "exec"), module.__dict__)  # the caller named this file to be run
@@ -100,7 +108,7 @@ def _from_file(path: Path) -> Physics:
         raise SapcError(
             f"{path} defines no function `{FUNCTION}` (it has: {found or 'nothing'}); write one, as: {EXAMPLE}"
         )
-    return Physics(make, str(path), hashlib.sha256(text.encode()).hexdigest())
+    return Physics(make, str(path), digest_of(text), text)
 
 
 def _told(error: Exception, file: str) -> str:
@@ -114,9 +122,14 @@ def _told(error: Exception, file: str) -> str:
     return f"{what} (line {lines[-1]})" if lines else what
 
 
+def digest_of(text: str) -> str:
+    """The SHA-256 by which a run knows its physics again."""
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
 def _digest_of(function: Make) -> str:
     try:
-        return hashlib.sha256(inspect.getsource(function).encode()).hexdigest()
+        return digest_of(inspect.getsource(function))
     except (OSError, TypeError):
         return ""
 

@@ -1,0 +1,27 @@
+"""Messages in the words of the command line: what Python calls `time='last'` is `--time last` here."""
+
+from __future__ import annotations
+
+import re
+
+# Arguments of the library by the option of the same meaning; those with a value come before the bare names.
+OPTIONS = (
+    (r"\btime='(\w+)'", r"--time \1"),
+    (r"\bsamples='(\w+)'", r"--samples-dim \1"),
+    (r"\bchannels=\('(\w+)',\)", r"--channels \1"),
+    (r"\bsteady=True\b", "--steady"),
+    (r"\bsteady=False\b", "--unsteady"),
+    (r"\bsamples=(?=\W|$)", "--samples-dim"),
+    (r"\b(time|channels|periodic|cells)=(?=\W|$)", r"--\1"),
+    (r"\bgive grid= as well", "give --grid as well"),
+    (r"\bleave out grid and options", "leave out --grid and --option"),
+    (r"; read with dtype=torch\.float64", "; write them in larger units"),
+    (r",( or)? in Python (as )?\w[\w.]*\([^()]*\)", ""),
+)
+
+
+def as_options(text: str) -> str:
+    """Replace the library's arguments in a message by the options that say the same."""
+    for argument, option in OPTIONS:
+        text = re.sub(argument, option, text)
+    return text
