@@ -15,7 +15,7 @@ import pytest
 
 import sapc
 from sapc.files import FORGOTTEN, PARTIAL, remove_remains, replacing, replacing_folder
-from sapc.study import Local, load_study
+from sapc.study import Local, load_study, worker
 from sapc.study.engines import Job
 from sapc.tasks.cache import cached
 from studying import study_file
@@ -103,6 +103,38 @@ def test_an_export_that_was_killed_leaves_no_folder_and_can_be_repeated(tmp_path
     assert sapc.load(home, "cpu").step == model.step
     with pytest.raises(sapc.SapcError, match="exists and is not an empty folder"):
         model.save_pretrained(home)
+
+
+def test_an_interrupt_while_a_file_is_created_leaves_nothing(tmp_path, monkeypatch):
+    close = os.close
+
+    def interrupt(handle: int) -> None:
+        close(handle)
+        monkeypatch.undo()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "close", interrupt)
+    with pytest.raises(KeyboardInterrupt), replacing(tmp_path / "file"):
+        pytest.fail("the file was to be interrupted before it is written")
+    assert names(tmp_path) == []
+
+
+def test_a_worker_that_is_asked_to_end_in_the_middle_of_a_note_leaves_nothing(tmp_path, monkeypatch):
+    """Its standard input is closed: it hears SIGTERM as Ctrl-C, and what it writes at that moment disappears."""
+
+    def write(*_: object) -> list[str]:
+        with replacing(tmp_path / "note.json"):
+            time.sleep(60)
+        return []
+
+    monkeypatch.setattr(worker, "work", write)
+    monkeypatch.setattr(sys, "argv", ["sapc.study.worker", "out", "folder"])
+    if (child := os.fork()) == 0:
+        os.close(0)
+        os.open(os.devnull, os.O_RDONLY)
+        os._exit(worker.main())
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == worker.INTERRUPTED
+    assert names(tmp_path) == []
 
 
 def test_a_folder_that_failed_leaves_nothing(tmp_path):

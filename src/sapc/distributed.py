@@ -212,7 +212,7 @@ def spawn(processes: int, work: Callable[..., None], *arguments: Any, device: st
         )
     assert started is not None
     logging.getLogger("torch.multiprocessing.spawn").setLevel(logging.ERROR)  # what it would say, we say
-    with _termination_as_interrupt():
+    with termination_as_interrupt():
         _wait(started, errors)
 
 
@@ -246,7 +246,7 @@ def _wait(started: ProcessContext, errors: Any) -> None:
 
 
 @contextmanager
-def _termination_as_interrupt() -> Iterator[None]:
+def termination_as_interrupt() -> Iterator[None]:
     """Inside, SIGTERM, which schedulers send, interrupts as Ctrl-C does."""
     if threading.current_thread() is not threading.main_thread():
         yield

@@ -14,9 +14,9 @@ import hashlib
 import json
 import os
 import re
+import secrets
 import shutil
 import socket
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -41,9 +41,8 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
         if path.is_dir():
             raise IsADirectoryError(f"{path} is a folder")
         remove_remains(path.parent)
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=_prefix(path), suffix=".partial")
-        os.close(handle)
-        partial = Path(name)
+        partial = _partial(path)  # before it exists: an interrupt while it is created must not leave it
+        os.close(os.open(partial, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
         yield partial
         _flush(partial)
         os.chmod(partial, 0o666 & ~_umask())
@@ -65,7 +64,8 @@ def replacing_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
         partial = None
         try:
             remove_remains(path.parent)
-            partial = Path(tempfile.mkdtemp(dir=path.parent, prefix=_prefix(path), suffix=".partial"))
+            partial = _partial(path)
+            partial.mkdir(mode=0o700)
             yield partial
             os.chmod(partial, 0o777 & ~_umask())
             _flush(partial)
@@ -112,8 +112,9 @@ def _is_forgotten(entry: os.DirEntry[str], named: re.Match[str]) -> bool:
     return False
 
 
-def _prefix(path: Path) -> str:
-    return f".{path.name[:SHOWN]}.{_machine()}-{os.getpid()}-"
+def _partial(path: Path) -> Path:
+    """A name beside `path` that says who writes, and that nothing has."""
+    return path.parent / (f".{path.name[:SHOWN]}.{_machine()}-{os.getpid()}-{secrets.token_hex(8)}.partial")
 
 
 @cache

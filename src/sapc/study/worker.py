@@ -23,7 +23,7 @@ from typing import Any
 import torch
 
 from .. import train as training
-from ..distributed import find_device
+from ..distributed import find_device, termination_as_interrupt
 from ..errors import SapcError
 from ..files import first_line, remove_remains
 from ..model import Model, load
@@ -191,9 +191,10 @@ def main() -> int:
     parser.add_argument("--threads", type=int)
     parser.add_argument("--poseidon")
     given = parser.parse_args()
-    end_with_parent()
     try:
-        left = work(given.out, given.folder, given.cell, given.device, given.threads, given.poseidon)
+        with termination_as_interrupt():  # else it would end in the middle of a note, and leave half of it
+            end_with_parent()
+            left = work(given.out, given.folder, given.cell, given.device, given.threads, given.poseidon)
     except KeyboardInterrupt:
         return INTERRUPTED
     return LEFT if left else 0
