@@ -124,7 +124,7 @@ def test_a_log_is_read_up_to_its_first_bad_line(model_folder):
         ("options", {"grid": [4]}, "'grid' is no option of a task"),
         ("options", {"own": "x"}, "description of own data"),
         ("options", {"own": {"grid": 3}}, "description of own data"),
-        ("grid", 5, "grid must be a list in which every entry is a whole number of at least 1 .*, got 5"),
+        ("grid", 5, "grid must be a list in which every entry is a whole number of at least 1, got 5"),
         ("grid", [16, -16], "grid must be"),
         ("grid", [2**40, 2**40], "more points than can be counted"),
         ("method", {}, "method must be a word, got {}"),
@@ -133,7 +133,7 @@ def test_a_log_is_read_up_to_its_first_bad_line(model_folder):
         ("preset", 3, "preset must be a word"),
         ("lr", True, "lr must be a positive number"),
         ("lr", 10**400, "lr must be"),
-        ("steps", 10**30, "steps must be a whole number of at least 1 .below 2"),
+        ("steps", 10**30, "steps must be below 2"),
         ("schedule", [], "schedule must be a word"),
     ],
 )
