@@ -153,8 +153,12 @@ def spoil_header(rng: random.Random, path: Path) -> str:
     content = path.read_bytes()
     (size,) = struct.unpack("<Q", content[:8])
     header = json.loads(content[8 : 8 + size])
+    about = json.loads(header["__metadata__"]["about"])
+    if rng.random() < 0.7:
+        about.pop("sha256", None)  # as files of version 0.1.0 have none, so that others of its entries count
+        header["__metadata__"]["about"] = json.dumps(about)
     if rng.random() < 0.5:
-        text, what = spoil_value(rng, json.loads(header["__metadata__"]["about"]))
+        text, what = spoil_value(rng, about)
         header["__metadata__"]["about"] = text
         new = json.dumps(header)
     elif rng.random() < 0.5:

@@ -21,10 +21,9 @@ from pathlib import Path
 import h5py
 import numpy as np
 import torch
-from safetensors import safe_open
-from safetensors.torch import save_file
 
 import sapc
+from sapc.checkpoint import load_tensors, save_tensors
 
 from .case import kinds_here
 from .program import call
@@ -157,12 +156,10 @@ def _settle(folder: Path) -> None:
     for path in folder.rglob("*.jsonl"):
         lines = [json.dumps(_settle_value(json.loads(line))) + "\n" for line in path.read_text().splitlines()]
         path.write_text("".join(lines))
-    if not (folder / "scores.json").exists():
+    if not (folder / "scores.json").exists():  # which know the digest of the weights
         for path in folder.glob("*.safetensors"):
-            with safe_open(path, "pt") as file:
-                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
-                about = json.loads(file.metadata()["about"])
-            save_file(tensors, path, {"about": json.dumps(_settle_value(about))})
+            tensors, about = load_tensors(path)
+            save_tensors(path, tensors, _settle_value(about))
 
 
 def _settle_value(value):
