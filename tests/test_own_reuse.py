@@ -9,10 +9,13 @@ import shlex
 import shutil
 import weakref
 
-import h5py
 import numpy as np
 import pytest
 import torch
+
+for name in ("h5py", "rich", "typer"):
+    pytest.importorskip(name)
+import h5py
 
 import sapc
 from commands import one_sentence
