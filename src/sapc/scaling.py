@@ -108,11 +108,13 @@ class Scale:
         return lambda w: f(self.leave(w))
 
     def _affine(self, part: Affine) -> Affine:
+        """A (m + s w) = value as A s w = value - A m: a mean that is large beside the deviation costs no digits."""
         zero = torch.zeros(1, *self.grid.shape, dtype=torch.float64)
-        offset = part.measure(self.leave(zero))
+        constant, offset = part.measure(zero), part.measure(self.leave(zero))
 
         def linear(w: Tensor) -> Tensor:
-            return part.measure(self.leave(w)) - offset.to(w)
+            s = self._columns(w)[1]
+            return part.measure((s * w.double()).to(w.dtype)) - constant.to(w)
 
         if isinstance(part.value, str):
             return Affine(linear, part.value)
