@@ -218,6 +218,8 @@ def test_physics_from_a_file(tmp_path):
         ("def physics(grid):\n    return 3\n", "returned int"),
         ("def physics(grid):\n    return grid.integral('w')\n", "no channel 'w'.*line 2"),
         ("def physics(grid):\n    return undefined\n", r"NameError.*\(line 2\)"),
+        ("raise SystemExit(3)\n", r"SystemExit: 3 \(line 1\)"),
+        ("def physics(grid):\n    exit()\n", r"SystemExit.*\(line 2\)"),
     ],
 )
 def test_mistakes_in_physics_are_told_with_their_line(tmp_path, text, message):

@@ -52,7 +52,9 @@ def test_starts_of_any_size_do_not_hide_a_residual():
     """What the issue shows: |R| of 0.03 from 1e6, and of 1664 from 1e8, was called converged."""
     for size in (1e6, 1e8):
         u = size * noise((1, 8, 4)).float()
-        p, report = sapc.Constraint(lambda u: (u**2).flatten(1).sum(1, keepdim=True), value=1.0).on(u).solve(u)
+        p, report = (
+            sapc.Constraint(lambda u: (u**2).flatten(1).sum(1, keepdim=True), value=1.0).on(u).solve(u)
+        )
         assert bool(report.converged)
         assert float(report.residual) < 1e-12
         assert abs(float((p.double() ** 2).sum()) - 1) < 1e-5
@@ -63,7 +65,10 @@ def test_starts_of_any_size_do_not_hide_a_residual():
 )
 def test_laws_of_the_tasks_from_starts_of_any_size(name, first, last):
     task = tiny_task(name)
-    H, law = task.manifold(tiny_fields(task, 1), solver=sapc.Globalised(nearest=0, passes=25, patience=0)), task.constraint.parts[1]
+    H, law = (
+        task.manifold(tiny_fields(task, 1), solver=sapc.Globalised(nearest=0, passes=25, patience=0)),
+        task.constraint.parts[1],
+    )
     p, report = H.solve(starts(task.grid.shape))
     again = H.solve(p)[1]
     assert torch.equal(again.iterations[report.converged], 0 * again.iterations[report.converged])
@@ -160,7 +165,9 @@ def test_a_row_that_is_off_is_not_hidden_by_a_larger_one():
     H = sapc.Affine(a, torch.tensor([0.0, 1.0, 1e14], dtype=F64)).on(noise((1, 5, 4)))
     _, report = H.solve(noise((2, 5, 4), 1))
     assert not bool(report.converged.any())
-    curved = sapc.Constraint(lambda u: torch.stack((u[:, 0, 0] ** 2, 1e14 * u[:, 1, 1]), 1), torch.tensor([-1.0, 1e14]))
+    curved = sapc.Constraint(
+        lambda u: torch.stack((u[:, 0, 0] ** 2, 1e14 * u[:, 1, 1]), 1), torch.tensor([-1.0, 1e14])
+    )
     assert not bool(curved.on(noise((1, 5, 4))).solve(noise((2, 5, 4), 1))[1].converged.any())
 
 
