@@ -31,7 +31,7 @@ PART ?= 1/1
 
 test-gpu:
 	@$(PYTHON) -c "import sys, torch; sys.exit(None if torch.cuda.is_available() else 'make test-gpu needs a CUDA device')"
-	OMP_NUM_THREADS=1 PYTHONPATH=src $(PYTHON) -m pytest -m "long or not long" --part $(PART) --durations 15 $(GPU_TESTS) \
+	OMP_NUM_THREADS=1 PYTHONPATH=src $(PYTHON) -m pytest -p no:benchmark -m "long or not long" --part $(PART) --durations 15 $(GPU_TESTS) \
 	$$($(PYTHON) -c "import xdist" 2>/dev/null && echo --numprocesses $(WORKERS) --dist worksteal)
 
 # Damaged files, odd commands, random projections, kills, wrong arguments: as many cases as fit into MINUTES, two at a time.

@@ -97,7 +97,8 @@ def wide(u):
 def test_a_balance_with_a_rate_in_extended_precision():
     """e = sum u^2, s = -sum u, equal times; nothing pinned, so that the result keeps the size of its start."""
     frames = 5
-    law = sapc.Balance(lambda u: (u**2).sum(1), lambda u: -u.sum(1))
+    times = torch.linspace(0, 1, frames, dtype=torch.float64)
+    law = sapc.Balance(lambda u: (u**2).sum(1), lambda u: -u.sum(1), times=times)
     H = law.on(noise((1, 6, frames)), solver=FEASIBLE)
     assert H.algorithm == "banded Gauss-Newton"
     p, report = H.solve(starts((6, frames), 3))
@@ -179,4 +180,4 @@ def test_the_tolerance_of_a_row():
     rows = torch.tensor([[0.0, 1e-19, -2e-12, 0.0]], dtype=F64)
     assert float(excess(rows, got[None, :4])) == 2.0
     assert bool(excess(torch.zeros(1, 5, dtype=F64), got[None]).isnan())
-    assert float(excess(rows * torch.nan, got[None, :4])) == torch.inf
+    assert bool(excess(rows * torch.nan, got[None, :4]).isnan())

@@ -188,6 +188,8 @@ def check_record(record: Any, **least: int) -> None:
     """
     for name, hint in get_type_hints(type(record)).items():
         value, low = getattr(record, name), least.get(name, 1)
+        if isinstance(value, int) and value >= BEYOND:
+            raise SapcError(f"{name} must be below 2^63, got {_shown(value)}")
         numbers = [v for v in (value if isinstance(value, tuple) else (value,)) if isinstance(v, int | float)]
         is_empty = value == () and low > 0
         if not fits(value, hint) or is_empty or any(not _is_positive(v, low) for v in numbers):
@@ -217,7 +219,7 @@ def _words(hint: Any, least: int | None = None) -> str:
     if origin is not None and isinstance(origin, type) and issubclass(origin, Iterable) and of:
         return f"a list in which every entry is {_words(of[0], least)}"
     kind = origin or hint
-    count = f"a whole number{'' if least is None else f' of at least {least}'} (below 2^63)"
+    count = "a whole number below 2^63" if least is None else f"a whole number of at least {least}"
     known = {
         int: count, SupportsIndex: count, str: "a word", bool: "true or false", os.PathLike: "a path", Callable: "a function",
         float: "a number" if least is None else "a positive number",

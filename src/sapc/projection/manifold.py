@@ -269,10 +269,12 @@ class Manifold:
             out = end.to(u.dtype)
             if report:
                 with torch.no_grad():
-                    held = (out.isfinite() | ~end.isfinite()).flatten(1).all(1)
-                    reached = replace(reached, moved=norm(end - u), converged=reached.converged & held)
-                    if ask and not bool(held.all()):
-                        raise _overflow(end[~held], u.dtype)
+                    reached = replace(reached, moved=norm(end - u))
+                    if out.dtype != end.dtype:
+                        held = (out.isfinite() | ~end.isfinite()).flatten(1).all(1)
+                        if ask and not bool(held.all()):
+                            raise _overflow(end[~held], u.dtype)
+                        reached = replace(reached, converged=reached.converged & held)
             return out, reached
 
     def _project_affine(self, u: Tensor, report: bool) -> tuple[Tensor, Report]:
@@ -308,14 +310,14 @@ class Manifold:
         if not bound.laws:  # nothing can be missed, but a field that is not finite is on no manifold
             fine = end.flatten(1).isfinite().all(1)
             return torch.where(fine, 0.0, torch.inf).to(end), fine
-        if self.algorithm == "factorised":
-            moved = end.flatten(1).abs() @ self._gram.full.abs().T
-        else:
-            weights = self._stored.weights_like(end)[..., None]
-            moved = Balance.add_up((weights * end).abs().flatten(1, -2).sum(1))
         with torch.no_grad():
             rows = bound.measure(end) - bound.wanted
-            terms = moved + bound.magnitude(end) + bound.wanted.abs()
+            if self.algorithm == "factorised":
+                moved = end.flatten(1).abs() @ self._gram.full.abs().T
+                terms = moved + bound.magnitude(end) + bound.wanted.abs()
+            else:
+                parts = (self._stored.weights_like(end)[..., None] * end).flatten(1, -2)
+                terms = Balance.add_up(parts.abs().sum(1) + parts.sum(1).abs())
             return sup(rows), excess(rows, row_tolerance(terms)) <= 1
 
     @cached_property

@@ -27,7 +27,6 @@ from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -35,6 +34,8 @@ from torch import Tensor
 from ..constraints import Balance, WithGradient
 from ..grid import FrameIntegral
 from .tridiagonal import solve_tridiagonal
+
+PIECE = 2**13  # numbers
 
 
 def dot(a: Tensor, b: Tensor) -> Tensor:
@@ -76,6 +77,10 @@ class Linearisation(ABC):
     @abstractmethod
     def weighted(self, root: Tensor) -> Linearisation:
         """The linearisation with J's columns, one per point, multiplied by `root`."""
+
+    @abstractmethod
+    def most(self, u: Tensor) -> Tensor:
+        """About the largest of `terms` at most, per sample, from what is known anyway."""
 
     def normal_step(self, rhs: Tensor) -> Tensor:
         """`J^+ rhs`: the smallest change of the field that changes the rows by `rhs`."""
@@ -182,11 +187,9 @@ class Banded(Problem):
             return torch.autograd.grad(total, at, materialize_grads=True)[0]
 
     def _masked(self, slope: Tensor, graph: bool) -> tuple[Tensor, Tensor]:
-        """The slope at the free points, and what that leaves out: the entries at the pinned points."""
+        """The slope at the free points, and the slope itself, or its entries at the pinned points where it is no more."""
         if graph or self.traced or not slope.is_contiguous():
-            # Point by point along each axis: an expanded slope is not copied for this.
-            points: tuple[Any, ...] = torch.unravel_index(self.pinned, slope.shape[1:])
-            return slope * self.free, slope.detach()[(slice(None), *points)]
+            return slope * self.free, slope.detach()
         flat = slope.flatten(1)
         rest = flat[:, self.pinned]
         flat.index_fill_(1, self.pinned, 0)  # touches the pinned points only
@@ -231,7 +234,7 @@ class BandedLinearisation(Linearisation):
         """From [e], [e, s] or [e, s, theta] and their gradients."""
         self.traced = traced
         self.pinned: Tensor | None = None  # flat indices of the pinned points
-        self.left_out: list[Tensor] = []  # entries there of the gradients
+        self.left_out: list[Tensor] = []  # the gradients with their entries there, or these entries
         self.values = e, s, theta = _three(values)
         self.E, self.S, self.g = _three(slopes)
         self.rows = e.diff(dim=1)
@@ -250,12 +253,18 @@ class BandedLinearisation(Linearisation):
         return (a * b).flatten(1, -2).sum(1)
 
     @cached_property
+    def _squares(self) -> tuple[Tensor, Tensor]:
+        """|E|^2 and |S|^2 of every frame."""
+        ee = self._frames(self.E, self.E)
+        return ee, ee if self.S is None else self._frames(self.S, self.S)
+
+    @cached_property
     def _tridiagonal(self) -> tuple[Tensor, Tensor]:
         """M, its diagonal and the one beside it; made for the first solve, because not everybody solves."""
-        c, ee = self.c, self._frames(self.E, self.E)
+        c, (ee, ss) = self.c, self._squares
         diagonal, off = ee[:, 1:] + ee[:, :-1], -ee[:, 1:-1]
         if self.S is not None:
-            es, ss = self._frames(self.E, self.S), self._frames(self.S, self.S)
+            es = self._frames(self.E, self.S)
             diagonal = diagonal + 2 * c * (es[:, :-1] - es[:, 1:]) + c * c * (ss[:, 1:] + ss[:, :-1])
             off = off + (c[:, :-1] - c[:, 1:]) * es[:, 1:-1] + c[:, :-1] * c[:, 1:] * ss[:, 1:-1]
         if self.mu > 0:
@@ -298,16 +307,34 @@ class BandedLinearisation(Linearisation):
             return total
         return total + self.q.detach().cumsum(1).abs() * sizes[2].sum(1, keepdim=True)
 
+    def most(self, u: Tensor) -> Tensor:
+        """`|E| |u|` for the sums over space, by the norms of the gradients at the free points."""
+        e, s, _ = self.values
+        size, (ee, ss) = torch.linalg.vector_norm(u.flatten(1), dim=1)[:, None], self._squares
+        stored, supplied = e.abs() + ee.sqrt() * size, None if s is None else s.abs() + ss.sqrt() * size
+        total = Balance.add_up(stored, supplied, self.c).amax(1)
+        return (
+            total if self.g is None else total + self.q.abs().sum(1) * (self._rank_two[1].sqrt() * size[:, 0])
+        )
+
     def _slopes(self) -> list[Tensor]:
         return [slope.detach() for slope in (self.E, self.S, self.g) if slope is not None]
 
     def _sizes(self, slope: Tensor, rest: Tensor, u: Tensor) -> Tensor:
         """`|slope| |u|` of every frame, with what was left out at the pinned points."""
         assert self.pinned is not None
-        n_t = u.shape[-1]
-        free = (slope * u).abs().flatten(1, -2).sum(1)
+        is_whole = rest.shape == slope.shape
+        slope = rest if is_whole else slope
+        # On a CPU a few samples at a time: memory for more is new every time, which takes longer than the arithmetic.
+        few = len(u) if u.is_cuda or self.traced else max(1, PIECE // u[0].numel())
+        pieces = (
+            ((slope, u),) if few >= len(u) else zip(torch.split(slope, few), torch.split(u, few), strict=True)
+        )
+        free = torch.cat([(a * b).abs().flatten(1, -2).sum(1) for a, b in pieces])
+        if is_whole:
+            return free
         pinned = (rest * u.flatten(1)[:, self.pinned]).abs()
-        return free.index_add(1, self.pinned % n_t, pinned)
+        return free.index_add(1, self.pinned % u.shape[-1], pinned)
 
     def weighted(self, root: Tensor) -> BandedLinearisation:
         """The gradients of e, s and theta, weighted."""
@@ -419,6 +446,10 @@ class DenseLinearisation(Linearisation):
     def weighted(self, root: Tensor) -> DenseLinearisation:
         """The columns of the Jacobian, weighted."""
         return DenseLinearisation(self.rows, self.jacobian * root.flatten(), self.shape, self.mu, self._terms)
+
+    def most(self, u: Tensor) -> Tensor:
+        """The largest of `terms`."""
+        return self._terms.amax(1)
 
     def transpose(self, l: Tensor) -> Tensor:
         """`J^T l`."""

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from .gauss_newton import Globalised
 
 SHORTEST = 2.0**-12  # a shorter step than this share of Newton's is no progress
+FAR = 1e-6  # of what a row adds up: no start with a larger residual is on the manifold
 FEWEST = 64  # on a device, fewer samples than this are not worth sorting out
 
 
@@ -103,7 +104,7 @@ class Eager:
         lin = self.problem.linearise(u)
         r = self.problem.residual(lin.rows)
         d, length = newton_step(lin)
-        tol = row_tolerance(lin.terms(u), self.solver.tol)
+        tol = self._first_tolerance(lin, u, r)
         alpha, passes = torch.ones_like(length), torch.zeros_like(length, dtype=torch.long)
         return _ended(State(u, r, d, alpha, length, tol, passes, length.isfinite()))
 
@@ -120,7 +121,9 @@ class Eager:
         bend = norm(rt - (1 - alpha)[:, None] * r) / (alpha * size).clamp(min=tiny)
         shrinks = norm(rt) <= (1 - 1e-4 * alpha) * size
         good = torch.where(strict, bend <= self.solver.kappa, shrinks)
-        accept = active & good & rt.isfinite().all(1)
+        largest = sup(rt)
+        accept = active & good & (largest < torch.inf)
+        known = tol.amax(1).clamp(min=self.solver.tol)
         new_length = torch.where(accept, new_length, length)
         next_alpha = _next_alpha(alpha, accept, bend / self.solver.kappa, new_length / length)
         return _ended(
@@ -130,13 +133,19 @@ class Eager:
                 choose(accept, step, d),
                 torch.where(active, next_alpha, alpha),
                 new_length,
-                self._tolerance(
-                    lin, trial, accept & (sup(rt) <= NEAR * tol.amax(1).clamp(min=self.solver.tol)), tol
-                ),
+                self._tolerance(lin, trial, accept & (largest <= NEAR * known), tol),
                 passes + active,
                 active,
             )
         )
+
+    def _first_tolerance(self, lin: Linearisation, u: Tensor, r: Tensor) -> Tensor:
+        """The tolerances at the start; on a CPU, of samples that are far from the manifold, those of a bound that costs less."""
+        if u.is_cuda or self.problem.traced:
+            return row_tolerance(lin.terms(u), self.solver.tol)
+        most = lin.most(u)
+        tol = row_tolerance(most, self.solver.tol)[:, None].expand_as(r)
+        return self._tolerance(lin, u, ~(sup(r) > FAR * most), tol)
 
     def _tolerance(self, lin: Linearisation, u: Tensor, near: Tensor, tol: Tensor) -> Tensor:
         """The tolerances at `u` for the samples that are near the manifold, the known ones for the others."""
