@@ -24,7 +24,7 @@ test-long: $(STAMP)  # with the further cases that `make test` leaves out
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m "long or not long"
 
 # Every test that needs a GPU, with the Python at hand, which has torch, Triton and pytest; nothing is installed. With pytest-xdist there
-# are WORKERS processes side by side; PART=1/2 is the first half of the tests.
+# are WORKERS processes side by side; PART=1/2 is every second test.
 GPU_TESTS := $(wildcard tests/test_cuda*.py) tests/test_kernels_compile.py
 WORKERS ?= 2
 PART ?= 1/1

@@ -31,6 +31,7 @@ from sapc.projection.launch import tuned
 
 TOOL = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
 REGISTERS = 65536  # of a processor
+SHARED = {80: 166912, 86: 101376, 89: 101376, 90: 232448}  # bytes for one program, by capability
 
 
 class Absent:
@@ -41,7 +42,7 @@ class Absent:
         self.get_current_target = lambda: target
         self.get_current_device = lambda: 0
         self.get_current_stream = lambda device: 0
-        self.get_device_properties = lambda device: {"max_shared_mem": 2**20}
+        self.get_device_properties = lambda device: {"max_shared_mem": SHARED.get(capability, 2**20)}
 
     def launcher_cls(self, source: Any, metadata: Any) -> Callable[..., None]:
         """What launches a kernel."""
@@ -82,6 +83,7 @@ NETWORKS = {
     "solid": (3, 16, 32, 128, 16),
     "narrow": (2, 32, 32, 256, 32),
     "slim": (2, 32, 16, 32, 32),
+    "broad": (2, 32, 128, 64, 32),
 }
 
 

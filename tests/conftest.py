@@ -12,13 +12,16 @@ if not torch.cuda.is_available():  # kernels are interpreted; Triton asks when i
 
 
 def pytest_addoption(parser):
-    parser.addoption("--part", default="1/1", help="2/3 runs the second third of the tests")
+    parser.addoption("--part", default="1/1", help="2/3 runs every third test from the second on")
 
 
 def pytest_collection_modifyitems(config, items):
     part, parts = (int(number) for number in config.getoption("--part").split("/"))
-    ends = [round(k * len(items) / parts) for k in (part - 1, part)]
-    items[:] = items[slice(*ends)]
+    items[:] = items[part - 1 :: parts]
+    for item in items:
+        # Compilers warn of themselves, each version of something else; ours are still errors.
+        if item.path.name.startswith("test_cuda"):
+            item.add_marker(pytest.mark.filterwarnings(r"ignore:::(torch|triton)\b"))
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
@@ -48,7 +48,7 @@ class Tuning:
     mix_warps: int = 4
 
 
-# By the size of a number: in float32 twice as much has to fit on the chip. By channels: 64 or more, 32, 16.
+# By the size of a number: in float32 twice as much has to fit on the chip. By channels: 64, 128, 32, 16.
 FUSED = {
     "enable_fp_fusion": True
 }  # multiplications with additions; the default depends on the version of Triton
@@ -62,6 +62,7 @@ HALF_WIDE = Tuning(
     block_back=Launch(stages=2),
     lift_back=Launch(64),
 )
+HALF_BROAD = replace(HALF_WIDE, block_back=Launch(stages=1))  # what is in flight fits on the chip
 HALF_NARROW = Tuning(
     lift=Launch(64, programs=4, hidden=128, registers=128),
     block=Launch(64, stages=3, programs=4),
@@ -212,7 +213,7 @@ def plan(
     with torch.inference_mode(False), torch.no_grad():
         place = how.place.reshape(-1, how.grid[-1], axes + 1)
         last, lead = place[0, :, axes - 1].contiguous(), place[:, 0, : axes - 1].contiguous()
-        half = HALF_WIDE if hidden >= 64 else HALF_NARROW if hidden >= 32 else HALF_SLIM
+        half = {16: HALF_SLIM, 32: HALF_NARROW, 64: HALF_WIDE}.get(hidden, HALF_BROAD)
         full = FULL if tf32 else EXACT
         tuning = tuning or (full if kind == torch.float32 else half)
         return Plan(how, hidden, projection, inputs, precision, tuning, last, lead, torch.ones_like(last[:1]))
