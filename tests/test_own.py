@@ -115,6 +115,9 @@ def test_pins_by_name_coordinate_and_value():
     assert near.nonzero()[:, 1:3].unique(dim=0).tolist() == [[2, 2]]
     u = draws(GRID, 3)
     wall = Pin.at(GRID, lat=0, channel="u", value=-2.5)
+    with pytest.raises(SapcError, match=r"'t\[0\]' and 'u, lat\[0\]' prescribe different values at 6 points"):
+        (Pin.frame(0) & wall).on(u)
+    u[:, 1, :, 0] = -2.5000001
     H = (Pin.frame(0) & wall).on(u)
     v = H.project(torch.zeros_like(u))
     assert (v[:, 1, :, 0] == -2.5).all()  # also in the pinned frame: what is prescribed counts

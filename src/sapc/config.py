@@ -45,7 +45,7 @@ class Backbone:
     def __post_init__(self) -> None:
         object.__setattr__(self, "modes", _tuples(self.modes))
         check_kind(self.modes, tuple, "modes", "a list of whole numbers, one per axis")
-        FNO.shapes(len(self.modes), **asdict(self))
+        FNO.shapes(len(self.modes), **vars(self))
 
 
 @dataclass(frozen=True)

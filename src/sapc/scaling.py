@@ -110,10 +110,11 @@ class Scale:
 
     def _affine(self, part: Affine) -> Affine:
         zero = torch.zeros(1, *self.grid.shape, dtype=torch.float64)
-        offset = part.measure(self.leave(zero))
+        offset, constant = part.measure(self.leave(zero)), part.measure(zero)
 
         def linear(w: Tensor) -> Tensor:
-            return part.measure(self.leave(w)) - offset.to(w)
+            # Without the mean: a large one, added and subtracted again, would cost digits.
+            return part.measure((self._columns(w)[1] * w.double()).to(w.dtype)) - constant.to(w)
 
         if isinstance(part.value, str):
             return Affine(linear, part.value)
