@@ -116,6 +116,9 @@ def test_pins_by_name_coordinate_and_value():
     u = draws(GRID, 3)
     u[:, 1, :, 0, 0] = -2.5
     wall = Pin.at(GRID, lat=0, channel="u", value=-2.5)
+    with pytest.raises(SapcError, match=r"'t\[0\]' and 'u, lat\[0\]' prescribe different values at 6 points"):
+        (Pin.frame(0) & wall).on(u)
+    u[:, 1, :, 0] = -2.5000001
     H = (Pin.frame(0) & wall).on(u)
     v = H.project(torch.zeros_like(u))
     assert (v[:, 1, :, 0] == -2.5).all()
@@ -232,6 +235,8 @@ def test_physics_from_a_file(tmp_path):
         ("def physics(grid):\n    return 3\n", "returned int"),
         ("def physics(grid):\n    return grid.integral('w')\n", "no channel 'w'.*line 2"),
         ("def physics(grid):\n    return undefined\n", r"NameError.*\(line 2\)"),
+        ("raise SystemExit(3)\n", r"SystemExit: 3 \(line 1\)"),
+        ("def physics(grid):\n    exit()\n", r"SystemExit.*\(line 2\)"),
     ],
 )
 def test_mistakes_in_physics_are_told_with_their_line(tmp_path, text, message):

@@ -397,6 +397,16 @@ def test_dependent_rows_fall_back_without_a_word():
     assert (p - independent.project(u)).abs().max() < 1e-10
 
 
+def test_pinned_values_stay_to_the_bit_where_rows_depend_on_each_other():
+    """The pseudo-inverse has columns of pinned points, too, which are zero but for rounding."""
+    a = noise((4, 30), 1)
+    f, u = noise((2, 6, 5), 2), noise((2, 6, 5), 3)
+    H = (sapc.Pin.frame(0) & sapc.Affine(torch.cat((a, a[:1] + a[1:2])), "field")).on(f)
+    p = H.project(u)
+    assert H._gram.method == "pseudo-inverse"
+    assert torch.equal(p[..., 0], f[..., 0])
+
+
 def test_unstructured_constraints_go_the_dense_way():
     """A quadratic invariant of the whole field, kept at the condition's own value, together with a pin and a balance law."""
     f, u = 1 + 0.1 * noise((3, 6, 5), 1), 1 + 0.1 * noise((3, 6, 5), 2)

@@ -353,10 +353,12 @@ def test_other_files_of_the_package_are_no_problem(tmp_path):
 def test_what_is_not_even_a_readable_file(tmp_path):
     (tmp_path / "folder.json").mkdir()
     (tmp_path / "gone.json").symlink_to(tmp_path / "nowhere")
+    (tmp_path / "loop.json").symlink_to(tmp_path / "loop.json")
     os.mkfifo(tmp_path / "pipe.json")  # reading it would wait for ever
     found = collect([tmp_path])
     assert [(p.kind, p.path.name) for p in found.problems] == [
         ("corrupt", "gone.json"),
+        ("corrupt", "loop.json"),
         ("corrupt", "pipe.json"),
     ]
 

@@ -145,6 +145,45 @@ def test_a_configuration_is_held_to_the_types_of_its_settings(model_folder, path
         sapc.load(model_folder.path, "cpu")
 
 
+@pytest.mark.parametrize(
+    ("path", "value", "complaint"),
+    [
+        ("scale.mean", [], "mean and deviation of fields are 1 finite numbers each, got"),
+        ("scale.mean", 1, "its scale is"),
+        ("scale.deviation", [None], "its scale is"),
+        ("scale.deviation", [-1.0], "deviation of fields is positive"),
+        ("scale", KeyError, "its scale is None"),
+        ("split", 1, "its split is 1"),
+        ("split", KeyError, "its split is None"),
+        ("split.seed", 0.5, "seed of the split of own data"),
+        ("sizes.validation", -0.5, "its sizes is"),
+        ("sizes", KeyError, "its sizes is None"),
+        ("physics", 0, "its physics is 0"),
+        ("physics.sha256", KeyError, "its physics is"),
+        ("reading", {"path": "x"}, "its reading is"),
+        ("grid.axes", [], "a grid needs at least one spatial axis"),
+    ],
+)
+def test_a_description_of_own_data_is_held_to_its_kinds(model_folder, path, value, complaint):
+    axes = (sapc.Axis("x", 8), sapc.Axis("t", 6))
+    values = torch.randn(6, 8, 6, generator=torch.Generator().manual_seed(0))
+    task = sapc.own_task(
+        sapc.Fields(values, sapc.Grid(axes, ("u",)), {}, {}, {"path": "a.nc"}, None), sapc.Pin.frame(0)
+    )
+    content = json.loads(json.dumps(sapc.preset("tiny", task, "ffm").to_dict()))
+    assert Run.from_dict(content).options["own"]["sizes"] == {"train": 5, "validation": 1}
+    model_folder.config.write_text(json.dumps(change(content, ["options", "own", *path.split(".")], value)))
+    with pytest.raises(SapcError, match=rf"config\.json: .*{complaint}"):
+        sapc.load(model_folder.path, "cpu")
+
+
+def test_a_link_to_itself_is_no_folder(tmp_path, call):
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    for line in (("sample", "--out", "x.h5"), ("train", "--resume"), ("evaluate",)):
+        code, _, err = call(*line, str(tmp_path / "loop"))
+        assert (code, "is not a run folder" in err) == (2, True), err
+
+
 def test_a_configuration_comes_back_as_it_was(model_folder):
     assert model_folder.run() == RUN
     assert Run.from_dict(json.loads(json.dumps(RUN.to_dict()))) == RUN

@@ -24,7 +24,7 @@ from .fno import FNO, LARGEST, Precision
 from .methods import Method, get_method
 from .projection import Globalised
 from .projection.gauss_newton import Solver
-from .tasks import OwnTask, Task, get_task, rebuild
+from .tasks import OwnTask, Task, check_description, get_task, rebuild
 
 FORMAT = "sapc-run-1"
 Projector = Literal["feasible", "nearest", "paper"]
@@ -45,7 +45,7 @@ class Backbone:
     def __post_init__(self) -> None:
         _make_plain(self, "modes", "hidden", "projection", "time_channels", "blocks")
         check_kind(self.modes, tuple, "modes", "a list of whole numbers, one per axis")
-        FNO.shapes(len(self.modes), **asdict(self))
+        FNO.shapes(len(self.modes), **vars(self))
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,8 @@ class Run:
             raise SapcError(f"the grid {self.grid} has more points than can be counted; choose a smaller one")
         if reserved := sorted({"name", "grid"} & set(self.options)):
             raise SapcError(f"{reserved[0]!r} is no option of a task, but a setting of the run")
-        _check_own(self.options.get("own", {}))
+        if "own" in self.options:
+            check_description(self.options["own"])
         method = get_method(self.method)
         if method.weights != self.method:
             raise SapcError(
@@ -363,13 +364,6 @@ def _tiny(task: Task) -> dict[str, Any]:
 
 
 _PRESETS = {"paper": _paper, "full": _full, "compact": _compact, "small": _small, "tiny": _tiny}
-
-
-def _check_own(about: Any) -> None:
-    """Refuse a description of own data that is none; its parts are read by whom they concern."""
-    parts = ("grid", "scale", "data", "sizes")
-    if not isinstance(about, Mapping) or not all(isinstance(about.get(p, {}), Mapping) for p in parts):
-        raise SapcError(f"the description of own data in a run's options cannot be read: {about!r:.100}")
 
 
 def _make_plain(record: Any, *names: str) -> None:

@@ -23,7 +23,7 @@ import torch
 from .checkpoint import Folder, Tensors, about_tensors, load_tensors, load_weights, save_tensors
 from .config import Run
 from .errors import SapcError, SapcWarning, whole
-from .files import sha256, write_json
+from .files import real_path, sha256, write_json
 from .pretrained import find, is_shipped
 
 
@@ -55,7 +55,7 @@ def fine_tuning(run: Run, start: str | os.PathLike[str]) -> Run:
     tensors, about = load_tensors(folder.weights, sha256=folder.known_digest())
     _check_fit(run, tensors, folder.weights)
     origin = {
-        "name": folder.path.resolve().name,
+        "name": real_path(folder.path).name,
         "step": about.get("step"),
         "sha256": sha256(folder.weights),
     }

@@ -199,6 +199,11 @@ def write_json(path: Path, content: Any) -> None:
 # -- helpers --
 
 
+def real_path(path: str | os.PathLike[str]) -> Path:
+    """The path without links; one that leads in a circle stays as it is, and is no file for whoever opens it."""
+    return Path(os.path.realpath(path))
+
+
 def sha256(path: str | os.PathLike[str]) -> str:
     """The digest of a file."""
     with open(path, "rb") as content:

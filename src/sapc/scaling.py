@@ -8,7 +8,8 @@ the same algorithm projects. The nearest point is then nearest in w: a metre and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,7 +17,7 @@ import torch
 from torch import Tensor
 
 from .constraints import Affine, Balance, Constraint, Pin, Stackable, WithGradient
-from .errors import SapcError
+from .errors import SapcError, fits
 from .grid import FrameIntegral, Grid
 
 
@@ -110,11 +111,11 @@ class Scale:
     def _affine(self, part: Affine) -> Affine:
         """A (m + s w) = value as A s w = value - A m: a mean that is large beside the deviation costs no digits."""
         zero = torch.zeros(1, *self.grid.shape, dtype=torch.float64)
-        constant, offset = part.measure(zero), part.measure(self.leave(zero))
+        offset, constant = part.measure(self.leave(zero)), part.measure(zero)
 
         def linear(w: Tensor) -> Tensor:
-            s = self._columns(w)[1]
-            return part.measure((s * w.double()).to(w.dtype)) - constant.to(w)
+            # Without the mean: a large one, added and subtracted again, would cost digits.
+            return part.measure((self._columns(w)[1] * w.double()).to(w.dtype)) - constant.to(w)
 
         if isinstance(part.value, str):
             return Affine(linear, part.value)
@@ -128,5 +129,14 @@ class Scale:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any], grid: Grid) -> Scale:
-        """Back from `to_dict`."""
-        return cls(grid, *(tuple(float(x) for x in data[name]) for name in ("mean", "deviation")))
+        """Back from `to_dict`; refuses what is not one finite number per channel."""
+        mean, deviation = data.get("mean", ()), data.get("deviation", ())
+        for values in (mean, deviation):
+            whole = fits(values, Sequence[float]) and len(values) == grid.width
+            if not whole or not all(map(math.isfinite, values)):
+                raise SapcError(
+                    f"mean and deviation of fields are {grid.width} finite numbers each, got {values!r:.60}"
+                )
+        if min(deviation) <= 0:
+            raise SapcError(f"the deviation of fields is positive, got {deviation!r:.60}")
+        return cls(grid, tuple(map(float, mean)), tuple(map(float, deviation)))

@@ -289,7 +289,7 @@ def _models() -> Iterator[Target]:
     yield Target(
         "Model.save_pretrained",
         lambda path, **a: _save(model, path, **a),
-        {"path": OUT, "half": False, "scores": None, "name": None, "license": None},
+        {"path": home() / "exported", "half": False, "scores": None, "name": None, "license": None},
     )
     yield Target(
         "Model.from_pretrained",
@@ -359,11 +359,8 @@ def _models() -> Iterator[Target]:
     yield Target("Method.evaluations", method.evaluations, {"steps": 2})
 
 
-OUT = home() / "exported"
-
-
 def _save(model: sapc.Model, path: Any, **arguments: Any) -> None:
-    shutil.rmtree(OUT, ignore_errors=True)
+    shutil.rmtree(home() / "exported", ignore_errors=True)
     model.save_pretrained(path, **arguments)
 
 

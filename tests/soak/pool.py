@@ -12,6 +12,7 @@ import resource
 import shutil
 import signal
 import sys
+import tempfile
 import time
 import warnings
 from collections.abc import Iterator
@@ -107,6 +108,7 @@ def _work(case: Case, folder: Path, examples: Path, answer: Any) -> None:
     for stream in (1, 2):
         os.dup2(shown, stream)
     sys.stdout, sys.stderr = (open(stream, "w", buffering=1, closefd=False) for stream in (1, 2))  # noqa: SIM115
+    tempfile.tempdir = str(folder)  # what a case leaves there is removed with it
     warnings.simplefilter("ignore")
     before = _resident(os.getpid())
     why = case.check(folder / "work", examples)

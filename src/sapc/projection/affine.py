@@ -57,7 +57,8 @@ class GramSolver:
             self.lu, self.pivots, singular = torch.linalg.lu_factor_ex(gram)
             if bool(singular) or not self._is_accurate(gram):
                 self.method = "pseudo-inverse"
-                self.inverse = torch.linalg.pinv(self.scaled, rtol=1e-12).T
+                # Its columns of pinned points are zero but for rounding, and pinned values stay as they are.
+                self.inverse = torch.linalg.pinv(self.scaled, rtol=1e-12).T * free.flatten()
             self._warn_if_digits_are_lost(gram, free)
 
     def _is_accurate(self, gram: Tensor) -> bool:

@@ -323,6 +323,8 @@ class BandedLinearisation(Linearisation):
     def _sizes(self, slope: Tensor, rest: Tensor, u: Tensor) -> Tensor:
         """`|slope| |u|` of every frame, with what was left out at the pinned points."""
         assert self.pinned is not None
+        if u.is_cuda and rest.shape != slope.shape:  # to add entries up by index has no fixed order there
+            rest = slope.flatten(1).index_copy(1, self.pinned, rest).view_as(slope)
         is_whole = rest.shape == slope.shape
         slope = rest if is_whole else slope
         # On a CPU a few samples at a time: memory for more is new every time, which takes longer than the arithmetic.

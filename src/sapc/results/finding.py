@@ -11,7 +11,7 @@ from typing import Any
 
 from ..config import Run
 from ..errors import SapcError
-from ..files import first_line
+from ..files import first_line, real_path
 from ..methods import find_method
 from ..methods.registry import NAME
 from .kinds import Collected, Kind, Problem, Scored
@@ -82,7 +82,7 @@ class _Found:
 
     def _new(self, path: Path) -> bool:
         """Whether this is the first time it is looked at."""
-        real = path.resolve()
+        real = real_path(path)
         if real in self.seen:
             return False
         self.seen.add(real)
@@ -181,12 +181,12 @@ class _Found:
                         "corrupt", study / MANIFEST, f"has a cell that cannot be read: {cell!r:.60}"
                     )
                     continue
-                promised.add((study / cell["folder"]).resolve())
+                promised.add(real_path(study / cell["folder"]))
                 self.asked.append(cell["method"])
-                self.listed.add(((study / cell["folder"]).resolve(), cell["method"]))
+                self.listed.add((real_path(study / cell["folder"]), cell["method"]))
                 self._cell(study, cell)
         for folder, trained in self.bare:
-            if folder.resolve() not in promised:
+            if real_path(folder) not in promised:
                 kind, why = trained.stands()
                 self._problem(kind, folder, why, trained)
 
@@ -201,7 +201,7 @@ class _Found:
         known = [(s.path, s.method) for s in self.scored]
         known += [(p.path, p.method) for p in self.problems if p.path.is_file()]
         if any(
-            path.parent.resolve() == folder.resolve() and method == cell["method"] for path, method in known
+            real_path(path.parent) == real_path(folder) and method == cell["method"] for path, method in known
         ):
             return
         kind, why = _state(study / STATES / f"{Path(cell['name']).name}.json")
@@ -211,8 +211,8 @@ class _Found:
 
     def _other_run(self, study: Path, cell: dict[str, Any], why: str) -> None:
         """The folder of a cell holds another run than the study asks for: its scores do not count."""
-        folder, about = (study / cell["folder"]).resolve(), (cell["task"], cell["method"], cell["seed"])
-        for s in [s for s in self.scored if (s.path.parent.resolve(), s.method) == (folder, cell["method"])]:
+        folder, about = real_path(study / cell["folder"]), (cell["task"], cell["method"], cell["seed"])
+        for s in [s for s in self.scored if (real_path(s.path.parent), s.method) == (folder, cell["method"])]:
             self.scored.remove(s)
             self.problems.append(Problem("left_out", s.path, why, *about))
         kind, told = _state(study / STATES / f"{Path(cell['name']).name}.json")
@@ -221,9 +221,9 @@ class _Found:
 
     def unlisted(self, scored: Sequence[Scored]) -> list[str]:
         """Scores that count and lie in a study's folder, without being in its list."""
-        roots = [study.resolve() for study, _ in self.studies]
-        inside = [s for s in scored if any(root in s.path.resolve().parents for root in roots)]
-        return [str(s.path) for s in inside if (s.path.parent.resolve(), s.method) not in self.listed]
+        roots = [real_path(study) for study, _ in self.studies]
+        inside = [s for s in scored if any(root in real_path(s.path).parents for root in roots)]
+        return [str(s.path) for s in inside if (real_path(s.path.parent), s.method) not in self.listed]
 
 
 def _run(content: dict[str, Any]) -> Run:

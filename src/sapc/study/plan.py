@@ -24,7 +24,7 @@ from typing import Any
 
 from ..checkpoint import Folder, lock_file
 from ..errors import SapcError
-from ..files import folder_for, read_json, write_json
+from ..files import folder_for, read_json, real_path, write_json
 from .cell import Cell, Scores, there
 
 FORMAT = "sapc-study-1"
@@ -176,7 +176,7 @@ def load_study(path: str | os.PathLike[str], out: str | os.PathLike[str] | None 
     """The study in a Python file, which names its list of cells `runs`; or the one in a study's folder."""
     path = Path(path)
     if path.is_dir():
-        if out is not None and Path(out).resolve() != path.resolve():
+        if out is not None and real_path(out) != real_path(path):
             raise SapcError(
                 f"{path} is a study's folder already, so --out {out} would be another one; leave it out"
             )

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
 
 from ..errors import SapcError
-from ..files import first_line
+from ..files import first_line, real_path
 from ..fpd import Distance
 from .cell import Cell, distances_for
 from .engines import Engine, Handle, Job
@@ -48,8 +47,8 @@ def run_study(
     jobs: dict[str, list[str]] = {}
     for cell in left:
         jobs.setdefault(cell.folder, []).append(cell.name)
-    out = str(study.out.resolve())
-    where = None if poseidon is None else str(Path(poseidon).resolve())
+    out = str(real_path(study.out))
+    where = None if poseidon is None else str(real_path(poseidon))
     todo = [Job(out, folder, tuple(names), where) for folder, names in jobs.items()]
     if todo:
         with engine:

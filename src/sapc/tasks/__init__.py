@@ -11,6 +11,7 @@ from ..grid import Grid
 from .base import Task, make_task
 from .burgers import Burgers
 from .dataset import Dataset, load_dataset
+from .description import check_description
 from .heat import Heat
 from .navier_stokes import NavierStokes
 from .own import NAME, OwnTask, own_task, read_like, rebuild, settle
@@ -25,6 +26,7 @@ __all__ = [
     "OwnTask",
     "Physics",
     "Task",
+    "check_description",
     "get_task",
     "load_dataset",
     "load_physics",

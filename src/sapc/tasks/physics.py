@@ -46,7 +46,7 @@ class Physics:
         """The constraints of fields on a grid; a mistake in a user's function is told with its line."""
         try:
             found = self.make(grid)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise SapcError(f"the physics{self.where} failed: {self.told(error)}") from error
         if not isinstance(found, Stackable):
             raise SapcError(
@@ -65,7 +65,7 @@ class Physics:
         name = str(getattr(self.make, "__name__", "<"))
         return self.file or ("a function" if name.startswith("<") else f"the function {name}")
 
-    def told(self, error: Exception) -> str:
+    def told(self, error: BaseException) -> str:
         """What went wrong in it, and in which line."""
         return _told(error, self.file)
 
@@ -97,7 +97,7 @@ def _from_file(path: Path) -> Physics:
         module = ModuleType(f"sapc_physics_{path.stem}")
         module.__file__ = str(path)
         exec(compile(text, str(path), "exec"), module.__dict__)  # the caller named this file to be run
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise SapcError(f"{path} cannot be run: {_told(error, str(path))}") from error
     make = getattr(module, FUNCTION, None)
     if isinstance(make, Stackable):
@@ -111,7 +111,7 @@ def _from_file(path: Path) -> Physics:
     return Physics(make, str(path), digest_of(text), text)
 
 
-def _told(error: Exception, file: str) -> str:
+def _told(error: BaseException, file: str) -> str:
     """What went wrong, and in which line of the file."""
     what = f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else 'no message'}"
     if isinstance(error, SapcError):
