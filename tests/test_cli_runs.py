@@ -293,6 +293,13 @@ def test_a_condition_may_be_initial_frames(call, run, frames):
         np.testing.assert_array_equal(file["fields"][:, :, 0], own[:k])
 
 
+def test_a_condition_of_a_single_number_is_refused(call, run):
+    np.savez("c.npz", condition=np.float64(3))
+    code, _, err = call("sample", run, "--n", "2", "--condition", "c.npz", "--out", "s.npz")
+    assert code == 2
+    assert "is a single number" in err
+
+
 @pytest.mark.parametrize("name", ["s.npz", "s.h5"])
 def test_samples_of_several_conditions_are_read_back(call, run, name):
     """Their numbers are no coordinates, even where there are as many fields as points."""

@@ -114,7 +114,6 @@ def test_pins_by_name_coordinate_and_value():
     near = Pin.near(GRID, lon=0.34, lat=0.49, channel="h").mask(GRID.shape)
     assert near.nonzero()[:, 1:3].unique(dim=0).tolist() == [[2, 2]]
     u = draws(GRID, 3)
-    u[:, 1, :, 0, 0] = -2.5
     wall = Pin.at(GRID, lat=0, channel="u", value=-2.5)
     with pytest.raises(SapcError, match=r"'t\[0\]' and 'u, lat\[0\]' prescribe different values at 6 points"):
         (Pin.frame(0) & wall).on(u)
@@ -491,6 +490,13 @@ def test_a_law_whose_value_is_zero_is_judged_by_its_terms(law, broken):
 def test_a_mass_is_judged_beside_itself():
     """All of its terms have one sign, so their size is the quantity."""
     (mass,) = sapc.check(sapc.own_task(waves(), law), noise=2).laws
+    h = waves().grid.integral("h")(waves().values.double()[:8])
+    assert mass.typical == pytest.approx(float(h.max()), rel=1e-12)
+
+
+def test_a_law_without_a_gradient_is_judged_by_its_value():
+    cut = lambda grid: Affine(lambda u: grid.integral("h")(u).detach())
+    (mass,) = sapc.check(sapc.own_task(waves(), cut), noise=2).laws
     h = waves().grid.integral("h")(waves().values.double()[:8])
     assert mass.typical == pytest.approx(float(h.max()), rel=1e-12)
 

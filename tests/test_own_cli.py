@@ -252,6 +252,16 @@ def test_a_condition_may_be_the_pinned_part_alone(folder, trained, tmp_path, nam
         np.testing.assert_array_equal(file["fields"][:, 0, :, 0], np.repeat(h[:k, :, 0], 2, 0))
 
 
+def test_a_frame_of_another_time_is_refused(folder, trained, tmp_path, capsys):
+    """A frame that was cut out of whole fields says where it was by a coordinate without a dimension."""
+    at, time, h, _ = simulations(1)
+    new = xr.Dataset({"h": (("x",), h[0, :, 3])}, {"x": at, "time": time[3]})
+    new.to_netcdf(tmp_path / "new.nc", engine="h5netcdf")
+    line = ("--physics", folder / "my_physics.py", "--condition", tmp_path / "new.nc", "--steps", 1)
+    assert run("sample", trained, *line, "--out", tmp_path / "s.npz") == 2
+    assert f"is at time = {time[3]:g}, and pinned is time = 0" in " ".join(capsys.readouterr().err.split())
+
+
 def test_frames_without_names_of_dimensions(folder, trained, tmp_path):
     h = simulations(3)[2]
     np.savez(tmp_path / "new.npz", h=h[:, :, 0])

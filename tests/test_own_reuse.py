@@ -366,3 +366,40 @@ def test_the_commands_of_every_card_name_the_folder(tmp_path):
         "train heat --method sapc --preset tiny",
         "evaluate path/of/this/folder",
     ]
+
+
+CONTRADICTION = """
+import sapc
+
+def physics(grid):
+    return sapc.Pin.frame(0) & sapc.Pin.frame(-1) & sapc.Balance(grid.integral())
+"""
+
+
+def test_samples_off_the_laws_are_told(tmp_path):
+    """First and last frame are given, and their masses differ: no field has all of that."""
+    (tmp_path / "contradiction.py").write_text(CONTRADICTION)
+    data = waves(8)
+    data.values[:, ..., -1] += 0.5
+    task = sapc.own_task(data, tmp_path / "contradiction.py", "contradiction")
+    folder = sapc.train.train(sapc.preset("tiny", task, "sapc", steps=2, batch=2), tmp_path / "run")
+    model = sapc.load(folder.path, physics=tmp_path / "contradiction.py", data=data)
+    with pytest.warns(
+        sapc.SapcWarning, match="2 of 2 samples are off the laws by up to .* contradict the pinned"
+    ):
+        model.sample(2, model.task.dataset("validation", size=1), steps=1)
+
+
+def test_a_training_does_not_go_on_with_other_physics(home, tmp_path):
+    shutil.copytree(home / "mass", tmp_path / "run")
+    text = (home / "mass.py").read_text()
+    (tmp_path / "other.py").write_text(text + "\n# another law\n")
+    run = sapc.checkpoint.Folder(tmp_path / "run").run()
+    with pytest.warns(sapc.SapcWarning, match="is not the physics"):
+        other = run.attach(tmp_path / "other.py", waves())
+    before = (tmp_path / "run" / "weights.safetensors").read_bytes()
+    with pytest.raises(
+        sapc.SapcError, match=r"other\.py is not the physics that the run in .* was begun with \(mass\.py\)"
+    ):
+        sapc.train.train(other, tmp_path / "run")
+    assert (tmp_path / "run" / "weights.safetensors").read_bytes() == before

@@ -129,14 +129,15 @@ class Folder:
             return
         if changed := [name for name in {**wanted, **own} if own.get(name) != wanted.get(name)]:
             name = min(changed, key=lambda name: name in ("steps", "stages"))
-            longer = self.trained and run.steps > there.steps and changed == ["steps"]
+            longer = self.trained and run.steps > there.steps and set(changed) <= {"steps", "stages"}
             advice = (
                 f"`sapc train --resume {self.path} --steps {run.steps}` goes on from there"
                 if longer
                 else "choose another folder, or the same settings to continue it"
             )
+            place, one, other = _difference(name, own.get(name), wanted.get(name))
             raise SapcError(
-                f"{self.path} holds another run: its {name} is {getattr(there, name)!r}, not {getattr(run, name)!r}; {advice}"
+                f"{self.path} holds another run: its {place} is {one!r:.80}, not {other!r:.80}; {advice}"
             )
 
     @contextmanager
@@ -347,6 +348,17 @@ def lock_file(file: IO[str]) -> None:
     except OSError as error:
         what = f"this file system knows no locks ({first_line(error)}); let one process at a time train in a folder"
         warnings.warn(SapcWarning(what), stacklevel=4)
+
+
+def _difference(place: str, one: Any, other: Any) -> tuple[str, Any, Any]:
+    """Find where two settings differ first, as deep as they are records or lists alike."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        names = [name for name in {**one, **other} if one.get(name) != other.get(name)]
+        return _difference(f"{place}.{names[0]}", one.get(names[0]), other.get(names[0]))
+    if isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
+        i = next(i for i, (a, b) in enumerate(zip(one, other, strict=True)) if a != b)
+        return _difference(f"{place}[{i}]", one[i], other[i])
+    return place, one, other
 
 
 def _plain(value: Any) -> Any:

@@ -296,31 +296,24 @@ class Model:
         if progress is not None:
             progress(n, n)
         _check_finite(out, chosen)
-        return (
-            out if condition is None or chosen.exact == "none" else self._exactly(out, condition, task, also)
-        )
+        if condition is None or chosen.exact == "none":
+            return out
+        return self._exactly(out, condition, task, also)
 
     def _exactly(
         self, fields: Tensor, condition: Tensor | Dataset | Fields, task: Task, also: Stackable | None
     ) -> Tensor:
-        """With the pinned values to the last bit, where a task's units came in between."""
-        if also is not None:
-            self._look(fields, condition, task, also)
-        if not isinstance(task, OwnTask):
+        """With the pinned values to the last bit, where a task's units came in between; samples that are off the laws are told."""
+        if also is None and not isinstance(task, OwnTask):
             return fields
         values = per_sample(pinned_values(condition, task, also).cpu(), len(fields))
-        return torch.where(pinned_mask(task, also), values, fields)
-
-    def _look(
-        self, fields: Tensor, condition: Tensor | Dataset | Fields, task: Task, also: Stackable
-    ) -> None:
-        """Constraints added later may contradict the law: then no field has both, and samples are off it."""
-        H = task.manifold(per_sample(pinned_values(condition, task, also).cpu(), len(fields)), also)
-        rows = H.balance(fields)
-        off = rows.abs().amax(1) if rows.shape[1] else fields.new_zeros(len(fields))
-        if bad := int((off > 1e-6 * (1 + H.fields.abs().max())).sum()):
-            message = f"{bad} of {len(fields)} samples are off the laws by up to {float(off.max()):.2g}: what was added contradicts them"
-            warnings.warn(message, SapcWarning, stacklevel=4)
+        if isinstance(task, OwnTask):
+            fields = torch.where(pinned_mask(task, also), values, fields)
+        H = task.manifold(values, also)
+        # On a curved manifold the projection at the end of the sampler has said so already.
+        if also is not None or H.affine:
+            _warn_if_off(fields, H, also is not None)
+        return fields
 
     def _velocity(
         self, method: Method, network: Callable[..., Tensor], H: Manifold, watch: Watch | None
@@ -460,6 +453,24 @@ class _Fresh:
     def next_batch(self) -> None:
         """Each generator goes on with the fields of the next batch."""
         self.calls = 0
+
+
+def _warn_if_off(fields: Tensor, H: Manifold, has_more: bool) -> None:
+    """Pins and laws may contradict each other: then no field has both, and samples are off the laws."""
+    if H.affine:
+        is_off = ~H.is_met(fields, slack=1e3)
+    else:
+        rows = H.balance(fields)
+        is_off = rows.abs().amax(1) > 1e-6 * (1 + H.fields.abs().max())
+    if bad := int(is_off.sum()):
+        why = (
+            "what was added contradicts them"
+            if has_more
+            else "they contradict the pinned values or each other"
+        )
+        off = float(H.balance(fields).abs().max())
+        message = f"{bad} of {len(fields)} samples are off the laws by up to {off:.2g}: {why}"
+        warnings.warn(message, SapcWarning, stacklevel=4)
 
 
 def _check_finite(fields: Tensor, method: Method) -> None:

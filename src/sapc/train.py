@@ -101,6 +101,7 @@ def train(
 def _begun(folder: Folder, run: Run, start: str | os.PathLike[str] | None) -> Iterator[None]:
     """The folder checked, then locked, then made this run's; one that is refused is left as it was."""
     folder.check(run)
+    _check_physics(run, folder)
     check_start(folder, run, start)
     with folder.locked():
         prepare_extension(folder, run)
@@ -108,6 +109,18 @@ def _begun(folder: Folder, run: Run, start: str | os.PathLike[str] | None) -> It
         _keep_physics(run, folder)
         prepare_fine_tuning(folder, run, start)
         yield
+
+
+def _check_physics(run: Run, folder: Folder) -> None:
+    """Refuse to train on with other physics than the run was begun with: its settings would name the one, its weights know both."""
+    if run.own is None:
+        return
+    given, begun = run.own.physics, run.options["own"]["physics"]
+    if begun["sha256"] and given.sha256 != begun["sha256"]:
+        raise SapcError(
+            f"{given.label} is not the physics that the run in {folder.path} was begun with ({begun.get('file') or 'a function'}); "
+            "give that one, or begin another run with these weights (--from)"
+        )
 
 
 def _keep_physics(run: Run, folder: Folder) -> None:

@@ -52,6 +52,8 @@ def read_condition(path: Path, task: Task) -> Tensor:
         return array.fields
     if array.dtype.kind not in "fiu":
         raise SapcError(f"the condition in {path} holds values of type {array.dtype}; expected real numbers")
+    if array.ndim == 0:
+        raise SapcError(f"the condition in {path} is a single number; expected fields, or their pinned part")
     # NaN stays NaN.
     with np.errstate(invalid="ignore"):
         values = array.astype(np.float64)

@@ -112,6 +112,11 @@ class _Place:
         for i, name in enumerate(dims):
             if name in self.grid.names and self._is_reversed(name, values.shape[i], variables):
                 values = np.flip(values, i)
+        # A frame that was cut out of whole fields may still say where it was.
+        if self.name is not None and self.name not in dims:
+            point = variables.get(self.name)
+            if point is not None and point.shape in ((), (1,)):
+                self._check_point(self.grid[self.name], point)
         return self.put(values, dims)
 
     def fit_names(self, dims: tuple[str, ...], shape: tuple[int, ...]) -> tuple[str, ...] | None:

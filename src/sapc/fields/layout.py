@@ -113,9 +113,14 @@ class _Finder:
             told = f"{coordinate.name!r} has {n + 1} times for {n} frames; the frames are at the first {n}"
             warnings.warn(f"{self.path}: {told}", SapcWarning, stacklevel=2)
             return replace(coordinate, shape=(n,), load=lambda: coordinate.load()[:n])
+        hint = (
+            ""
+            if time is not None
+            else "; or say which dimension is time, as time='first' (after the samples)"
+        )
         raise SapcError(
             f"{self.path}: the coordinate {coordinate.name!r} has shape {coordinate.shape}, but axis {dim!r} of "
-            f"{self.like.describe()} has {n} points; give it one entry per point, or another name if it is no coordinate"
+            f"{self.like.describe()} has {n} points; give it one entry per point, or another name if it is no coordinate{hint}"
         )
 
     def axis_letter(self, dim: str) -> str | None:

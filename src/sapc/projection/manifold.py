@@ -27,7 +27,7 @@ from typing import Any, Literal, SupportsIndex, cast, get_args
 from weakref import WeakKeyDictionary, ref
 
 import torch
-from jaxtyping import Float, Shaped
+from jaxtyping import Bool, Float, Shaped
 from torch import Tensor
 
 from ..constraints import Affine, Balance, Stackable
@@ -304,7 +304,11 @@ class Manifold:
         assert isinstance(stored, FrameIntegral)  # what makes a law closed form
         return stored
 
-    def _missed_by(self, end: Tensor) -> tuple[Tensor, Tensor]:
+    def is_met(self, u: Shaped[Tensor, "batch *grid"], slack: float = 1.0) -> Bool[Tensor, " batch"]:
+        """Tell of every field on an affine manifold whether each row is met, within `slack` times its tolerance (see `tolerance`)."""
+        return self._missed_by(self._bound.enter(u), slack)[1]
+
+    def _missed_by(self, end: Tensor, slack: float = 1.0) -> tuple[Tensor, Tensor]:
         """|R|_inf after an affine projection, and whether every row is met; see `tolerance`."""
         bound = self._bound
         if not bound.laws:  # nothing can be missed, but a field that is not finite is on no manifold
@@ -318,7 +322,7 @@ class Manifold:
             else:
                 parts = (self._stored.weights_like(end)[..., None] * end).flatten(1, -2)
                 terms = Balance.add_up(parts.abs().sum(1) + parts.sum(1).abs())
-            return sup(rows), excess(rows, row_tolerance(terms)) <= 1
+            return sup(rows), excess(rows, row_tolerance(terms)) <= slack
 
     @cached_property
     def _gram(self) -> GramSolver:
