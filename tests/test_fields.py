@@ -10,19 +10,18 @@ import numpy as np
 import pytest
 import torch
 
+for name in ("h5py", "hypothesis", "rich", "typer", "xarray"):
+    pytest.importorskip(name)
+import h5py
+import xarray as xr
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
 from sapc.cli.arrays import read_condition
 from sapc.errors import SapcError, SapcWarning
 from sapc.fields import Fields, read_fields, read_sensors, to_xarray, write_netcdf
 from sapc.grid import Axis, Grid
 from sapc.tasks import Dataset, get_task, load_dataset
-
-pytest.importorskip("xarray")
-pytest.importorskip("hypothesis")
-pytest.importorskip("h5py")
-import h5py
-import xarray as xr
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 KINDS = st.sampled_from(["periodic", "closed", "cells"])
 

@@ -114,13 +114,14 @@ def test_pins_by_name_coordinate_and_value():
     near = Pin.near(GRID, lon=0.34, lat=0.49, channel="h").mask(GRID.shape)
     assert near.nonzero()[:, 1:3].unique(dim=0).tolist() == [[2, 2]]
     u = draws(GRID, 3)
+    u[:, 1, :, 0, 0] = -2.5
     wall = Pin.at(GRID, lat=0, channel="u", value=-2.5)
     with pytest.raises(SapcError, match=r"'t\[0\]' and 'u, lat\[0\]' prescribe different values at 6 points"):
         (Pin.frame(0) & wall).on(u)
     u[:, 1, :, 0] = -2.5000001
     H = (Pin.frame(0) & wall).on(u)
     v = H.project(torch.zeros_like(u))
-    assert (v[:, 1, :, 0] == -2.5).all()  # also in the pinned frame: what is prescribed counts
+    assert (v[:, 1, :, 0] == -2.5).all()
     assert (v[:, 0, ..., 0] == u[:, 0, ..., 0]).all()
     assert (H.on(u + 1).project(u)[:, 1, :, 0] == -2.5).all()
 
@@ -177,6 +178,19 @@ def test_scaled_constraints_hold_where_the_given_ones_do(kind):
     size = H.residual(scale.leave(w)).abs().max()
     assert H.residual(v).abs().max() < 1e-9 * size
     torch.testing.assert_close(inner.project(w), inner.dense().project(w), atol=1e-7, rtol=0)
+
+
+@pytest.mark.parametrize("mean", [0.0, 300.0, 1e6])
+def test_a_linear_law_of_fields_with_a_large_mean_is_met(mean):
+    """As that of temperatures in kelvin: the mean is no part of what rounding is measured by."""
+    u = draws(GRID, 3) + mean
+    scale = Scale.of(u, GRID)
+    law = scale.constraint(Affine(lambda u: GRID.total("h")(u), value="field"))
+    w = sapc.source.sample(GRID, 3, torch.Generator().manual_seed(1), dtype=torch.float64)
+    v, report = law.on(scale.enter(u)).solve(w)
+    assert report.converged.all()
+    totals = [GRID.total("h")(fields) for fields in (scale.leave(v), u)]
+    torch.testing.assert_close(*totals, rtol=1e-12, atol=0)
 
 
 @given(st.integers(0, 99), st.floats(-5, 5), st.floats(-4, 4))

@@ -9,10 +9,13 @@ import shlex
 import shutil
 import weakref
 
-import h5py
 import numpy as np
 import pytest
 import torch
+
+for name in ("h5py", "rich", "typer"):
+    pytest.importorskip(name)
+import h5py
 
 import sapc
 from commands import one_sentence
@@ -148,6 +151,16 @@ def test_a_registered_task_is_found_by_name_and_only_for_its_own_physics(home, m
     assert off(model, (12, 7)) < 1e-13  # models keep what they were made with
     with pytest.raises(sapc.SapcError, match="there is a task 'heat' already"):
         sapc.register_task(sapc.own_task(waves(), Pin.frame(0), "heat"))
+
+
+def test_physics_without_a_text_is_taken_by_name_with_a_warning(home, monkeypatch):
+    """Constraints that were made by hand cannot be compared: whoever loads the model is told whose they are."""
+    monkeypatch.setattr("sapc.tasks._OWN", {})
+    run = sapc.preset("tiny", sapc.own_task(waves(), Pin.frame(0), "bare"), "sapc", steps=1)
+    folder = sapc.train.train(run, home / "bare").path
+    sapc.register_task(sapc.own_task(waves(), Pin.frame(-1), "bare"))
+    with pytest.warns(sapc.SapcWarning, match="the physics of bare has no text to compare"):
+        sapc.load(folder)
 
 
 def test_a_run_carries_its_task_but_is_told_apart_by_its_settings(home):

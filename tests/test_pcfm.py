@@ -48,6 +48,17 @@ def test_root_step_is_that_of_the_authors(task):
     assert (H.project(estimate, check=False) - theirs["root"]).abs().max() < 1e-12
 
 
+def test_weighted_columns_do_not_depend_on_what_was_measured_before():
+    theirs = golden("reaction_diffusion")
+    problem, u = manifold("reaction_diffusion", theirs["condition"])._problem(), theirs["source"]
+    fresh, measured = problem.linearise(u), problem.linearise(u)
+    measured.most(u)
+    measured.solve(measured.rows)
+    root = torch.linspace(0, 1, u[0].numel(), dtype=u.dtype).reshape(u.shape[1:])
+    want, got = (lin.weighted(root).solve(fresh.rows) for lin in (fresh, measured))
+    assert torch.equal(want, got)
+
+
 @pytest.mark.parametrize("mu", [0.0, 1e-6, 0.3])
 @pytest.mark.parametrize("n_iter", [1, 3])
 @pytest.mark.parametrize("task", CURVED)

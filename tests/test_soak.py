@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 import torch
 
+for name in ("h5py", "rich", "typer"):
+    pytest.importorskip(name)
 import sapc
 from soak import files, laws, projections
 from soak.case import Case, cases

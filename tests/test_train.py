@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -579,6 +580,43 @@ def test_an_interrupted_extension_goes_on_to_the_same_bits(tmp_path):
     assert same_bits(tmp_path / "whole", tmp_path / "stopped")
     rates = [entry["lr"] for entry in Folder(tmp_path / "whole").entries() if "lr" in entry]
     assert rates == [run.rate(9), longer.rate(19)]
+
+
+def test_an_extension_that_dies_between_its_last_two_writes_keeps_the_optimiser(tmp_path, monkeypatch):
+    run = tiny(steps=10)
+    train(run, tmp_path / "run", keep_optimiser=True)
+    shutil.copytree(tmp_path / "run", tmp_path / "whole")
+    train(replace(run, steps=20), tmp_path / "whole", extend=True)
+    unlink, removed = Path.unlink, []
+
+    def dies(path, missing_ok=False):
+        if path.name in ("weights.safetensors", "optimiser.safetensors"):
+            removed.append(path.name)
+            if len(removed) == 2:
+                raise KeyboardInterrupt
+        unlink(path, missing_ok=missing_ok)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "unlink", dies)
+        with pytest.raises(KeyboardInterrupt):
+            train(replace(run, steps=20), tmp_path / "run", extend=True)
+    train(replace(run, steps=20), tmp_path / "run", extend=True)
+    assert same_bits(tmp_path / "whole", tmp_path / "run")
+
+
+def test_a_checkpoint_of_another_torch_goes_on(tmp_path):
+    """Torch 2.6 keeps an entry of its schedule that 2.7 has no more."""
+
+    def stop(step, steps, shown):
+        if step == 5:
+            signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        train(tiny(steps=10), tmp_path / "run", progress=stop)
+    folder = Folder(tmp_path / "run")
+    tensors, about = load_tensors(folder.checkpoint)
+    save_tensors(folder.checkpoint, tensors, {**about, "schedule": {**about["schedule"], "verbose": False}})
+    assert train(tiny(steps=10), tmp_path / "run").trained
 
 
 def test_scores_of_the_weights_before_do_not_pass_for_those_after(tmp_path):

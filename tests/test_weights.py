@@ -88,6 +88,13 @@ def test_weights_are_those_of_their_scores(copied):
     assert sapc.load(copied, "cpu").step == 8000
 
 
+def test_no_training_begins_with_weights_that_are_not_those_of_their_scores(copied, tmp_path):
+    flip(Folder(copied).weights, 1_000_000)
+    run = sapc.preset("compact", "heat", "sapc", backbone=Folder(copied).run().backbone, steps=1)
+    with pytest.raises(SapcError, match=r"do not match their SHA-256.*remove those scores"):
+        sapc.train.train(run, tmp_path / "run", start=copied)
+
+
 @pytest.mark.parametrize("scores", ["{", "5", '{"weights": 5}'])
 def test_weights_do_without_scores(copied, scores):
     Folder(copied).scores.write_text(scores)

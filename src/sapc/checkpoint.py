@@ -39,6 +39,7 @@ from .config import FORMAT, Run
 from .errors import BEYOND, SapcError, SapcWarning, real
 from .files import first_line, folder_for, parse_json, read_json, remove_remains, replacing, write_json
 from .files import sha256 as file_digest
+from .pretrained import shipped_digest
 
 Tensors = dict[str, Tensor]
 KINDS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
@@ -68,8 +69,10 @@ class Folder:
         """Whether training is done."""
         return self.weights.is_file()
 
-    def scored_digest(self) -> str | None:
-        """The SHA-256 of the weights that the scores were measured on, if there are scores and they know it."""
+    def known_digest(self) -> str | None:
+        """The SHA-256 of the trained weights that is known from elsewhere: the list of the package's own, or scores that were measured."""
+        if (listed := shipped_digest(self.path)) is not None:
+            return listed
         try:
             scores = read_json(self.scores) if self.scores.is_file() else None
         except SapcError:  # weights do without scores
@@ -217,10 +220,14 @@ def load_tensors(
     with _opened(path) as file:
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
         about, digest = _about(file)
-    known, own = (sha256, file_digest(path)) if digest is None else (digest, _digest(tensors, about))
-    if known not in (None, own):
+    if digest is not None and digest != _digest(tensors, about):
         raise SapcError(
             f"the contents of {path} do not match their SHA-256: it is damaged; restore it, or train again"
+        )
+    if digest is None and sha256 is not None and sha256 != file_digest(path):
+        raise SapcError(
+            f"the contents of {path} do not match their SHA-256, which the scores beside it or the package know: it is damaged, or the "
+            "scores are of other weights; restore it, or remove those scores"
         )
     if odd := [name for name, tensor in tensors.items() if tensor.dtype not in KINDS]:
         raise SapcError(

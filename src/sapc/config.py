@@ -43,7 +43,7 @@ class Backbone:
     blocks: int = 4
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "modes", _tuples(self.modes))
+        _make_plain(self, "modes", "hidden", "projection", "time_channels", "blocks")
         check_kind(self.modes, tuple, "modes", "a list of whole numbers, one per axis")
         FNO.shapes(len(self.modes), **vars(self))
 
@@ -93,7 +93,7 @@ class Run:
     own: OwnTask | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "grid", _tuples(self.grid))
+        _make_plain(self, *(name for name in SETTINGS if name not in ("backbone", "options", "parent")))
         check_record(self, seed=0, patience=0, stages=0)
         if self.factor >= 1:
             raise SapcError(f"factor must be below 1, got {self.factor}")
@@ -364,6 +364,20 @@ def _tiny(task: Task) -> dict[str, Any]:
 
 
 _PRESETS = {"paper": _paper, "full": _full, "compact": _compact, "small": _small, "tiny": _tiny}
+
+
+def _make_plain(record: Any, *names: str) -> None:
+    """Turn settings into what a file gives back: lists into tuples, numbers of numpy and torch into Python's."""
+    for name in names:
+        value = _tuples(getattr(record, name))
+        plain = tuple(map(_number, value)) if isinstance(value, tuple) else _number(value)
+        object.__setattr__(record, name, plain)
+
+
+def _number(value: Any) -> Any:
+    """A number without numpy or torch around it; anything else as it is."""
+    is_scalar = getattr(value, "shape", None) == () and not getattr(value, "is_meta", False)
+    return value.item() if is_scalar and hasattr(value, "item") else value
 
 
 def _tuples(value: Any) -> Any:

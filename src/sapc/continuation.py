@@ -52,7 +52,7 @@ def fine_tuning(run: Run, start: str | os.PathLike[str]) -> Run:
     folder.run()  # a folder that is none is refused by name
     if not folder.trained:
         raise SapcError(f"{start} is not trained to its end; finish it with `sapc train --resume {start}`")
-    tensors, about = load_tensors(folder.weights)
+    tensors, about = load_tensors(folder.weights, sha256=folder.known_digest())
     _check_fit(run, tensors, folder.weights)
     origin = {
         "name": real_path(folder.path).name,
@@ -76,11 +76,12 @@ def _check_fit(run: Run, tensors: Tensors, path: Path) -> None:
 def prepare_extension(folder: Folder, run: Run) -> None:
     """Make a finished run one that is interrupted at its last step; the caller has locked the folder.
 
-    Until the weights are gone this can be done again from the start, and after that there is nothing left to do.
+    Until the weights are gone this can be done again from the start, so the optimiser is kept until then; after that there is nothing
+    left to do but to remove it.
     """
     if not (run.stages and folder.trained) or about_tensors(folder.weights).get("step") != run.stages[-1]:
         return
-    tensors, about = load_tensors(folder.weights)
+    tensors, about = load_tensors(folder.weights, sha256=folder.known_digest())
     state, kept = _optimiser_of(folder, run.stages[-1])
     if not state:
         message = f"{folder.path} keeps no state of its optimiser; it begins anew, which a few hundred steps make good"
@@ -92,8 +93,8 @@ def prepare_extension(folder: Folder, run: Run) -> None:
     write_json(folder.config, run.to_dict())
     for old in (*folder.path.glob("scores*.json"), *folder.path.glob("fields*.safetensors")):
         old.replace(old.with_name(f"step{run.stages[-1]}-{old.name}"))
-    folder.optimiser.unlink(missing_ok=True)
     folder.weights.unlink()
+    folder.optimiser.unlink(missing_ok=True)
 
 
 def check_start(folder: Folder, run: Run, start: str | os.PathLike[str] | None) -> None:
@@ -109,7 +110,8 @@ def prepare_fine_tuning(folder: Folder, run: Run, start: str | os.PathLike[str] 
     """Put the weights that a run begins with into its folder; the caller has locked it and made it this run's."""
     if start is None or folder.trained or folder.checkpoint.exists():
         return
-    tensors, _ = load_tensors(Folder(find(start)).weights)
+    origin = Folder(find(start))
+    tensors, _ = load_tensors(origin.weights, sha256=origin.known_digest())
     _write_checkpoint(folder, run, tensors, {}, {"step": 0, "schedule": {}, "rates": [run.lr]})
 
 

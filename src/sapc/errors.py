@@ -190,9 +190,17 @@ def check_record(record: Any, **least: int) -> None:
         value, low = getattr(record, name), least.get(name, 1)
         if isinstance(value, int) and value >= BEYOND:
             raise SapcError(f"{name} must be below 2^63, got {_shown(value)}")
-        numbers = [v for v in (value if isinstance(value, tuple) else (value,)) if isinstance(v, int | float)]
-        is_empty = value == () and low > 0
-        if not fits(value, hint) or is_empty or any(not _is_positive(v, low) for v in numbers):
+        entries = value if isinstance(value, tuple) else (value,)
+        numbers = [v for v in entries if isinstance(v, int | float)]
+        # Arrays and tensors of one number count as numbers in a call, but a file cannot hold them.
+        is_plain = not any(hasattr(v, "dtype") for v in entries if not isinstance(v, float))
+        is_empty = not entries and low > 0
+        if (
+            not fits(value, hint)
+            or is_empty
+            or not is_plain
+            or any(not _is_positive(v, low) for v in numbers)
+        ):
             raise SapcError(f"{name} must be {_words(hint, low)}, got {_shown(value)}")
 
 

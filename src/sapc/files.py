@@ -53,7 +53,8 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
         raise _not_written(path, error) from error
     finally:
         if partial is not None:
-            partial.unlink(missing_ok=True)
+            with suppress(OSError):  # the folder may be none, or be gone
+                partial.unlink()
 
 
 @contextmanager

@@ -35,7 +35,7 @@ from .flow import Velocity, within
 from .fno import FNO, matmul_precision
 from .hub import REPOSITORY, fetched, kept_physics, scores_beside, write_model
 from .methods import Method, get_method
-from .pretrained import find, shipped_digest
+from .pretrained import find
 from .projection import Manifold
 from .replay import Replayed
 from .tasks import Dataset, OwnTask, Task
@@ -92,7 +92,7 @@ def read_network(path: str | os.PathLike[str], folder: Folder, run: Run) -> tupl
             f"continue it with `sapc train --resume {path}`"
         )
     check_shapes(run, file)
-    known = shipped_digest(folder.path) or folder.scored_digest() if folder.trained else None
+    known = folder.known_digest() if folder.trained else None
     tensors, about = load_tensors(file, sha256=known)
     step = steps_of(about, file)
     range_of(about, file)

@@ -109,6 +109,7 @@ class Scale:
         return lambda w: f(self.leave(w))
 
     def _affine(self, part: Affine) -> Affine:
+        """A (m + s w) = value as A s w = value - A m: a mean that is large beside the deviation costs no digits."""
         zero = torch.zeros(1, *self.grid.shape, dtype=torch.float64)
         offset, constant = part.measure(self.leave(zero)), part.measure(zero)
 

@@ -228,7 +228,9 @@ class Training:
         _check_schedule(about, self.schedule.state_dict(), path)
         for group, rate in zip(self.optimiser.param_groups, about["rates"], strict=True):
             group["lr"] = rate
-        self.schedule.load_state_dict(about["schedule"])
+        # Another version of torch may have kept more, or other, entries.
+        own = self.schedule.state_dict()
+        self.schedule.load_state_dict({name: v for name, v in about["schedule"].items() if name in own})
         self.step = steps_of(about, path)
         return about
 
@@ -244,8 +246,9 @@ def _check_schedule(about: dict[str, Any], own: dict[str, Any], path: Path) -> N
 
     schedule, rates = about["schedule"], about["rates"]
     fine = isinstance(schedule, dict) and all(
-        (numbers if isinstance(own.get(name), list) else number)(value) and name in own
+        (numbers if isinstance(own[name], list) else number)(value)
         for name, value in schedule.items()
+        if name in own
     )
     fine &= numbers(rates) and len(rates) == 1
     fine &= all(numbers(about.get(name, [])) for name in ("losses", "residuals"))

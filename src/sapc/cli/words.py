@@ -16,7 +16,8 @@ OPTIONS = (
     (r"\bgive grid= as well", "give --grid as well"),
     (r"\bleave out grid and options", "leave out --grid and --option"),
     (r"; read with dtype=torch\.float64", "; write them in larger units"),
-    (r",( or)? in Python (as )?\w[\w.]*\([^()]*\)", ""),
+    (r", whose name is known after sapc\.register_task\(task\)", ""),
+    (r",( or)? in Python (as )?(condition=fields|\w[\w.]*\([^()]*\))", ""),
 )
 
 

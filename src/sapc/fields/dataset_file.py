@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import SapcError
+from ..files import parse_json
 from ..grid import Grid
 from .hdf5 import Array, load_array
 
@@ -69,8 +69,8 @@ def read_dataset_file(path: Path, file: Any) -> DatasetFile:
 
 def _parsed(path: Path, header: str) -> dict[str, Any]:
     try:
-        about = json.loads(header)
-    except (ValueError, RecursionError) as error:
+        about = parse_json(header)
+    except SapcError as error:
         raise SapcError(
             f"the header of {path} is not readable JSON; the file is damaged: write it again"
         ) from error

@@ -342,7 +342,7 @@ class BandedLinearisation(Linearisation):
         """The gradients of e, s and theta, weighted."""
         other = copy(self)
         # What is cached belongs to the gradients that were there.
-        for name in ("_tridiagonal", "_rank_two"):
+        for name in ("_squares", "_tridiagonal", "_rank_two"):
             other.__dict__.pop(name, None)
         other.E = self.E * root
         other.S, other.g = (None if a is None else a * root for a in (self.S, self.g))

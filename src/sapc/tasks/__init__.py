@@ -93,7 +93,7 @@ def get_task(name: str, grid: Grid | Sequence[int] | None = None, **options: Any
     if name not in _KINDS:
         raise SapcError(
             f"unknown task {name!r}; choose one of {', '.join(_KINDS)}, or name the file that defines it: "
-            "sapc --plugin FILE, in Python sapc.use(FILE); data of your own are given by --data FILE --physics FILE, in Python by "
-            "the task that sapc.own_task returns, or by its name after sapc.register_task(task)"
+            "sapc --plugin FILE, in Python sapc.use(FILE); data of your own are given by --data FILE --physics FILE, or in Python as "
+            "sapc.own_task(data, physics), whose name is known after sapc.register_task(task)"
         )
     return make_task(_KINDS[name], grid, options)

@@ -315,6 +315,9 @@ def settle(name: str, about: Mapping[str, Any], known: OwnTask | None) -> OwnTas
             f"the task {name} that is known here has other physics, {known.physics.label}, than this run was trained with, {file}; "
             "give that one as --physics FILE, or in Python as load(..., physics=FILE)"
         )
+    if not known.physics.sha256:
+        told = f"the physics of {name} has no text to compare: it is taken for that of the task {name} that is known here"
+        warnings.warn(f"{told}; give it as physics= to be sure", SapcWarning, stacklevel=4)
     alike = known.about["data"].get("sha256") == about["data"].get("sha256")
     alike &= Grid.from_dict(known.about["grid"]) == Grid.from_dict(about["grid"])
     return OwnTask(name, known.physics, about, known.data if alike else None)
