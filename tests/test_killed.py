@@ -105,6 +105,25 @@ def test_an_export_that_was_killed_leaves_no_folder_and_can_be_repeated(tmp_path
         model.save_pretrained(home)
 
 
+@pytest.mark.parametrize("moment", ["mkdir", "replace"])
+def test_a_study_that_was_killed_while_it_began_can_be_begun_again(tmp_path, monkeypatch, moment):
+    """After its folder was made, and while its description was written: neither is somebody else's folder."""
+    study = load_study(study_file(tmp_path), tmp_path / "out")
+    made = Path.mkdir
+
+    def begin() -> None:
+        if moment == "replace":
+            os.replace = lambda *_: die()
+        else:  # when the second folder inside the study's is made
+            Path.mkdir = lambda path, *a, **k: die() if path.name == "logs" else made(path, *a, **k)
+        study.write()
+
+    killed(begin)
+    assert names(study.out)
+    study.write()
+    assert names(study.out) == ["logs", "states", "study.json"]
+
+
 def test_an_interrupt_while_a_file_is_created_leaves_nothing(tmp_path, monkeypatch):
     close = os.close
 

@@ -13,7 +13,6 @@ import os
 from pathlib import Path
 
 from ..errors import path_of
-from ..files import real_path
 
 HOME = Path(__file__).parent
 
@@ -25,14 +24,14 @@ def model_names() -> tuple[str, ...]:
 
 def is_shipped(path: str | os.PathLike[str]) -> bool:
     """Whether a folder is one of these, which nobody writes to."""
-    return real_path(path).parent == real_path(HOME)
+    return Path(os.path.realpath(path)).parent == Path(os.path.realpath(HOME))
 
 
 def shipped_digest(path: str | os.PathLike[str]) -> str | None:
     """The SHA-256 of the weights in one of these folders, as it was when they were published."""
     lines = (HOME / "SHA256SUMS").read_text(encoding="utf-8").splitlines()
     listed = {file: digest for digest, file in (line.split(maxsplit=1) for line in lines)}
-    return listed.get(f"{real_path(path).name}/model.safetensors") if is_shipped(path) else None
+    return listed.get(f"{Path(os.path.realpath(path)).name}/model.safetensors") if is_shipped(path) else None
 
 
 def find(where: str | os.PathLike[str]) -> Path:

@@ -111,14 +111,16 @@ class Study:
         if self.out.exists() and not self.out.is_dir():
             raise SapcError(f"{self.out} is not a folder, but a study goes there; choose another --out")
         there = self.out / FILE
-        if not there.exists() and self.out.is_dir() and any(self.out.iterdir()):
+        # A hidden file is what a process left that was killed while it wrote; `write_json` removes it.
+        is_used = self.out.is_dir() and any(not path.name.startswith(".") for path in self.out.iterdir())
+        if is_used and not there.exists():
             raise SapcError(f"{self.out} is not empty and holds no study; choose another --out")
         self._refuse_others(there)
         with folder_for(self.out):
+            content = {"format": FORMAT, "name": self.name, "cells": [cell.to_dict() for cell in self.cells]}
+            write_json(there, content)  # first: a folder with anything else and without it is not a study's
             for part in ("states", "logs"):
                 (self.out / part).mkdir(exist_ok=True)
-            content = {"format": FORMAT, "name": self.name, "cells": [cell.to_dict() for cell in self.cells]}
-            write_json(there, content)
 
     def _refuse_others(self, there: Path) -> None:
         """Nobody's cells are changed while a process works on one: jobs that have not begun would not find theirs."""
