@@ -262,6 +262,17 @@ def test_a_frame_of_another_time_is_refused(folder, trained, tmp_path, capsys):
     assert f"is at time = {time[3]:g}, and pinned is time = 0" in " ".join(capsys.readouterr().err.split())
 
 
+def test_channels_that_nothing_is_pinned_of_need_not_fit(folder, trained, tmp_path):
+    """One frame of all channels, as `isel(time=0)` cuts it out; h is pinned, u is not."""
+    at, _, h, u = simulations(1)
+    new = xr.Dataset({"h": (("x",), h[0, :, 0]), "u": (("x",), u[0, :, 0])}, {"x": at})
+    new.to_netcdf(tmp_path / "new.nc", engine="h5netcdf")
+    line = ("--physics", folder / "my_physics.py", "--condition", tmp_path / "new.nc", "--steps", 1, "--n", 1)
+    assert run("sample", trained, *line, "--out", tmp_path / "s.npz") == 0
+    with np.load(tmp_path / "s.npz") as file:
+        np.testing.assert_array_equal(file["fields"][:, 0, :, 0], h[:1, :, 0])
+
+
 def test_frames_without_names_of_dimensions(folder, trained, tmp_path):
     h = simulations(3)[2]
     np.savez(tmp_path / "new.npz", h=h[:, :, 0])

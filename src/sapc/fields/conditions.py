@@ -65,11 +65,15 @@ def read_pinned(path: Path, grid: Grid, mask: Tensor, order: Sequence[str] = ())
     with opened(path) as variables:
         for name, pinned in zip(names, masks, strict=True):
             variable = variables.get(f"{name}{ENDING}") or variables.get(name)
-            if variable is not None:
+            # Of a channel that nothing is pinned of, nothing counts: it need not fit.
+            is_wanted = bool(pinned.any()) or not bool(mask.any())
+            if variable is not None and is_wanted:
                 found[name] = _Place(path, grid, pinned, tuple(order)).read(variable, variables)
         there = ", ".join(v.describe() for v in variables.values())
     if not found:
-        raise SapcError(f"{path} has none of the channels {', '.join(names)}; it has {there or 'no arrays'}")
+        raise SapcError(
+            f"{path} has none of the channels {', '.join(names)}; it has {there or 'no arrays'}: name an array after its channel"
+        )
     counts = {name: len(values) for name, values in found.items()}
     if len(set(counts.values())) > 1:
         told = ", ".join(f"{n} of {name}" for name, n in counts.items())
