@@ -184,6 +184,14 @@ def test_a_link_to_itself_is_no_folder(tmp_path, call):
         assert (code, "is not a run folder" in err) == (2, True), err
 
 
+@pytest.mark.parametrize("name", ["task", "method"])
+def test_a_name_of_any_length_is_told_in_one_sentence(model_folder, name):
+    model_folder.config.write_text(json.dumps({**RUN.to_dict(), name: "x" * 10**5}))
+    with pytest.raises(SapcError, match=f"unknown {name} 'x+; choose") as told:
+        sapc.load(model_folder.path, "cpu")
+    assert len(str(told.value)) < 600
+
+
 def test_a_configuration_comes_back_as_it_was(model_folder):
     assert model_folder.run() == RUN
     assert Run.from_dict(json.loads(json.dumps(RUN.to_dict()))) == RUN

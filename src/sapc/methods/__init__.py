@@ -48,7 +48,7 @@ def get_method(name: str) -> Method:
     found = find_method(name)
     if found is None:
         raise SapcError(
-            f"unknown method {name!r}; choose one of {', '.join(METHODS)}, or name the file that defines it: "
+            f"unknown method {name!r:.60}; choose one of {', '.join(METHODS)}, or name the file that defines it: "
             "sapc --plugin FILE, in Python sapc.use(FILE)"
         )
     return found

@@ -92,7 +92,7 @@ def get_task(name: str, grid: Grid | Sequence[int] | None = None, **options: Any
         return _OWN[name].resize(grid)
     if name not in _KINDS:
         raise SapcError(
-            f"unknown task {name!r}; choose one of {', '.join(_KINDS)}, or name the file that defines it: "
+            f"unknown task {name!r:.60}; choose one of {', '.join(_KINDS)}, or name the file that defines it: "
             "sapc --plugin FILE, in Python sapc.use(FILE); data of your own are given by --data FILE --physics FILE, or in Python as "
             "sapc.own_task(data, physics), whose name is known after sapc.register_task(task)"
         )
