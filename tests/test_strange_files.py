@@ -278,6 +278,14 @@ def test_scores_with_a_word_for_a_number_are_not_passed_on(model_folder, call, t
     assert "scores.json cannot be used" in err
 
 
+def test_values_of_any_length_leave_a_sentence_readable():
+    with pytest.raises(
+        SapcError, match=r"one positive number of modes per axis .* \.\.\. .*hidden 4"
+    ) as caught:
+        Backbone((4, "x" * 100_000), 4, 8, 4)
+    assert len(str(caught.value)) < 900
+
+
 def test_the_same_tensors_are_the_same_bytes(tmp_path):
     """safetensors keeps metadata in a hash map, whose order varies from call to call: there is one entry only."""
     contents = set()

@@ -17,6 +17,7 @@ from types import NoneType, UnionType
 from typing import Any, Literal, SupportsIndex, TypeVar, Union, get_args, get_origin, get_type_hints
 
 F = TypeVar("F", bound=Callable[..., Any])
+LONGEST = 900  # characters of a sentence
 BEYOND = 2**63  # whole numbers stay below it: torch, numpy and file formats count in 64 bits
 
 
@@ -24,7 +25,11 @@ class SapcError(ValueError):
     """A bad call or bad input. The command line prints its one sentence and exits with code 2."""
 
     def __init__(self, sentence: object = "") -> None:
-        super().__init__(" ".join(str(sentence).split("\n")))  # values that a message shows may have lines
+        # Values that a message shows may have lines, and any length: the middle is cut out, the advice at the end stays.
+        text = " ".join(str(sentence).split("\n"))
+        super().__init__(
+            text if len(text) <= LONGEST else f"{text[: LONGEST // 2]} ... {text[-LONGEST // 3 :]}"
+        )
 
 
 class SapcWarning(UserWarning):
