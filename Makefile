@@ -23,16 +23,16 @@ test: $(STAMP)
 test-long: $(STAMP)  # with the further cases that `make test` leaves out
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m "long or not long"
 
-# Every test that needs a GPU, with the Python at hand, which has torch, Triton and pytest; nothing is installed. With pytest-xdist there
-# are WORKERS processes side by side; PART=1/2 is every second test.
+# Every test that needs a GPU, with the Python at hand, which has torch, Triton and pytest; nothing is installed. The portions run side by
+# side; PARTS=1/3 is every third test alone.
 GPU_TESTS := $(wildcard tests/test_cuda*.py) tests/test_kernels_compile.py
-WORKERS ?= 2
-PART ?= 1/1
+PARTS ?= 1/2 2/2
 
 test-gpu:
 	@$(PYTHON) -c "import sys, torch; sys.exit(None if torch.cuda.is_available() else 'make test-gpu needs a CUDA device')"
-	OMP_NUM_THREADS=1 PYTHONPATH=src $(PYTHON) -m pytest -p no:benchmark -m "long or not long" --part $(PART) --durations 15 $(GPU_TESTS) \
-	$$($(PYTHON) -c "import xdist" 2>/dev/null && echo --numprocesses $(WORKERS) --dist worksteal)
+	@jobs=; for part in $(PARTS); do \
+	OMP_NUM_THREADS=1 PYTHONPATH=src $(PYTHON) -m pytest -p no:benchmark -m "long or not long" --part $$part --durations 8 $(GPU_TESTS) & \
+	jobs="$$jobs $$!"; done; status=0; for job in $$jobs; do wait $$job || status=1; done; exit $$status
 
 # Damaged files, odd commands, random projections, kills, wrong arguments: as many cases as fit into MINUTES, two at a time.
 MINUTES ?= 10
