@@ -16,7 +16,7 @@ import sapc
 FOLDER = Path(__file__).parent / "golden"
 OLD = FOLDER / "v0_1_0"
 sys.path.insert(0, str(FOLDER))
-import bits  # noqa: E402
+import bits
 
 GOLDEN = json.loads(bits.FILE.read_text())
 
@@ -90,4 +90,4 @@ def test_a_run_of_0_1_0_goes_on(call, folder):
     assert call("evaluate", "run", "--set", "test1", "--samples", "8", "--reference", "16")[0] == 0
     old, new = (json.loads((place / "run" / "scores.json").read_text()) for place in (OLD, folder))
     assert set(new) >= set(old)
-    assert new["mean"]["w2"] == pytest.approx(old["mean"]["w2"], rel=1e-4)
+    assert new["mean"]["metrics"]["w2"] == pytest.approx(old["mean"]["metrics"]["w2"], rel=1e-4)
