@@ -19,7 +19,7 @@ from exact import METRICS, PHASES, Exact, seeded
 from torch import Tensor
 
 import sapc
-from sapc.checkpoint import environment
+from sapc.training.run_folder import environment
 
 GRID, BATCH, SAMPLES, STEPS = (32, 32), 32, 200, 50
 

@@ -26,8 +26,8 @@ from triton.backends.compiler import GPUTarget
 from unset_registers import disassemble, unset
 
 import sapc
-from sapc.dft import transforms
-from sapc.projection.launch import tuned
+from sapc.constraints.projection.gpu.launch import tuned
+from sapc.nn.dft import transforms
 
 TOOL = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
 REGISTERS = 65536  # of a processor
@@ -102,8 +102,8 @@ def projections(options: argparse.Namespace) -> None:
 
 def network(name: str, capability: int) -> None:
     """A step of one, and an evaluation without a gradient."""
-    from sapc.fused import network as kernels
-    from sapc.fused.plan import plan
+    from sapc.nn.kernels import network as kernels
+    from sapc.nn.kernels.plan import plan
 
     dims, *sizes = NETWORKS[name]
     grid = (2,) * (dims - 1) + (100 if dims == 2 else 50,)

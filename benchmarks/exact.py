@@ -28,8 +28,8 @@ import torch
 from torch import Tensor
 
 import sapc
-from sapc.checkpoint import environment
-from sapc.flow import endpoint
+from sapc.flow.path import endpoint
+from sapc.training.run_folder import environment
 
 PHASES = (math.pi / 4, math.pi / 2, 3 * math.pi / 4, math.pi)
 METRICS = ("mmse", "smse", "w2")

@@ -25,10 +25,10 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from sapc.dft import transforms
-from sapc.fused import network
-from sapc.fused.network import BlockParameters, Ends
-from sapc.fused.plan import Launch, Plan, plan
+from sapc.nn.dft import transforms
+from sapc.nn.kernels import network
+from sapc.nn.kernels.network import BlockParameters, Ends
+from sapc.nn.kernels.plan import Launch, Plan, plan
 
 COMPILERS = 12
 SIZES = {2: ((100, 100), (32, 17), 64, 256, 256), 3: ((64, 64, 50), (16, 16, 9), 32, 128, 32)}

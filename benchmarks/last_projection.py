@@ -16,9 +16,9 @@ import torch
 from torch import Tensor
 
 import sapc
-from sapc.checkpoint import environment
-from sapc.flow import at, endpoint, times, toward
+from sapc.flow.path import at, endpoint, times, toward
 from sapc.methods.sapc import on_the_way
+from sapc.training.run_folder import environment
 
 BATCH = 8
 

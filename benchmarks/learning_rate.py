@@ -20,7 +20,7 @@ import torch
 from amplitude import BATCH, GRID, METRICS, Test
 
 import sapc
-from sapc.checkpoint import environment
+from sapc.training.run_folder import environment
 
 AVERAGE, RISE = 0.99, 100
 

@@ -15,9 +15,9 @@ import tempfile
 from pathlib import Path
 
 import sapc
-from sapc.checkpoint import environment
-from sapc.config import preset
-from sapc.train import train
+from sapc.training.config import preset
+from sapc.training.loop import train
+from sapc.training.run_folder import environment
 
 PRECISIONS = ("float32", "tf32", "bf16")
 SETTINGS = {

@@ -15,9 +15,9 @@ from pathlib import Path
 import torch
 
 import sapc
-from sapc.checkpoint import environment
-from sapc.metrics import mmse
+from sapc.evaluation.metrics import mmse
 from sapc.tasks.reaction_diffusion import initial_profiles, react
+from sapc.training.run_folder import environment
 
 SOLUTIONS = 1225
 

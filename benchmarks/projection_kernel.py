@@ -19,7 +19,7 @@ from collections.abc import Callable
 import torch
 
 import sapc
-from sapc.projection.launch import tuned
+from sapc.constraints.projection.gpu.launch import tuned
 
 CURVED = ("reaction_diffusion", "stokes_ic", "stokes_bc")
 Case = tuple[str, str]

@@ -24,7 +24,7 @@ import triton
 import triton.language as tl
 
 import sapc
-from sapc.fno import matmul_precision
+from sapc.nn.fno import matmul_precision
 
 GRIDS = {
     "flat": (60, 100),

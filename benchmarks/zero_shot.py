@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 import sapc
-from sapc.checkpoint import environment
+from sapc.training.run_folder import environment
 
 METHODS = ("ffm", "sapc_s1", "sapc_s3", "pcfm", "eci", "eci_stokes_bc")
 METRICS = ("mmse", "smse", "w2")

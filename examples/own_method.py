@@ -7,7 +7,7 @@ import sys
 import tempfile
 
 import sapc
-from sapc.flow import at, endpoint, interpolate, per_field, times, toward
+from sapc.flow.path import at, endpoint, interpolate, per_field, times, toward
 
 
 # The letters: v0 data, v1 noise, vt the state at flow time t (1 is noise, 0 is data), v(vt, t) the network, H the manifold of fields

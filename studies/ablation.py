@@ -1,6 +1,6 @@
 """The paper's ablation: SAPC, its three variants, FFM and condFFM on every task, three seeds."""
 
-from sapc.study import cells
+from sapc.experiments import cells
 
 METHODS = ("sapc", "sapc_s3", "sapc_s2", "sapc_s1", "ffm", "cond_ffm")
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 from runpy import run_path
 
-from sapc.study import cells
+from sapc.experiments import cells
 
 published = run_path(str(Path(__file__).with_name("paper.py")))["runs"]
 runs = [

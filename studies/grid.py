@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from sapc import get_method, task_names
-from sapc.results.reading import read_scores
+from sapc.experiments.results.reading import read_scores
 
 ROOT = Path(__file__).resolve().parent.parent
 FLAT = [name for name in task_names() if name != "navier_stokes"]

@@ -4,7 +4,7 @@ In the order that says most soonest: SAPC and FFM from the first seed, what samp
 same from the other seeds.
 """
 
-from sapc.study import cells
+from sapc.experiments import cells
 
 FIRST = ("sapc", "ffm", "sapc_s1", "sapc_s3", "eci", "pcfm")
 THEN = ("cond_ffm", "cafm", "sapc_s2", "pbfm")

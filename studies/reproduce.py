@@ -20,11 +20,11 @@ import traceback
 from pathlib import Path
 
 from sapc import train
-from sapc.checkpoint import Folder, load_tensors, save_tensors
-from sapc.config import Run, preset
-from sapc.model import load
-from sapc.study import Cell
-from sapc.study.cell import there
+from sapc.experiments import Cell
+from sapc.experiments.cell import there
+from sapc.models.model import load
+from sapc.training.config import Run, preset
+from sapc.training.run_folder import Folder, load_tensors, save_tensors
 
 SHIPPED = Path(__file__).resolve().parent.parent / "src" / "sapc" / "pretrained"
 SHOWN = ("mmse", "smse", "w2", "ce_local", "ce_global")

@@ -20,9 +20,9 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from sapc import fpd, paper
-from sapc.report import make_report
-from sapc.results.reading import read_scores
+from sapc import fpd
+from sapc.experiments.report import make_report, paper
+from sapc.experiments.results.reading import read_scores
 
 ROOT = Path(__file__).resolve().parent.parent
 SCORES = {

@@ -5,7 +5,7 @@ are computed side by side, and once.
 """
 
 from sapc import method_names, task_names
-from sapc.study import cells
+from sapc.experiments import cells
 
 FLAT = [name for name in task_names() if name != "navier_stokes"]
 SETTINGS = {"preset": "tiny", "sampling_steps": 10, "floor_repeats": 1, "watch": 4, "dflow_samples": 4}

@@ -59,7 +59,7 @@ def forbid_waiting():
 @pytest.fixture(scope="session")
 def finished(tmp_path_factory):
     """A small study that is done, one thread per process; nobody writes to it."""
-    from sapc.study import Local, load_study, run_study
+    from sapc.experiments import Local, load_study, run_study
     from studying import study_file
 
     place = tmp_path_factory.mktemp("study")

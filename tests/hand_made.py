@@ -7,8 +7,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from sapc.experiments.results import Collected, Scored
 from sapc.methods import METHODS
-from sapc.results import Collected, Scored
 
 SETS = ("test0", "test1")
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from sapc.checkpoint import load_tensors
-from sapc.study import Study
+from sapc.experiments import Study
+from sapc.training.run_folder import load_tensors
 
 METHODS = ("sapc", "ffm", "eci")
 FILE = """
-from sapc.study import cells
+from sapc.experiments import cells
 runs = cells(["heat"], {methods}, preset="tiny", sets=("test0", "test1"), samples=4, sampling_steps=3, reference=8,
              floor_repeats=1, watch=3{more})
 """

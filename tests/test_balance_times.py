@@ -7,7 +7,7 @@ import torch
 
 import sapc
 from sapc.grid import Axis, Grid
-from sapc.scaling import Scale
+from sapc.tasks.scaling import Scale
 
 GRID = Grid((Axis("x", 6, kind="periodic"), Axis("t", 40, 0.0, 3.0)), ("u",))
 

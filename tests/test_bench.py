@@ -18,14 +18,15 @@ from rich.console import Console
 
 import sapc
 from commands import contents, one_sentence
-from sapc import bench, cli
-from sapc.bench import memory, methods, peers
-from sapc.bench.backbone import Published
-from sapc.bench.methods import Sampler
-from sapc.bench.style import OURS, PEERS
-from sapc.bench.timer import Timer
-from sapc.bench.trained import like_trained, solutions
-from sapc.training import Training
+from sapc import cli
+from sapc.experiments import bench
+from sapc.experiments.bench import memory, methods, peers
+from sapc.experiments.bench.backbone import Published
+from sapc.experiments.bench.methods import Sampler
+from sapc.experiments.bench.style import OURS, PEERS
+from sapc.experiments.bench.timer import Timer
+from sapc.experiments.bench.trained import like_trained, solutions
+from sapc.training.step import Training
 
 CPU = torch.device("cpu")
 QUICK = (

@@ -10,10 +10,9 @@ import pytest
 
 import sapc
 from commands import one_sentence
-from sapc import references
-from sapc.checkpoint import write_json
-from sapc.methods import get_method, method_names
-from sapc.references import Reference
+from sapc.methods import get_method, method_names, references
+from sapc.methods.references import Reference
+from sapc.training.run_folder import write_json
 
 ALL = {value.key: value for value in vars(references).values() if isinstance(value, Reference)}
 BASIS = ["lipman2023flow", "li2021fourier", "ansel2024pytorch", "harris2020array", "collette2013python"]

@@ -16,7 +16,7 @@ import torch
 
 import sapc
 from commands import command, contents, one_sentence
-from sapc.checkpoint import Folder, load_tensors
+from sapc.training.run_folder import Folder, load_tensors
 
 pytest.importorskip("h5py")
 pytest.importorskip("rich")

@@ -20,11 +20,11 @@ from rich.console import Console
 
 from commands import contents, one_sentence
 from sapc import cli
-from sapc.checkpoint import Folder, read_json, write_json
-from sapc.compare import Comparison, markdown, notes, tables
 from sapc.errors import SapcError
-from sapc.evaluate import evaluate
+from sapc.evaluation.evaluate import evaluate
+from sapc.experiments.compare import Comparison, markdown, notes, tables
 from sapc.methods import get_method, method_names
+from sapc.training.run_folder import Folder, read_json, write_json
 
 QUICK = (
     "compare", "heat", "--preset", "tiny", "--samples", "4", "--steps", "2", "--reference", "8", "--device", "cpu",
@@ -261,7 +261,7 @@ def test_how_many_samples():
 def test_a_method_that_fails_does_not_stop_the_others(call, done, monkeypatch):
     Path("c/heat-ffm/scores-pcfm.json").unlink()
     with monkeypatch.context() as patch:
-        patch.setattr("sapc.study.cell.evaluate", _fails)
+        patch.setattr("sapc.experiments.cell.evaluate", _fails)
         code, out, err = call(*QUICK)
     assert code == 1
     assert err == "sapc: warning: pcfm failed, going on with the others: no finite samples\n"
@@ -272,7 +272,7 @@ def test_a_method_that_fails_does_not_stop_the_others(call, done, monkeypatch):
     assert read_json(done / "heat-comparison.json")["failed"] == {}
     Path("c/heat-ffm/scores-pcfm.json").unlink()
     with monkeypatch.context() as patch:
-        patch.setattr("sapc.study.cell.evaluate", _fails)
+        patch.setattr("sapc.experiments.cell.evaluate", _fails)
         code, _, err = call(*QUICK, "--method", "pcfm")
     assert (code, err) == (2, "sapc: no finite samples\n")
 

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 import sapc
-from sapc.projection.compiled import Compiled, passes_of
-from sapc.projection.restoration import Eager, restore
+from sapc.constraints.projection.feasible import Eager, restore
+from sapc.constraints.projection.gpu.compiled import Compiled, passes_of
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 

@@ -8,12 +8,12 @@ import pytest
 import torch
 
 import sapc
-from sapc.config import preset
-from sapc.fno import FNO, matmul_precision
-from sapc.replay import Replayed
+from sapc.nn.cuda_graph import Replayed
+from sapc.nn.fno import FNO, matmul_precision
+from sapc.training.config import preset
 
 if importlib.util.find_spec("triton") is not None:
-    from sapc.fused.plan import HALF_NARROW, Launch
+    from sapc.nn.kernels.plan import HALF_NARROW, Launch
 
 pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),

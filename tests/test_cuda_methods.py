@@ -5,12 +5,12 @@ import torch
 
 import sapc
 from sapc import flow
-from sapc.config import preset
-from sapc.distributed import Team
-from sapc.fno import matmul_precision
+from sapc.evaluation.trajectory import Watch
 from sapc.methods import METHODS, dflow, get_method
-from sapc.training import Training
-from sapc.trajectory import Watch
+from sapc.nn.fno import matmul_precision
+from sapc.training.config import preset
+from sapc.training.distributed import Team
+from sapc.training.step import Training
 
 pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),

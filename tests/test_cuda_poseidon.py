@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from sapc import fpd, metrics
-from sapc.poseidon import features, load_encoder, random_encoder
+from sapc.evaluation.frechet import features, load_encoder, random_encoder
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 

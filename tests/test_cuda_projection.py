@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import sapc
-from sapc.projection.launch import kernel_of
+from sapc.constraints.projection.gpu.launch import kernel_of
 
 pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from sapc import SapcError
-from sapc.bench import bench
-from sapc.study import Local, load_study, run_study
+from sapc.experiments import Local, load_study, run_study
+from sapc.experiments.bench import bench
 from studying import study_file
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

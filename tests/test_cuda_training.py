@@ -7,12 +7,12 @@ import pytest
 import torch
 
 import sapc
-from sapc.checkpoint import Folder, load_tensors
-from sapc.config import preset
-from sapc.distributed import Team
-from sapc.fno import FNO, matmul_precision
-from sapc.train import train
-from sapc.training import Training
+from sapc.nn.fno import FNO, matmul_precision
+from sapc.training.config import preset
+from sapc.training.distributed import Team
+from sapc.training.loop import train
+from sapc.training.run_folder import Folder, load_tensors
+from sapc.training.step import Training
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 

@@ -14,13 +14,13 @@ from dataclasses import replace
 import pytest
 import torch
 
+from sapc._files import folder_for, replacing
+from sapc.data import read_fields
+from sapc.data.cache import cache_folder
+from sapc.data.reading.dataset_file import checksum
 from sapc.errors import SapcError, SapcWarning
-from sapc.fields import read_fields
-from sapc.fields.dataset_file import checksum
-from sapc.files import folder_for, replacing
 from sapc.grid import Axis, Grid
 from sapc.tasks import get_task, load_dataset
-from sapc.tasks.cache import cache_folder
 
 pytest.importorskip("h5py")
 import h5py

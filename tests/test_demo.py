@@ -22,9 +22,9 @@ from rich.cells import cell_len
 import sapc
 from commands import contents, one_sentence
 from sapc import cli
-from sapc.checkpoint import Folder, load_tensors
-from sapc.report.demo import METHODS, METRICS, Demo
+from sapc.experiments.report.demo import METHODS, METRICS, Demo
 from sapc.tasks import task_names
+from sapc.training.run_folder import Folder, load_tensors
 
 QUICK = ("demo", "--preset", "tiny", "--samples", "8", "--steps", "3", "--device", "cpu", "--out", "d")
 
@@ -257,7 +257,7 @@ def test_projection_of_every_task(tmp_path, capfd):
 def test_the_table_is_whole_at_80_columns():
     from rich.console import Console
 
-    from sapc.report.projected import Row
+    from sapc.experiments.report.projected import Row
 
     row = Row("reaction_diffusion", "dense Gauss-Newton", (1, 1), 1e-10, 1e-10, 1e10, 1e-16, 1.0, 12345.6, "")
     console = Console(width=80, record=True, file=io.StringIO())

@@ -11,7 +11,7 @@ import torch
 
 import sapc
 from sapc.errors import SapcError
-from sapc.evaluate import TEST_SETS, evaluate, is_costly, worst_residuals, write_scores
+from sapc.evaluation.evaluate import TEST_SETS, evaluate, is_costly, worst_residuals, write_scores
 
 SMALL = {"samples": 6, "reference": 8, "steps": 3}
 

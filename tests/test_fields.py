@@ -18,8 +18,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sapc.cli.arrays import read_condition
+from sapc.data import Fields, read_fields, read_sensors, to_xarray, write_netcdf
 from sapc.errors import SapcError, SapcWarning
-from sapc.fields import Fields, read_fields, read_sensors, to_xarray, write_netcdf
 from sapc.grid import Axis, Grid
 from sapc.tasks import Dataset, get_task, load_dataset
 

@@ -10,17 +10,16 @@ import pytest
 import torch
 
 from hand_made import collected, scores
-from sapc import paper
-from sapc.methods import METHODS
-from sapc.moments import Kept, Moments, beside
-from sapc.report import curves, fields
-from sapc.report import tradeoff as fidelity
-from sapc.report.drawing import DPI, LOOKS, SETTINGS, in_order, label, look, rendered
-from sapc.report.figures import MAKERS, _heading, task_figures
-from sapc.report.make import draw_all
-from sapc.report.material import Found
-from sapc.report.tradeoff import Point, tradeoff, zero_at
-from sapc.results import Problem
+from sapc.evaluation.moments import Kept, Moments, beside
+from sapc.experiments.report import curves, fields
+from sapc.experiments.report import tradeoff as fidelity
+from sapc.experiments.report.drawing import DPI, LOOKS, SETTINGS, in_order, label, look, rendered
+from sapc.experiments.report.figures import MAKERS, _heading, task_figures
+from sapc.experiments.report.make import draw_all
+from sapc.experiments.report.material import Found
+from sapc.experiments.report.tradeoff import Point, tradeoff, zero_at
+from sapc.experiments.results import Problem
+from sapc.methods import METHODS, paper
 
 pytest.importorskip("matplotlib")
 import matplotlib

@@ -9,9 +9,9 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from sapc.dft import transforms
 from sapc.errors import SapcError
-from sapc.fno import FNO, Lift, matmul_precision
+from sapc.nn.dft import transforms
+from sapc.nn.fno import FNO, Lift, matmul_precision
 
 pytest.importorskip("hypothesis")
 from hypothesis import given, settings

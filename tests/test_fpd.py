@@ -15,12 +15,13 @@ from safetensors.torch import load_file, save_file
 
 import sapc
 from commands import one_sentence
-from sapc import calibration, fpd, metrics
-from sapc.compare import Comparison, markdown, tables
+from sapc import fpd, metrics
 from sapc.errors import SapcError, SapcWarning
-from sapc.evaluate import evaluate, write_scores
-from sapc.fpd import Distance
-from sapc.poseidon import features, random_encoder
+from sapc.evaluation.evaluate import evaluate, write_scores
+from sapc.evaluation.frechet import features, random_encoder
+from sapc.evaluation.frechet.distance import Distance
+from sapc.experiments import calibration
+from sapc.experiments.compare import Comparison, markdown, tables
 
 pytest.importorskip("hypothesis")
 pytest.importorskip("scipy")

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from sapc.errors import SapcError
-from sapc.metrics import frechet
+from sapc.evaluation.metrics import frechet
 
 pytest.importorskip("hypothesis")
 pytest.importorskip("scipy")

@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch.autograd import forward_ad
 
+from sapc._triton import interpreted, why_no_kernels
 from sapc.errors import SapcError
-from sapc.fno import FNO
-from sapc.replay import Replayed
-from sapc.triton_here import interpreted, why_no_kernels
+from sapc.nn.cuda_graph import Replayed
+from sapc.nn.fno import FNO
 
 pytestmark = [
     pytest.mark.skipif(bool(why_no_kernels()), reason="needs Triton"),
@@ -34,7 +34,7 @@ def network(dims=2, precision="float32", **more):
 
 def small_pieces(net):
     """Rows in pieces of 16 points, hidden layers in pieces of 16 channels, samples 16 at a time."""
-    from sapc.fused.plan import FULL, Launch
+    from sapc.nn.kernels.plan import FULL, Launch
 
     tiny = Launch(points=16, programs=3, hidden=16)
     net.tuning = replace(
@@ -179,7 +179,7 @@ def test_an_empty_batch():
 
 
 def test_kernels_that_fail_are_refused_in_a_sentence():
-    from sapc.fused.plan import FULL, Launch
+    from sapc.nn.kernels.plan import FULL, Launch
 
     net = network()
     net.tuning = replace(FULL, lift=Launch(points=3))  # no power of two
@@ -197,8 +197,8 @@ def test_a_tangent_is_refused_instead_of_lost():
 
 def test_a_rehearsal_goes_there_and_back():
     """What training on a GPU begins with; here it must not change what comes after."""
-    from sapc.fused.network import rehearse
-    from sapc.fused.plan import plan
+    from sapc.nn.kernels.network import rehearse
+    from sapc.nn.kernels.plan import plan
 
     net, (u, t, weight) = network(blocks=1), case(2, (2, 10))
     before = answers(net, u, t, weight)

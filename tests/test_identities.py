@@ -10,8 +10,8 @@ import torch
 
 import sapc
 from sapc import flow, get_method
+from sapc.constraints import Manifold
 from sapc.methods import cafm, eci, ffm, pcfm
-from sapc.projection import Manifold
 
 AFFINE = ("heat", "burgers", "navier_stokes")
 one_mix = partial(eci.sample, n_mix=1)

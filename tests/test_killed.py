@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 import sapc
-from sapc.files import FORGOTTEN, PARTIAL, remove_remains, replacing, replacing_folder
-from sapc.study import Local, load_study, worker
-from sapc.study.engines import Job
-from sapc.tasks.cache import cached
+from sapc._files import FORGOTTEN, PARTIAL, remove_remains, replacing, replacing_folder
+from sapc.data.cache import cached
+from sapc.experiments import Local, load_study, worker
+from sapc.experiments.engines import Job
 from studying import study_file
 
 
@@ -87,7 +87,7 @@ def test_an_export_that_was_killed_leaves_no_folder_and_can_be_repeated(tmp_path
     model, home = sapc.load("heat-ffm", "cpu"), tmp_path / "out"
 
     def export() -> None:
-        import sapc.hub
+        import sapc.models.hub
 
         sapc.hub.write_json = lambda *_: die()  # the last of the files
         model.save_pretrained(home)
@@ -147,7 +147,7 @@ def test_a_worker_that_is_asked_to_end_in_the_middle_of_a_note_leaves_nothing(tm
         return []
 
     monkeypatch.setattr(worker, "work", write)
-    monkeypatch.setattr(sys, "argv", ["sapc.study.worker", "out", "folder"])
+    monkeypatch.setattr(sys, "argv", ["sapc.experiments.worker", "out", "folder"])
     if (child := os.fork()) == 0:
         os.close(0)
         os.open(os.devnull, os.O_RDONLY)

@@ -13,11 +13,11 @@ import pytest
 import torch
 
 import sapc
-from sapc.distributed import Team
 from sapc.errors import SapcError
 from sapc.methods import METHODS, Method, get_method, method_names
-from sapc.references import Reference
-from sapc.training import Training
+from sapc.methods.references import Reference
+from sapc.training.distributed import Team
+from sapc.training.step import Training
 
 ELEVEN = ["sapc", "sapc_s1", "sapc_s2", "sapc_s3", "ffm", "cond_ffm", "eci", "pcfm", "cafm", "pbfm", "dflow"]
 STEPS = 6  # so that a method that redraws does

@@ -9,10 +9,10 @@ import pytest
 import torch
 
 import sapc
-from sapc.checkpoint import Folder, load_tensors, save_tensors
-from sapc.distributed import Team
 from sapc.errors import SapcError, SapcWarning
-from sapc.training import Training
+from sapc.training.distributed import Team
+from sapc.training.run_folder import Folder, load_tensors, save_tensors
+from sapc.training.step import Training
 
 AFFINE = ("heat", "burgers")
 CURVED = ("reaction_diffusion", "stokes_ic", "stokes_bc")

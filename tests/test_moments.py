@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from sapc import SapcError
-from sapc.moments import FRAMES, Kept, beside, load_kept
+from sapc.evaluation.moments import FRAMES, Kept, beside, load_kept
 
 
 def _kept(shape: tuple[int, ...]) -> tuple[Kept, torch.Tensor, torch.Tensor]:
@@ -52,7 +52,7 @@ def test_a_damaged_or_foreign_file_is_refused_by_name(tmp_path):
     path.write_bytes(path.read_bytes()[:-8])
     with pytest.raises(SapcError, match=r"fields\.safetensors is damaged"):
         load_kept(path)
-    from sapc.checkpoint import save_tensors
+    from sapc.training.run_folder import save_tensors
 
     save_tensors(path, {}, {"format": "other"})
     with pytest.raises(SapcError, match="holds no fields"):

@@ -11,8 +11,8 @@ import torch
 
 import sapc
 from sapc import Affine, Axis, Balance, Constraint, Fields, Grid, Pin, SapcError, WithGradient
-from sapc.scaling import Scale
 from sapc.tasks.physics import load_physics
+from sapc.tasks.scaling import Scale
 
 pytest.importorskip("hypothesis")
 from hypothesis import given, settings

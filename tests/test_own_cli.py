@@ -401,7 +401,7 @@ def test_a_study_of_own_data_runs_in_worker_processes_and_has_a_report(folder, t
     monkeypatch.chdir(tmp_path)
     made = f"{PHYSICS}\nTASK = sapc.own_task(sapc.read_fields({str(folder / 'my.h5')!r}), physics, 'water')\n"
     (tmp_path / "my_task.py").write_text(made)
-    listed = 'import sapc\nfrom sapc.study import cells\nsapc.use("my_task.py")\n'
+    listed = 'import sapc\nfrom sapc.experiments import cells\nsapc.use("my_task.py")\n'
     (tmp_path / "own.py").write_text(
         listed + 'runs = cells(["water"], ["sapc", "ffm"], preset="tiny", steps=2, sampling_steps=2)\n'
     )

@@ -19,11 +19,11 @@ import pytest
 
 from commands import contents, one_sentence
 from hand_made import collected, scores, write
-from sapc.report import make_report
-from sapc.report.make import check_out
-from sapc.report.page import FEW, MARK, is_page, page, write_page
-from sapc.report.tables import report_tables
-from sapc.results import Collected, Problem, Scored
+from sapc.experiments.report import make_report
+from sapc.experiments.report.make import check_out
+from sapc.experiments.report.page import FEW, MARK, is_page, page, write_page
+from sapc.experiments.report.tables import report_tables
+from sapc.experiments.results import Collected, Problem, Scored
 from test_figures import trajectory, write_fields
 
 METHODS = ("sapc", "ffm", "eci")

@@ -7,9 +7,9 @@ from decimal import Decimal
 
 import pytest
 
-from sapc import paper
 from sapc.errors import SapcError
-from sapc.references import SAPC
+from sapc.methods import paper
+from sapc.methods.references import SAPC
 
 
 def test_every_cell_is_there():

@@ -8,12 +8,12 @@ import pytest
 import torch
 
 import sapc
-from sapc.checkpoint import Folder, load_tensors
-from sapc.config import preset
-from sapc.distributed import Team, spawn
 from sapc.methods import Penalty, get_method, pbfm
-from sapc.train import Interrupts, Loop, train
-from sapc.training import Training
+from sapc.training.config import preset
+from sapc.training.distributed import Team, spawn
+from sapc.training.loop import Interrupts, Loop, train
+from sapc.training.run_folder import Folder, load_tensors
+from sapc.training.step import Training
 
 pytest.importorskip("conflictfree")
 pytest.importorskip("hypothesis")

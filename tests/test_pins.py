@@ -7,7 +7,7 @@ import torch
 
 import sapc
 from sapc import Axis, Balance, Grid, Pin, SapcError
-from sapc.scaling import Scale
+from sapc.tasks.scaling import Scale
 
 F64 = torch.float64
 

@@ -16,12 +16,12 @@ import torch
 import sapc
 from commands import one_sentence
 from sapc import Method, Pin, SapcError, SapcWarning, get_method, method_names
+from sapc.experiments import Local, cells, load_study, run_study
+from sapc.experiments.report.drawing import LOOKS, in_order, label, look
+from sapc.experiments.report.table_parts import method_label
+from sapc.experiments.report.tables import report_tables
+from sapc.experiments.results import collect
 from sapc.methods import METHODS, SOURCES, ffm, find_method, plugins, registry
-from sapc.report.drawing import LOOKS, in_order, label, look
-from sapc.report.table_parts import method_label
-from sapc.report.tables import report_tables
-from sapc.results import collect
-from sapc.study import Local, cells, load_study, run_study
 
 EXAMPLE = Path(__file__).parent.parent / "examples" / "own_method.py"
 PLAIN = """
@@ -169,7 +169,7 @@ def test_a_relative_path_is_looked_up_here_and_then_beside_the_file_that_asks(tm
     written(tmp_path / "there")
     study = tmp_path / "there" / "study.py"
     study.write_text(
-        'import sapc\nfrom sapc.study import cells\nsapc.use("plug.py")\nruns = cells(["heat"], ["mine"], preset="tiny")\n'
+        'import sapc\nfrom sapc.experiments import cells\nsapc.use("plug.py")\nruns = cells(["heat"], ["mine"], preset="tiny")\n'
     )
     for name in (study, Path("../there/study.py")):
         anew()
@@ -350,7 +350,7 @@ def test_commands_take_a_plug_in_and_mark_it_as_own(call, folder):
 
 STUDY = """
 import sapc
-from sapc.study import cells
+from sapc.experiments import cells
 
 sapc.use("plug.py")
 runs = cells(["heat"], ["mine", "zero_shot"], preset="tiny", sets=("test1",), samples=4, sampling_steps=3, reference=8,

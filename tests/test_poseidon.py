@@ -10,9 +10,9 @@ from torch.nn import functional as F
 
 import sapc
 from sapc.errors import SapcError
-from sapc.metrics import frechet
-from sapc.poseidon import SEEDS, Encoder, features, images, random_encoder
-from sapc.poseidon.encoder import HEADS, SIZES, Block, ConditionedNorm, Merge
+from sapc.evaluation.frechet import SEEDS, Encoder, features, images, random_encoder
+from sapc.evaluation.frechet.encoder import HEADS, SIZES, Block, ConditionedNorm, Merge
+from sapc.evaluation.metrics import frechet
 
 pytest.importorskip("transformers")
 from transformers.models.swinv2.configuration_swinv2 import Swinv2Config

@@ -11,8 +11,8 @@ import torch
 from safetensors.torch import save_file
 
 from sapc.errors import SapcError
-from sapc.poseidon import Encoder, features, find_weights, load_encoder, random_encoder
-from sapc.poseidon.encoder import Embeddings, Stages
+from sapc.evaluation.frechet import Encoder, features, find_weights, load_encoder, random_encoder
+from sapc.evaluation.frechet.encoder import Embeddings, Stages
 
 SAFE, BIN = "model.safetensors", "pytorch_model.bin"
 FIRST = "embeddings.patch_embeddings.projection.weight"

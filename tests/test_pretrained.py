@@ -14,10 +14,11 @@ import torch
 
 import sapc
 from commands import one_sentence
-from sapc import paper, pretrained
-from sapc.card import model_card
-from sapc.checkpoint import Folder, load_tensors
+from sapc.methods import paper
+from sapc.models.card import model_card
 from sapc.tasks import task_names
+from sapc.training import shipped as pretrained
+from sapc.training.run_folder import Folder, load_tensors
 
 NAMES = [f"{task}-{method}" for task in task_names() for method in ("ffm", "sapc")]
 ROOT = Path(__file__).parent.parent

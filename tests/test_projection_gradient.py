@@ -4,8 +4,8 @@ import pytest
 import torch
 
 import sapc
-from sapc.projection.problem import spread
-from sapc.projection.restoration import Eager, restore
+from sapc.constraints.projection.feasible import Eager, restore
+from sapc.constraints.projection.linearisation import spread
 from test_projection import AFFINE, CURVED, noise, relative, tiny_fields, tiny_task
 
 FEASIBLE = sapc.Globalised(nearest=0)

@@ -10,9 +10,9 @@ import torch
 
 import sapc
 from interpreting import roomy
-from sapc.projection import launch
-from sapc.projection.restoration import Eager, restore, sup
-from sapc.projection.tolerance import excess, row_tolerance
+from sapc.constraints.projection.feasible import Eager, restore, sup
+from sapc.constraints.projection.gpu import launch
+from sapc.constraints.projection.tolerance import excess, row_tolerance
 
 pytest.importorskip("triton")
 pytestmark = pytest.mark.skipif(

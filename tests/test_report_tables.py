@@ -12,12 +12,12 @@ from xml.etree import ElementTree
 import pytest
 
 from hand_made import collected, per_set, scores
-from sapc import paper
 from sapc.errors import SapcError
-from sapc.report.table_parts import ranks
-from sapc.report.tables import report_tables, write_tables
-from sapc.results import Collected, Problem
-from sapc.table import Table, compact
+from sapc.experiments.report.format import Table, compact
+from sapc.experiments.report.table_parts import ranks
+from sapc.experiments.report.tables import report_tables, write_tables
+from sapc.experiments.results import Collected, Problem
+from sapc.methods import paper
 
 pytest.importorskip("hypothesis")
 from hypothesis import given

@@ -12,12 +12,12 @@ import sys
 import pytest
 
 from hand_made import collected, one_set, per_set, scores, write
-from sapc.checkpoint import Folder
-from sapc.config import preset
 from sapc.errors import SapcError
-from sapc.evaluate import evaluate, write_scores
-from sapc.results import Row, collect, floors, notes, read_rows, rows, summary, write_rows
-from sapc.train import train
+from sapc.evaluation.evaluate import evaluate, write_scores
+from sapc.experiments.results import Row, collect, floors, notes, read_rows, rows, summary, write_rows
+from sapc.training.config import preset
+from sapc.training.loop import train
+from sapc.training.run_folder import Folder
 
 pytest.importorskip("hypothesis")
 from hypothesis import HealthCheck, given, settings

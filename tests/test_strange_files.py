@@ -12,14 +12,14 @@ import pytest
 import torch
 
 import sapc
-from sapc.checkpoint import Folder, about_tensors, load_tensors, save_tensors
-from sapc.config import Backbone, Run
+from sapc._files import parse_json, read_json
 from sapc.errors import SapcError
-from sapc.files import parse_json, read_json
-from sapc.poseidon.weights import _check_config
-from sapc.results.reading import read_scores
-from sapc.results.trained import Trained
-from sapc.study import open_study
+from sapc.evaluation.frechet.weights import _check_config
+from sapc.experiments import open_study
+from sapc.experiments.results.reading import read_scores
+from sapc.experiments.results.trained import Trained
+from sapc.training.config import Backbone, Run
+from sapc.training.run_folder import Folder, about_tensors, load_tensors, save_tensors
 
 DEEP = "[" * 100_000 + "]" * 100_000
 DIGITS = "1" * 5000

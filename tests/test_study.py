@@ -20,12 +20,12 @@ import pytest
 
 from commands import one_sentence
 from sapc import SapcError, preset
-from sapc.checkpoint import Folder, read_json, write_json
-from sapc.files import sha256
-from sapc.moments import beside, load_kept
-from sapc.study import Cell, Local, Study, cells, load_study, open_study, run_study, statuses, time_left
-from sapc.study.cell import scores_file
-from sapc.study.engines import Handle, Job
+from sapc._files import sha256
+from sapc.evaluation.moments import beside, load_kept
+from sapc.experiments import Cell, Local, Study, cells, load_study, open_study, run_study, statuses, time_left
+from sapc.experiments.cell import scores_file
+from sapc.experiments.engines import Handle, Job
+from sapc.training.run_folder import Folder, read_json, write_json
 from studying import FILE, METHODS, scores_of, study_file, weights_of
 
 QUICK = {
@@ -75,7 +75,7 @@ def test_a_study_becomes_run_folders_with_scores_and_fields(finished):
 
 
 def test_the_scores_are_those_of_an_evaluation(finished):
-    from sapc.evaluate import evaluate
+    from sapc.evaluation.evaluate import evaluate
 
     cell = finished.cells[2]
     mine = evaluate(finished.folder(cell).path, ("test0", "test1"), 4, 8, 3, 0, 1, method="eci", device="cpu")
@@ -97,7 +97,9 @@ def test_what_is_done_is_skipped(done):
 
 def test_weights_are_read_once_for_all_cells(done, monkeypatch):
     read: list[str] = []
-    monkeypatch.setattr("sapc.study.cell.sha256", lambda path: read.append(path.parent.name) or sha256(path))
+    monkeypatch.setattr(
+        "sapc.experiments.cell.sha256", lambda path: read.append(path.parent.name) or sha256(path)
+    )
     for _ in range(2):
         assert {s.state for s in statuses(done)} == {"done"}
     assert sorted(read) == ["heat-ffm-seed0", "heat-sapc-seed0"]
@@ -340,7 +342,7 @@ def test_the_grid_and_the_time_left(done, call):
     found = statuses(study)
     assert [s.state for s in found] == ["done"] * 3 + ["waiting"] * 4
     rates = {c.method: done.state(c)["seconds"] for c in done.cells}
-    from sapc.checkpoint import load_tensors
+    from sapc.training.run_folder import load_tensors
 
     trained = {
         m: load_tensors(done.out / f"heat-{m}-seed0" / "weights.safetensors")[1]["seconds"]
@@ -413,20 +415,29 @@ def test_a_running_training_shows_its_step(done):
         ("x = 1", "has no list `runs`"),
         ("runs = [1]", "has no list `runs`"),
         ("runs = []", "is empty"),
-        ("from sapc.study import cells\nruns = cells(['heat'], ['nonsense'])", "unknown method 'nonsense'"),
-        ("from sapc.study import cells\nruns = cells('heat')", "give tasks as a list"),
-        ("from sapc.study import cells\nruns = cells(['heat'], ['sapc'], samples=1)", "number of samples"),
         (
-            "from sapc.study import cells\nruns = cells(['heat'], ['sapc'], sets=('train',))",
+            "from sapc.experiments import cells\nruns = cells(['heat'], ['nonsense'])",
+            "unknown method 'nonsense'",
+        ),
+        ("from sapc.experiments import cells\nruns = cells('heat')", "give tasks as a list"),
+        (
+            "from sapc.experiments import cells\nruns = cells(['heat'], ['sapc'], samples=1)",
+            "number of samples",
+        ),
+        (
+            "from sapc.experiments import cells\nruns = cells(['heat'], ['sapc'], sets=('train',))",
             "unknown test set 'train'",
         ),
-        ("from sapc.study import cells\nruns = 2 * cells(['heat'], ['sapc'])", "lists heat-sapc-seed0 twice"),
         (
-            "from sapc.study import cells\nruns = cells(['heat'], ['ffm']) + cells(['heat'], ['eci'], lr=1.0)",
+            "from sapc.experiments import cells\nruns = 2 * cells(['heat'], ['sapc'])",
+            "lists heat-sapc-seed0 twice",
+        ),
+        (
+            "from sapc.experiments import cells\nruns = cells(['heat'], ['ffm']) + cells(['heat'], ['eci'], lr=1.0)",
             "two different runs for the folder heat-ffm-seed0",
         ),
         (
-            "from sapc.study import cells\nruns = cells(['heat'], ['ffm'], label='../../mine')",
+            "from sapc.experiments import cells\nruns = cells(['heat'], ['ffm'], label='../../mine')",
             "a label is part of file names: at most 64 letters, digits and . _ + -, got '../../mine'",
         ),
     ],

@@ -13,8 +13,8 @@ import pytest
 
 from commands import one_sentence
 from sapc import SapcError
-from sapc.study import Slurm, load_study, make_engine, open_study, run_study, statuses
-from sapc.study.engines.local import _places, threads_each
+from sapc.experiments import Slurm, load_study, make_engine, open_study, run_study, statuses
+from sapc.experiments.engines.local import _places, threads_each
 from studying import FILE, scores_of, study_file, weights_of
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from commands import one_sentence
-from sapc.results import read_rows
-from sapc.study import Local, Study, load_study, open_study, run_study
-from sapc.study.cell import scores_file
+from sapc.experiments import Local, Study, load_study, open_study, run_study
+from sapc.experiments.cell import scores_file
+from sapc.experiments.results import read_rows
 from studying import study_file
 
 TIMES = ("seconds_per_sample", "training_seconds", "peak_memory")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from sapc.constraints import Balance, Pin
+from sapc.constraints.terms import Balance, Pin
 from sapc.tasks import Task, get_task
 from variants import variant
 

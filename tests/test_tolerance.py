@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import sapc
-from sapc.projection.tolerance import excess, row_tolerance
+from sapc.constraints.projection.tolerance import excess, row_tolerance
 from test_projection import noise, tiny_fields, tiny_task
 
 F64 = torch.float64

@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from sapc.checkpoint import Folder, load_tensors, save_tensors
-from sapc.config import Run, preset
-from sapc.distributed import Team, spawn
+from sapc._files import sha256
 from sapc.errors import SapcError, SapcWarning
-from sapc.files import sha256
-from sapc.train import Interrupts, Loop, train
-from sapc.training import Training
+from sapc.training.config import Run, preset
+from sapc.training.distributed import Team, spawn
+from sapc.training.loop import Interrupts, Loop, train
+from sapc.training.run_folder import Folder, load_tensors, save_tensors
+from sapc.training.step import Training
 from variants import variant
 
 
@@ -43,7 +43,7 @@ def lines(folder):
 # A training in a process of its own, so that it can be killed: steps are slowed down, checkpoints written at every chance.
 SCRIPT = """
 import sys, time
-import sapc.train as t
+import sapc.training.loop as t
 from sapc.config import preset
 t.LOG_EVERY = 5
 def slow(step, steps, shown):

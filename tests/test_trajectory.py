@@ -14,9 +14,9 @@ import torch
 import sapc
 from sapc import flow
 from sapc.errors import SapcError
-from sapc.evaluate import evaluate, write_scores
+from sapc.evaluation.evaluate import evaluate, write_scores
+from sapc.evaluation.trajectory import Watch
 from sapc.methods import METHODS, get_method
-from sapc.trajectory import Watch
 from variants import variant
 
 pytest.importorskip("rich")

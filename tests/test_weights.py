@@ -10,9 +10,9 @@ import torch
 from safetensors.torch import save
 
 import sapc
-from sapc import pretrained
-from sapc.checkpoint import Folder, load_tensors, save_tensors
 from sapc.errors import SapcError
+from sapc.training import shipped as pretrained
+from sapc.training.run_folder import Folder, load_tensors, save_tensors
 
 
 @pytest.fixture

@@ -18,23 +18,34 @@ A run is a task, a method and everything else that decides a training; a model i
     sapc.evaluate.evaluate(model, samples=100)["mean"]
 """
 
-__version__ = "0.1.0"
-
-from . import startup  # noqa: F401 (first, as the others take seconds)
+from . import _startup  # noqa: F401 (first, as the others take seconds)
 
 # isort: split
-from . import evaluate, flow, fpd, metrics, poseidon, source, train
-from .checking import check
-from .config import Run, preset
-from .constraints import Affine, Balance, Constraint, LawKernel, Pin, WithGradient
+from . import _old_names as _old_names
+from . import flow
+from ._version import __version__
+from .constraints import (
+    Affine,
+    Balance,
+    Constraint,
+    Globalised,
+    LawKernel,
+    Manifold,
+    Pin,
+    Plain,
+    WithGradient,
+)
+from .data import Fields, read_fields, read_sensors, to_xarray, write_netcdf
 from .errors import SapcError, SapcWarning
-from .fields import Fields, read_fields, read_sensors, to_xarray, write_netcdf
-from .fno import FNO
+from .evaluation import evaluate, metrics
+from .evaluation import frechet as poseidon
+from .evaluation.frechet import distance as fpd
+from .flow import source
 from .grid import Axis, FrameIntegral, Grid
 from .methods import Method, get_method, method_names, register_method, use
 from .methods.plugins import load_plugins, when_task
-from .model import Model, load
-from .projection import Globalised, Manifold, Plain
+from .models.model import Model, load
+from .nn.fno import FNO
 from .tasks import (
     Dataset,
     OwnTask,
@@ -46,6 +57,9 @@ from .tasks import (
     task_names,
     when_unknown,
 )
+from .tasks.check import check
+from .training import loop as train
+from .training.config import Run, preset
 
 __all__ = [
     "FNO",

@@ -23,7 +23,7 @@ import numpy as np
 import torch
 
 import sapc
-from sapc.checkpoint import load_tensors, save_tensors
+from sapc.training.run_folder import load_tensors, save_tensors
 
 from .case import kinds_here
 from .program import call
@@ -35,7 +35,7 @@ def physics(grid):
     mass = sapc.Balance(grid.integral("u"), times=grid.time.points)
     return sapc.Pin.frame(0) & mass
 """
-STUDY = """from sapc.study import cells
+STUDY = """from sapc.experiments import cells
 
 runs = cells(["heat"], ["sapc"], preset="tiny", sets=("test0",), samples=2, sampling_steps=2, reference=4, floor_repeats=1)
 """
@@ -68,7 +68,7 @@ def prepare() -> None:
         "xarray",
         "h5netcdf",
         "sapc.cli",
-        "sapc.report",
+        "sapc.experiments.report",
     )
     for name in (*packages, *(f"soak.{kind}" for kind in kinds_here())):
         import_module(name)

@@ -23,9 +23,9 @@ from typing import Any, NamedTuple
 import torch
 
 import sapc
-from sapc.checkpoint import Folder, save_tensors
-from sapc.config import Backbone
-from sapc.files import write_json
+from sapc._files import write_json
+from sapc.training.config import Backbone
+from sapc.training.run_folder import Folder, save_tensors
 
 GRID = (16, 16)
 Thunk = Callable[[], Any]

@@ -14,9 +14,9 @@ import typer
 from rich.console import Console
 
 from .. import __version__
+from .._startup import INTERRUPTED, ignore_interrupts, listen_again
 from ..errors import SapcError
 from ..methods import use
-from ..startup import INTERRUPTED, ignore_interrupts, listen_again
 from .words import as_options
 
 app = typer.Typer(

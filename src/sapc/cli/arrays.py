@@ -19,14 +19,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..condition import given_mask
+from .._files import first_line, folder_for, replacing
+from ..data import to_xarray, write_netcdf
+from ..data.conditions import has_conditions, place_pinned, read_pinned
+from ..data.reading.dataset_file import FORMAT as DATASET
+from ..data.reading.hdf5 import load_array, open_hdf5
 from ..errors import SapcError
-from ..fields import to_xarray, write_netcdf
-from ..fields.conditions import has_conditions, place_pinned, read_pinned
-from ..fields.dataset_file import FORMAT as DATASET
-from ..fields.hdf5 import load_array, open_hdf5
-from ..files import first_line, folder_for, replacing
 from ..grid import Grid
+from ..models.condition import given_mask
 from ..tasks import Dataset, OwnTask, Task, load_dataset, read_like
 
 FORMAT = "sapc-samples-1"

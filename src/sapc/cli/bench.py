@@ -11,14 +11,14 @@ from typing import Annotated, Any
 
 import typer
 
-from .. import config, distributed
-from ..bench import bench as measure
-from ..bench.backbone import PATHS
-from ..bench.tables import tables
+from .._files import folder_for, write_json
 from ..errors import SapcError, whole
-from ..files import folder_for, write_json
+from ..experiments.bench import bench as measure
+from ..experiments.bench.backbone import PATHS
+from ..experiments.bench.tables import tables
 from ..methods import get_method
 from ..tasks import task_names
+from ..training import config, distributed
 from .app import app, err, out
 from .arguments import AsJson, Device, check_target
 from .bars import LINE_SECONDS

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from ..checking import check as look
+from ..tasks.check import check as look
 from .app import app
 from .arguments import AsJson
 from .own import Cells, ChannelNames, DataFile, Periodic, SampleAxis, Share, Steady, TimeAxis, given

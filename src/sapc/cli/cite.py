@@ -9,13 +9,12 @@ from typing import Annotated
 
 import typer
 
-from .. import references
-from ..checkpoint import Folder
+from .._files import read_json
 from ..errors import SapcError
-from ..files import read_json
-from ..methods import Method, get_method, method_names
-from ..pretrained import find
-from ..references import Reference
+from ..methods import Method, get_method, method_names, references
+from ..methods.references import Reference
+from ..training.run_folder import Folder
+from ..training.shipped import find
 from .app import app
 from .arguments import AsJson
 

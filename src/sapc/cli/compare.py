@@ -12,9 +12,9 @@ import rich.table
 import typer
 from rich import box
 
-from ..compare import Comparison, Table, notes, tables
-from ..distributed import kind_of
 from ..errors import SapcError
+from ..experiments.compare import Comparison, Table, notes, tables
+from ..training.distributed import kind_of
 from .app import Stopped, app, out, warn
 from .arguments import AsJson, Device, Frd, Poseidon
 from .bars import TrainingBar, stages_bar

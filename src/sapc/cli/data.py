@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from ..files import folder_for
+from .._files import folder_for
 from ..tasks import SPLITS, get_task
 from .app import app
 from .arguments import AsJson, GridText, OptionTexts, check_target, parse_grid, parse_options

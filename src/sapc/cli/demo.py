@@ -17,8 +17,8 @@ from .arguments import AsJson, Device
 from .bars import TrainingBar, stages_bar
 
 if TYPE_CHECKING:
-    from ..report.demo import Demo
-    from ..report.projected import Row
+    from ..experiments.report.demo import Demo
+    from ..experiments.report.projected import Row
 
 
 @app.command()
@@ -64,7 +64,7 @@ def demo(
             raise SapcError(f"--{option} has no meaning with --projection or --size; leave one of them out")
         _projection(folder, 4 if size is None else size, seed, as_json)
         return
-    from ..report.demo import Demo
+    from ..experiments.report.demo import Demo
 
     _compare(Demo(out=folder, seed=seed, device=device, **given), as_json)
 
@@ -73,7 +73,7 @@ def demo(
 
 
 def _compare(plan: Demo, as_json: bool) -> None:
-    from ..report.demo import METHODS
+    from ..experiments.report.demo import METHODS
 
     plan.check()
     try:
@@ -143,7 +143,7 @@ def _print_rest(result: dict[str, Any]) -> None:
 
 
 def _projection(folder: Path, size: int, seed: int, as_json: bool) -> None:
-    from ..report.projected import run_projection
+    from ..experiments.report.projected import run_projection
 
     with err.status("starting") as status:
         show = lambda name: status.update(f"{name}: solving, projecting, drawing")

@@ -12,13 +12,14 @@ import typer
 from rich import box
 from rich.table import Table
 
-from .. import calibration, fpd
-from .. import evaluate as evaluation
 from ..errors import SapcError
-from ..model import Model, load
-from ..moments import Kept
-from ..poseidon import GET
-from ..pretrained import find, is_shipped
+from ..evaluation import evaluate as evaluation
+from ..evaluation.frechet import GET
+from ..evaluation.frechet import distance as fpd
+from ..evaluation.moments import Kept
+from ..experiments import calibration
+from ..models.model import Model, load
+from ..training.shipped import find, is_shipped
 from .app import app, out
 from .arguments import AsJson, Device, Frd, Poseidon, RunFolder, SamplerName
 from .bars import stages_bar

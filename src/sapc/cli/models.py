@@ -10,13 +10,13 @@ import typer
 from rich import box
 from rich.table import Table
 
-from ..checkpoint import Folder, about_tensors
+from .._files import first_line, read_json
 from ..errors import SapcError
-from ..files import first_line, read_json
-from ..hub import kept_physics, matching, write_model
-from ..model import read_network
-from ..pretrained import find, model_names
-from ..results.reading import read_scores
+from ..experiments.results.reading import read_scores
+from ..models.hub import kept_physics, matching, write_model
+from ..models.model import read_network
+from ..training.run_folder import Folder, about_tensors
+from ..training.shipped import find, model_names
 from .app import app, out
 from .arguments import AsJson, RunFolder
 

@@ -8,10 +8,10 @@ from typing import Annotated, Any
 
 import typer
 
-from ..config import Run
+from ..data import read_fields
 from ..errors import SapcError
-from ..fields import read_fields
 from ..tasks import OwnTask, own_task
+from ..training.config import Run
 from .words import as_options
 
 DataFile = Annotated[

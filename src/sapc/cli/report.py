@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..pretrained import find
+from ..training.shipped import find
 from .app import app
 from .arguments import AsJson
 from .bars import stages_bar
 
 if TYPE_CHECKING:
-    from ..report import Report
+    from ..experiments.report import Report
 
 
 @app.command()
@@ -38,7 +38,7 @@ def report(
 
     Example: [bold]sapc report runs/study --out report[/bold], or [bold]sapc report runs/heat-sapc runs/heat-ffm[/bold]
     """
-    from ..report import make_report
+    from ..experiments.report import make_report
 
     with stages_bar("collecting") as bar:
         made = make_report([find(path) for path in paths], folder, title, bar)

@@ -10,13 +10,13 @@ import torch
 import typer
 from torch import Tensor
 
-from ..checkpoint import environment
-from ..condition import pinned_mask, with_sensors
+from ..data import read_sensors
 from ..errors import SapcError, whole
-from ..evaluate import worst_residuals
-from ..fields import read_sensors
-from ..model import Model, load
+from ..evaluation.evaluate import worst_residuals
+from ..models.condition import pinned_mask, with_sensors
+from ..models.model import Model, load
 from ..tasks import OwnTask, Task
+from ..training.run_folder import environment
 from .app import app
 from .arguments import AsJson, Device, GridText, RunFolder, SamplerName, check_target, parse_grid
 from .arrays import check_suffix, parse_quantiles, read_condition, write_samples

@@ -17,7 +17,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from ..errors import SapcError
-from ..study import (
+from ..experiments import (
     Cell,
     Engine,
     Status,

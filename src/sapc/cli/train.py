@@ -11,15 +11,15 @@ from typing import Annotated, Any
 
 import typer
 
-from .. import config, distributed
-from .. import train as training
-from ..checking import check as look
-from ..checkpoint import Folder
-from ..config import Run
-from ..continuation import extension, fine_tuning
 from ..errors import SapcError, SapcWarning
 from ..methods.plugins import plugin_files
-from ..pretrained import find, is_shipped
+from ..tasks.check import check as look
+from ..training import config, distributed
+from ..training import loop as training
+from ..training.config import Run
+from ..training.continuation import extension, fine_tuning
+from ..training.run_folder import Folder
+from ..training.shipped import find, is_shipped
 from .app import Stopped, app, warn
 from .arguments import AsJson, Device, GridText, OptionTexts, parse_grid, parse_options
 from .bars import TrainingBar

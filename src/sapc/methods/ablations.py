@@ -10,10 +10,9 @@ from __future__ import annotations
 from jaxtyping import Float
 from torch import Tensor
 
-from .. import references
-from ..flow import Velocity
-from ..projection import Manifold
-from . import cafm, ffm
+from ..constraints import Manifold
+from ..flow.path import Velocity
+from . import cafm, ffm, references
 from .base import Method
 from .sapc import follow, on_the_way
 

@@ -17,10 +17,10 @@ from typing import Literal, Protocol, runtime_checkable
 from jaxtyping import Float
 from torch import Tensor
 
+from ..constraints import Manifold
 from ..errors import explain_misuse
-from ..flow import Velocity
-from ..projection import Manifold
-from ..references import Reference
+from ..flow.path import Velocity
+from .references import Reference
 
 Exactness = Literal["none", "affine", "all"]
 

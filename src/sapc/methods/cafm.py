@@ -14,9 +14,9 @@ from __future__ import annotations
 from jaxtyping import Float
 from torch import Tensor
 
-from .. import references
-from ..flow import Velocity, endpoint, interpolate, per_field
-from ..projection import Manifold
+from ..constraints import Manifold
+from ..flow.path import Velocity, endpoint, interpolate, per_field
+from . import references
 from .base import Method
 from .pcfm import sample
 from .sapc import on_the_way

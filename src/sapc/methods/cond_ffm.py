@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from .. import references
-from ..projection import Manifold
+from ..constraints import Manifold
+from . import references
 from .base import Method
 from .ffm import loss, sample
 

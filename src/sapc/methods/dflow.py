@@ -18,10 +18,10 @@ import warnings
 import torch
 from torch import Tensor
 
-from .. import references
+from ..constraints import Manifold
 from ..errors import SapcWarning
-from ..flow import Velocity, times
-from ..projection import Manifold
+from ..flow.path import Velocity, times
+from . import references
 from .base import Method
 from .ffm import euler, loss
 from .ffm import sample as follow

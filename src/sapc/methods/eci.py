@@ -19,10 +19,10 @@ from functools import partial
 
 from torch import Tensor
 
-from .. import references
+from ..constraints import Manifold
 from ..errors import SapcError
-from ..flow import Velocity, at, endpoint, mix, times
-from ..projection import Manifold
+from ..flow.path import Velocity, at, endpoint, mix, times
+from . import references
 from .base import Method
 from .ffm import loss
 from .sapc import on_the_way, settled

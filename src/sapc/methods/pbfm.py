@@ -24,9 +24,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from .. import references
-from ..flow import Velocity, interpolate, per_field
-from ..projection import Manifold
+from ..constraints import Manifold
+from ..flow.path import Velocity, interpolate, per_field
+from . import references
 from .base import Method, Penalty
 from .ffm import loss, sample
 

@@ -27,9 +27,9 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from .. import references
-from ..flow import Velocity, at, endpoint, mix, times
-from ..projection import Manifold, Plain
+from ..constraints import Manifold, Plain
+from ..flow.path import Velocity, at, endpoint, mix, times
+from . import references
 from .base import Method
 from .ffm import loss
 

@@ -18,8 +18,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from .._files import first_line
 from ..errors import SapcError, SapcWarning, explain_misuse, path_of
-from ..files import first_line
 from . import registry
 from .base import Method
 

@@ -25,7 +25,6 @@ from types import FrameType
 from typing import Any, get_args
 
 from ..errors import SapcError, explain_misuse, whole
-from ..references import Reference
 from .ablations import S1, S2, S3
 from .base import Exactness, Method
 from .cafm import CAFM
@@ -35,6 +34,7 @@ from .eci import ECI, ECI_STOKES_BC, ECI_STOKES_IC
 from .ffm import FFM
 from .pbfm import PBFM
 from .pcfm import PCFM, PCFM_PINS_FIRST, PCFM_RELAXED
+from .references import Reference
 from .sapc import SAPC
 
 PUBLISHED: Mapping[str, Method] = {

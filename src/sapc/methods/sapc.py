@@ -20,9 +20,9 @@ from __future__ import annotations
 from jaxtyping import Float
 from torch import Tensor
 
-from .. import references
-from ..flow import Velocity, at, endpoint, times, toward
-from ..projection import Manifold
+from ..constraints import Manifold
+from ..flow.path import Velocity, at, endpoint, times, toward
+from . import references
 from .base import Method
 from .ffm import regress
 

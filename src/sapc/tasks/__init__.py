@@ -6,19 +6,19 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ..data.dataset import Dataset, load_dataset
 from ..errors import SapcError, explain_misuse
 from ..grid import Grid
 from .base import Task, make_task
 from .burgers import Burgers
-from .dataset import Dataset, load_dataset
 from .description import check_description
+from .from_data import NAME, OwnTask, own_task, read_like, rebuild, settle
 from .heat import Heat
 from .navier_stokes import NavierStokes
-from .own import NAME, OwnTask, own_task, read_like, rebuild, settle
 from .physics import Physics, load_physics
+from .random_parameters import SPLITS
 from .reaction_diffusion import ReactionDiffusion
 from .stokes import StokesBC, StokesIC
-from .streams import SPLITS
 
 __all__ = [
     "SPLITS",

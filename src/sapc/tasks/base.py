@@ -27,15 +27,15 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from .. import __version__
-from ..constraints import Stackable
+from .._memory import allocating, require
+from .._version import __version__
+from ..constraints import Manifold, Plain
+from ..constraints.terms import Stackable
+from ..data.cache import CacheChoice, cached
+from ..data.dataset import Dataset
 from ..errors import SapcError, explain_misuse, whole
 from ..grid import Grid
-from ..projection import Manifold, Plain
-from .cache import CacheChoice, cached
-from .dataset import Dataset
-from .memory import allocating, require
-from .streams import SPLITS, Streams
+from .random_parameters import SPLITS, Streams
 
 Progress = Callable[[int, int], None]
 """Called with (samples done, samples in all)."""

@@ -29,13 +29,13 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.fft import irfft, rfft
 
-from ..constraints import Balance, Pin, Stackable
+from ..constraints.terms import Balance, Pin, Stackable
 from ..errors import SapcError
 from ..grid import Axis, Grid
 from .base import Parameters, Task
 from .etdrk4 import frames
-from .random_functions import rescaled, sines
-from .streams import Streams
+from .initial_profiles import rescaled, sines
+from .random_parameters import Streams
 
 MODES = 4
 INTERNAL_POINTS = 400

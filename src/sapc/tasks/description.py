@@ -7,7 +7,7 @@ from typing import Any
 
 from ..errors import SapcError, fits, whole
 from ..grid import Grid
-from ..scaling import Scale
+from .scaling import Scale
 
 KINDS: Mapping[str, Any] = {
     "grid": Mapping[str, Any],

@@ -14,10 +14,10 @@ from typing import ClassVar, final
 
 from torch import Tensor
 
-from ..constraints import Balance, Pin, Stackable
+from ..constraints.terms import Balance, Pin, Stackable
 from ..grid import Axis, Grid
 from .base import Parameters, Task
-from .streams import Streams
+from .random_parameters import Streams
 
 PHASES = (pi / 4, pi / 2, 3 * pi / 4, pi)
 

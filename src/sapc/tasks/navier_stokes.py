@@ -34,11 +34,11 @@ from jaxtyping import Complex, Float
 from torch import Tensor
 from torch.fft import irfft2, rfft2
 
-from ..constraints import Balance, Pin, Stackable
+from ..constraints.terms import Balance, Pin, Stackable
 from ..grid import Axis, Grid
 from .base import Parameters, Task
 from .etdrk4 import frames
-from .streams import Streams
+from .random_parameters import Streams
 
 VISCOSITY = 1e-3
 FORCE = 0.1 * sqrt(2)

@@ -21,7 +21,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from ..constraints import Pin, Stackable
+from ..constraints.terms import Pin, Stackable
 from ..errors import SapcError
 from ..grid import Grid
 

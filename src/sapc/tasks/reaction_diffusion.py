@@ -31,13 +31,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ..constraints import Balance, LawKernel, Pin, Stackable, WithGradient
+from ..constraints import Plain
+from ..constraints.terms import Balance, LawKernel, Pin, Stackable, WithGradient
 from ..grid import Axis, Grid
-from ..projection import Plain
 from .base import Parameters, Task
 from .etdrk4 import frames
-from .random_functions import Profile, rescaled, sines
-from .streams import Streams
+from .initial_profiles import Profile, rescaled, sines
+from .random_parameters import Streams
 
 DIFFUSIVITY = 0.005
 GROWTH = 0.01
@@ -114,7 +114,7 @@ class ReactionDiffusion(Task):
 
 
 def _kernel() -> tuple[Any, ...]:
-    from .kernels import reaction_diffusion  # needs Triton
+    from .law_kernels import reaction_diffusion  # needs Triton
 
     return (reaction_diffusion,)
 

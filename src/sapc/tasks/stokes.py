@@ -24,11 +24,11 @@ from typing import Any, ClassVar, final
 import torch
 from torch import Tensor
 
-from ..constraints import Balance, LawKernel, Pin, Stackable, WithGradient
+from ..constraints import Plain
+from ..constraints.terms import Balance, LawKernel, Pin, Stackable, WithGradient
 from ..grid import Axis, Grid
-from ..projection import Plain
 from .base import Parameters, Task
-from .streams import Streams
+from .random_parameters import Streams
 
 AMPLITUDE = 2.0
 DECAYS = (4.0, 8.0, 12.0, 16.0)
@@ -118,7 +118,7 @@ class Stokes(Task):
 
 
 def _kernel() -> tuple[Any, ...]:
-    from .kernels import stokes, viscosity, viscosity_slope  # need Triton
+    from .law_kernels import stokes, viscosity, viscosity_slope  # need Triton
 
     return stokes, viscosity, viscosity_slope
 

@@ -1,4 +1,4 @@
-from sapc.study import cells
+from sapc.experiments import cells
 
 runs = cells(
     ["heat"],

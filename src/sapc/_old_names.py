@@ -1,0 +1,74 @@
+"""Modules of version 0.1.0 by their old names: `from sapc.study import cells` works, and a warning says where it is now."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Sequence
+from importlib import import_module
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+
+MOVED = {
+    "bench": "experiments.bench",
+    "calibration": "experiments.calibration",
+    "checking": "tasks.check",
+    "checkpoint": "training.run_folder",
+    "compare": "experiments.compare",
+    "config": "training.config",
+    "distributed": "training.distributed",
+    "evaluate": "evaluation.evaluate",
+    "fields": "data",
+    "fno": "nn.fno",
+    "fpd": "evaluation.frechet.distance",
+    "metrics": "evaluation.metrics",
+    "model": "models.model",
+    "moments": "evaluation.moments",
+    "paper": "methods.paper",
+    "poseidon": "evaluation.frechet",
+    "pretrained": "training.shipped",
+    "projection": "constraints",
+    "references": "methods.references",
+    "report": "experiments.report",
+    "results": "experiments.results",
+    "scores": "evaluation.scores",
+    "source": "flow.source",
+    "study": "experiments",
+    "table": "experiments.report.format",
+    "train": "training.loop",
+    "trajectory": "evaluation.trajectory",
+}
+"""Old names, without `sapc.`, and what they are called now."""
+
+
+class _Alias(Loader):
+    """Give a module under another name."""
+
+    def __init__(self, module: ModuleType) -> None:
+        self.module, self.spec = module, module.__spec__
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        return self.module
+
+    def exec_module(self, module: ModuleType) -> None:
+        # The import system has just written the old name into the module.
+        module.__spec__ = self.spec
+
+
+class _Finder(MetaPathFinder):
+    """Find modules by their old names."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        package, _, name = fullname.partition(".")
+        first, _, rest = name.partition(".")
+        if package != "sapc" or first not in MOVED:
+            return None
+        new = ".".join(part for part in (package, MOVED[first], rest) if part)
+        warnings.warn(f"{fullname} is now {new}", DeprecationWarning, stacklevel=2)
+        return ModuleSpec(fullname, _Alias(import_module(new)))
+
+
+sys.meta_path.append(_Finder())

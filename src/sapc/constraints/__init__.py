@@ -1,0 +1,29 @@
+"""Constraints, the manifolds they define, and how fields are projected onto them.
+
+terms         Pin, Balance, Affine, Constraint: residuals; `a & b` stacks them
+manifold      a constraint bound to the conditions of a batch
+projection/   closed form, factorised, banded or dense Gauss-Newton, chosen by declared structure
+"""
+
+from .manifold import Algorithm, Manifold, Report
+from .projection.closed_form import GramSolver
+from .projection.gauss_newton import Globalised, Plain, Solver
+from .terms import Affine, Balance, Constraint, LawKernel, Pin, Stack, Stackable, WithGradient
+
+__all__ = [
+    "Affine",
+    "Algorithm",
+    "Balance",
+    "Constraint",
+    "Globalised",
+    "GramSolver",
+    "LawKernel",
+    "Manifold",
+    "Pin",
+    "Plain",
+    "Report",
+    "Solver",
+    "Stack",
+    "Stackable",
+    "WithGradient",
+]

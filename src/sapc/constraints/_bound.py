@@ -1,0 +1,221 @@
+"""Constraints bound to fields: which points are pinned to what, which rows must take which values, one condition per sample."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from copy import copy
+
+import torch
+from torch import Tensor
+
+from ..errors import SapcError
+from .terms import Affine, Balance, Constraint, Pin, Stackable
+
+
+class Binding:
+    """What a manifold knows of its batch: pinned points and values, the laws, and the values their rows must take."""
+
+    def __init__(self, parts: tuple[Stackable, ...], fields: Tensor, wanted: Tensor | None = None) -> None:
+        _check_fields(fields)
+        if unknown := [p for p in parts if not isinstance(p, Pin | Balance | Constraint)]:
+            raise SapcError(
+                f"a manifold is made of Pin, Balance, Affine and Constraint, got {type(unknown[0]).__name__}"
+            )
+        self.parts = parts
+        self.prescribing = tuple(p for p in parts if isinstance(p, Pin) and p.value is not None)
+        self.fields = self._prescribed(fields.double())
+        self.shape = tuple(fields.shape[1:])
+        mask = torch.zeros(self.shape, dtype=torch.bool)
+        for pin in parts:
+            if isinstance(pin, Pin):
+                mask |= pin.mask(self.shape)
+        self.index = mask.flatten().nonzero()[:, 0].to(fields.device)
+        self.full_frames = int(mask.reshape(-1, self.shape[-1]).all(0).sum())
+        self.key = mask.numpy().tobytes()  # tells masks apart without asking the device
+        self.pinned = mask.to(fields.device)
+        self.free = (~self.pinned).to(self.fields)
+        self.laws = tuple(p for p in parts if isinstance(p, Balance | Constraint))
+        self.wanted = self._wanted() if wanted is None else wanted
+
+    def on(self, fields: Tensor, wanted: Tensor | None = None) -> Binding:
+        """The same constraints bound to other fields of this grid and device, sharing all that does not depend on them.
+
+        Nothing is read back from the device, so values that are not finite, or that contradict those of a pin, go unnoticed here.
+        """
+        if not isinstance(fields, Tensor) or not fields.is_floating_point():
+            raise SapcError(f"conditions must be a floating-point tensor of fields, got {_kind(fields)}")
+        if tuple(fields.shape[1:]) != self.shape or fields.device != self.fields.device or len(fields) == 0:
+            raise SapcError(
+                f"conditions of shape {tuple(fields.shape)} on {fields.device} cannot take the place of fields "
+                f"(batch, {', '.join(map(str, self.shape))}) on {self.fields.device}; bind the constraint itself to them"
+            )
+        other = copy(self)
+        other.fields = self._prescribed(fields.double())
+        own = any(isinstance(law, Constraint) and isinstance(law.value, str) for law in self.laws)
+        if wanted is not None or own:
+            other.wanted = other._wanted() if wanted is None else wanted
+        elif len(self.wanted) not in (1, len(fields)):
+            raise SapcError(
+                f"a constraint's value has {len(self.wanted)} rows for {len(fields)} conditions; give one row, or one per condition"
+            )
+        return other
+
+    def _prescribed(self, fields: Tensor) -> Tensor:
+        """With the values of pins that have their own."""
+        for pin in self.prescribing:
+            fields = pin.prescribed(fields)
+        return fields
+
+    def _wanted(self) -> Tensor:
+        """What `measure` must equal, `(batch or 1, rows)`; what a condition's own field shows counts as a constant."""
+        with torch.no_grad():
+            targets = [self._target(law) for law in self.laws]
+        most = max((len(t) for t in targets), default=1)
+        if {len(t) for t in targets} - {1, most} or most not in (1, len(self.fields)):
+            raise SapcError(
+                f"a constraint's value has {most} rows for {len(self.fields)} conditions; give one row, or one per condition"
+            )
+        return torch.cat([t.expand(most, -1) for t in targets], 1) if targets else self.fields.new_zeros(1, 0)
+
+    def _target(self, law: Balance | Constraint) -> Tensor:
+        shown = law.residual(self.fields[:1]) if isinstance(law, Balance) else law.measure(self.fields[:1])
+        rows = shown.shape[1]
+        if rows == 0:
+            raise SapcError("a constraint of 0 rows says nothing; leave it out")
+        if isinstance(law, Balance):
+            return torch.zeros_like(shown)
+        if isinstance(law.value, str):
+            if law.value != "field":
+                raise SapcError(
+                    f'a constraint\'s value must be a number, a tensor or "field", got {law.value!r}'
+                )
+            return law.measure(self.fields)
+        try:
+            value = torch.as_tensor(law.value, dtype=torch.float64, device=self.fields.device)
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise SapcError(
+                f'a constraint\'s value must be a number, a tensor or "field", got {type(law.value).__name__}'
+            ) from error
+        try:
+            return value.broadcast_to((len(value) if value.ndim == 2 else 1, rows))
+        except RuntimeError as error:
+            raise SapcError(
+                f"a constraint of {rows} rows was given a value of shape {tuple(value.shape)}"
+            ) from error
+
+    @property
+    def affine(self) -> bool:
+        """Whether every law is declared linear."""
+        return all(
+            law.is_linear if isinstance(law, Balance) else isinstance(law, Affine) for law in self.laws
+        )
+
+    def measure(self, u: Tensor) -> Tensor:
+        """The rows of all laws."""
+        rows = [law.residual(u) if isinstance(law, Balance) else law.measure(u) for law in self.laws]
+        return torch.cat(rows, 1) if rows else u.new_zeros(len(u), 0)
+
+    def magnitude(self, u: Tensor) -> Tensor:
+        """The sizes of the numbers whose difference each row of `measure` is; see `tolerance`."""
+        rows = [law.magnitude(u) if isinstance(law, Balance) else law.measure(u).abs() for law in self.laws]
+        return torch.cat(rows, 1) if rows else u.new_zeros(len(u), 0)
+
+    def enter(self, u: Tensor) -> Tensor:
+        """Fields to work on, float64, once they are known to fit the conditions."""
+        wants = f"(batch, {', '.join(map(str, self.shape))})"
+        if not isinstance(u, Tensor):
+            raise SapcError(
+                f"expected a tensor of fields {wants}, got {type(u).__name__}; use torch.as_tensor"
+            )
+        if tuple(u.shape[1:]) != self.shape or u.ndim != len(self.shape) + 1 or not u.is_floating_point():
+            raise SapcError(f"expected floating-point fields {wants}, got {u.dtype} {tuple(u.shape)}")
+        n = len(self.fields)
+        if len(u) == 0 or (len(u) != n and n != 1):
+            raise SapcError(
+                f"{len(u)} fields for {n} conditions; give one condition per field, or a single one for all"
+            )
+        if u.device != self.fields.device:
+            raise SapcError(
+                f"the fields are on {u.device}, the conditions on {self.fields.device}; move one with .to(device)"
+            )
+        return u.double()
+
+
+def _kind(x: object) -> str:
+    return str(x.dtype) if isinstance(x, Tensor) else type(x).__name__
+
+
+def _check_fields(fields: Tensor) -> None:
+    if not isinstance(fields, Tensor):
+        raise SapcError(
+            f"conditions must be a tensor of fields, got {type(fields).__name__}; use torch.as_tensor"
+        )
+    if fields.ndim < 2 or not fields.is_floating_point() or fields.numel() == 0:
+        raise SapcError(
+            f"conditions must be floating-point fields (batch, *space, time), got {fields.dtype} {tuple(fields.shape)}"
+        )
+    if bad := int((~fields.detach().flatten(1).isfinite().all(1)).sum()):
+        raise SapcError(
+            f"{bad} of {len(fields)} conditioning fields contain NaN or infinity; remove them first"
+        )
+
+
+def check_pins(parts: Sequence[Stackable], fields: Tensor) -> None:
+    """Refuse pins that prescribe different values at one point.
+
+    Pins without a value take the one of `fields` and so agree with each other. Two values agree up to 1e-6 of the
+    larger one. A value agrees with `fields`, which were computed, packed and rounded, up to 1e-4 of the largest value
+    with the same first index (that is, of the same channel) or 1e-5 of the largest value of the sample (eight units
+    in the last place of their dtype, if that is more); the value then counts. NaN in `fields` is a value not given.
+
+    Raises:
+        SapcError: Names both pins, how many points, and the largest difference.
+    """
+    pins = [part for part in parts if isinstance(part, Pin)]
+    shape, u = tuple(fields.shape[1:]), fields.detach().double()
+    masks = {pin: pin.mask(shape) for pin in pins}
+    for i, pin in enumerate(pins):
+        for other in pins[:i]:
+            both = masks[pin] & masks[other]
+            if (pin.value is None and other.value is None) or not bool(both.any()):
+                continue
+            a, b = (p.prescribed(u)[:, both] for p in (pin, other))
+            is_open = pin.value is None or other.value is None
+            slack = _slack(u, fields.dtype, both) if is_open else 0.0
+            off = (a - b).abs()
+            wrong = off > torch.maximum(
+                1e-6 * torch.maximum(a.abs(), b.abs()), torch.as_tensor(slack).to(off)
+            )
+            if bool(wrong.any()):
+                count = int(wrong.any(0).sum())
+                raise SapcError(
+                    f"the pins {other.label!r} and {pin.label!r} prescribe different values at {count} point{'s'[: count - 1]}, "
+                    f"by up to {float(off[wrong].max()):.3g}; leave what both hold out of one of them, as with t=slice(1, None), "
+                    + (
+                        "or give it the values of the conditioning fields"
+                        if is_open
+                        else "or give both the same value"
+                    )
+                )
+
+
+def _slack(u: Tensor, dtype: torch.dtype, points: Tensor) -> Tensor:
+    """How far a pin's value may be from that of fields in a dtype, at some points of every sample."""
+    size = u.abs().nan_to_num(0.0, 0.0)
+    alike = size.reshape(*size.shape[:2], -1).amax(2).reshape(*size.shape[:2], *(1,) * (size.ndim - 2))
+    whole = size.flatten(1).amax(1)[:, None]
+    share = max(1e-5, 8 * torch.finfo(dtype).eps)
+    return torch.maximum(1e-4 * alike.expand_as(size)[:, points], share * whole)
+
+
+def check_range(parts: Sequence[Stackable], fields: Tensor) -> None:
+    """Refuse values of pins that the dtype of `fields` cannot hold."""
+    most = torch.finfo(fields.dtype).max
+    for pin in parts:
+        if isinstance(pin, Pin) and pin.value is not None:
+            largest = float(torch.as_tensor(pin.value, dtype=torch.float64).abs().max())
+            if largest > most:
+                raise SapcError(
+                    f"the pin {pin.label!r} prescribes {largest:.3g}, more than {fields.dtype} can hold ({most:.3g}); "
+                    "give the fields in a wider dtype"
+                )

@@ -1,0 +1,439 @@
+"""The manifold H of a batch of conditions, and its projection P.
+
+    P(u) = argmin |u' - u|  over  u' in H = {u' : R(u') = 0}                                        (Eq. manifold)
+
+Pins are eliminated: their values are written into u, and what remains is solved at the free points, which gives the same nearest point.
+What is declared picks the algorithm:
+
+    closed form            pins, and at most one `Balance` of an unchanging frame integral        O(grid), no iteration
+    factorised             pins with `Affine` constraints (and frame integrals)                    one cached Cholesky factor
+    banded Gauss-Newton    pins with one `Balance`, with or without rate and coefficient           O(grid) per iteration
+    dense Gauss-Newton     anything else                                                           O(rows^2 points) per iteration
+
+The projection can be differentiated in the fields and in the pinned values, with every solver: exactly at a nearest point, along the path
+taken at a feasible one (see `feasible`), step by step for `Plain`. What a constraint measured on its condition is a constant.
+Arithmetic is float64 throughout; fields come back in the dtype they came in.
+"""
+
+from __future__ import annotations
+
+import operator
+import warnings
+from collections.abc import Iterator
+from copy import copy
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Literal, SupportsIndex, cast, get_args
+from weakref import WeakKeyDictionary, ref
+
+import torch
+from jaxtyping import Bool, Float, Shaped
+from torch import Tensor
+
+from ..errors import SapcError, SapcWarning, explain_misuse
+from ..grid import FrameIntegral
+from ._bound import Binding, check_pins, check_range
+from .projection.adjoint import Feasible
+from .projection.closed_form import GramSolver, project_conserved
+from .projection.feasible import choose, sup
+from .projection.gauss_newton import Globalised, PinRows, Plain, Solver, project_plain
+from .projection.linearisation import Banded, Dense, Problem, norm
+from .projection.nearest import Nearest, project_globalised
+from .projection.tolerance import excess, row_tolerance
+from .terms import Affine, Balance, Stackable
+
+Algorithm = Literal["closed form", "factorised", "banded Gauss-Newton", "dense Gauss-Newton"]
+JACOBIAN_BYTES = (
+    2**27
+)  # dense Jacobians are built for as many samples at a time as fit in this: small portions are fastest
+MOST_BYTES = 2**33  # and one sample may need this much at most
+CACHE_BYTES = 2**21  # banded problems are solved for as many fields at a time, on the CPU
+QUICK = 6  # passes; from white noise, the farthest start there is, the laws of the tasks need 3 to 6
+FURTHER = 2  # steps of an affine projection, at most, after the first one
+NEAREST = 1e-6  # a correction with a smaller share along the manifold counts as shortest
+
+_grams: WeakKeyDictionary[Stackable, dict[tuple[object, ...], GramSolver]] = WeakKeyDictionary()
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a projection did, one entry per sample.
+
+    residual    |R|_inf of the float64 result
+    moved       |P(u) - u|
+    tangential  share of the correction that lies along the manifold; zero at the nearest point
+    iterations  linearisations used
+    converged   whether every row is met, measured at the result in the row's own units (see `projection.tolerance`)
+    """
+
+    algorithm: Algorithm
+    residual: Tensor
+    moved: Tensor
+    tangential: Tensor
+    iterations: Tensor
+    converged: Tensor
+
+    @property
+    def nearest(self) -> Tensor:
+        """Whether the point found is the nearest one, to six digits of the correction's direction."""
+        return self.tangential <= NEAREST
+
+
+class Manifold:
+    """Constraints bound to the conditions of a batch, one condition per sample (a single one serves any batch)."""
+
+    @explain_misuse
+    def __init__(
+        self,
+        parts: tuple[Stackable, ...],
+        fields: Tensor,
+        *,
+        solver: Solver | None = None,
+        algorithm: str | None = None,
+        wanted: Tensor | None = None,
+    ) -> None:
+        self._bound = Binding(parts, fields, wanted)
+        self.fields, self.shape, self.pinned = self._bound.fields, self._bound.shape, self._bound.pinned
+        self.solver = Globalised() if solver is None else _checked(solver)
+        if algorithm not in (None, *get_args(Algorithm)):
+            raise SapcError(
+                f"unknown algorithm {algorithm!r}; choose one of {', '.join(get_args(Algorithm))}"
+            )
+        self.algorithm = cast(Algorithm, algorithm or self._choose())
+
+    @classmethod
+    def bind(cls, parts: tuple[Stackable, ...], fields: Tensor, **options: Any) -> Manifold:
+        """Bind constraints to fields in their units, once their pins are known to agree; see `check_pins`."""
+        manifold = cls(parts, fields, **options)
+        check_range(parts, fields)
+        check_pins(parts, fields)
+        return manifold
+
+    def _choose(self) -> Algorithm:
+        laws = self._bound.laws
+        if len(laws) == 1 and isinstance(laws[0], Balance) and not laws[0].is_linear:
+            return "banded Gauss-Newton"
+        if not self._bound.affine:
+            return "dense Gauss-Newton"
+        return (
+            "factorised" if len(laws) > 1 or any(isinstance(law, Affine) for law in laws) else "closed form"
+        )
+
+    @property
+    def affine(self) -> bool:
+        """Whether the projection is affine: a closed form or a factor, no iteration."""
+        return self.algorithm in ("closed form", "factorised")
+
+    # -- batches of conditions --
+
+    def __len__(self) -> int:
+        return len(self.fields)
+
+    @explain_misuse
+    def __getitem__(self, index: SupportsIndex | slice | Tensor) -> Manifold:
+        """The manifolds of some of the samples."""
+        if isinstance(index, slice):
+            rows = torch.arange(len(self))[list(range(len(self))[index])]
+        elif isinstance(index, Tensor) and index.ndim == 1:
+            rows = index.nonzero()[:, 0] if index.dtype == torch.bool else index
+            if rows.is_floating_point() or rows.is_complex():
+                raise SapcError(f"conditions are counted by whole numbers, got {index.dtype}")
+        else:
+            try:
+                number = operator.index(index)
+            except TypeError as error:
+                raise SapcError(
+                    f"conditions are chosen by a number, a slice or a tensor of numbers, got {type(index).__name__}"
+                ) from error
+            if not -len(self) <= number < len(self):
+                raise IndexError(f"condition {number} of {len(self)}")
+            rows = torch.tensor([number % len(self)])
+        rows, wanted = rows.to(self.fields.device), self._bound.wanted
+        return self._like(self._bound.on(self.fields[rows], wanted if len(wanted) == 1 else wanted[rows]))
+
+    def __iter__(self) -> Iterator[Manifold]:
+        return (self[i] for i in range(len(self)))
+
+    @explain_misuse
+    def on(self, fields: Shaped[Tensor, "other *grid"]) -> Manifold:
+        """The same constraints, solver and algorithm for other conditions, on the same grid and device.
+
+        Masks, indices and factors are shared and nothing waits for the device, so it costs nothing to call in a loop. That the fields
+        are finite, and do not contradict a pin that has a value of its own, is the caller's to know: that value counts.
+        """
+        return self._like(self._bound.on(fields))
+
+    def _like(self, bound: Binding) -> Manifold:
+        other = copy(self)
+        other._bound, other.fields = bound, bound.fields
+        return other
+
+    def __and__(self, other: Stackable) -> Manifold:
+        """These constraints and further ones, as `H & Pin(sensors)`; pinned values are those of `H.fields`."""
+        if not isinstance(other, Stackable):
+            return NotImplemented
+        return Manifold.bind((*self._bound.parts, *other.parts), self.fields, solver=self.solver)
+
+    @explain_misuse
+    def to(self, device: torch.device | str) -> Manifold:
+        """The same manifolds on another device."""
+        try:
+            fields, wanted = self.fields.to(device), self._bound.wanted.to(device)
+        except (RuntimeError, AssertionError) as error:
+            raise SapcError(
+                f"the device {str(device)!r} cannot be used; use 'cpu', or 'cuda' where there is one"
+            ) from error
+        parts, solver = self._bound.parts, self.solver
+        return Manifold(parts, fields, solver=solver, algorithm=self.algorithm, wanted=wanted)
+
+    @explain_misuse
+    def with_solver(self, solver: Solver) -> Manifold:
+        """The same manifolds with other Gauss-Newton settings."""
+        other = copy(self)
+        other.solver = _checked(solver)
+        return other
+
+    def quick(self, ahead: bool | None = None) -> Manifold:
+        """The same manifolds for estimates on the way: a projection to a feasible point is cut off after a few passes.
+
+        Nearly every sample needs no more. The few that would need dozens, and would hold up their batch, are left near the manifold.
+        With `ahead` no sample takes fewer either, and the host never waits: on a GPU that is faster where the next thing to do is long.
+        None leaves that to the solver.
+        """
+        solver = self.solver
+        if self.affine or not isinstance(solver, Globalised) or solver.nearest > 0:
+            return self
+        ahead = solver.ahead if ahead is None else ahead
+        return self.with_solver(replace(solver, passes=min(QUICK, solver.passes), retry=False, ahead=ahead))
+
+    def dense(self) -> Manifold:
+        """The same manifolds through dense automatic differentiation: the oracle of the fast paths."""
+        bound, wanted = self._bound, self._bound.wanted
+        return Manifold(
+            bound.parts, self.fields, solver=self.solver, algorithm="dense Gauss-Newton", wanted=wanted
+        )
+
+    # -- residuals --
+
+    @explain_misuse
+    def local(self, u: Shaped[Tensor, "batch *grid"]) -> Float[Tensor, "batch pinned"]:
+        """The pin part of the residual: deviation from the prescribed values."""
+        return (self._bound.enter(u) - self.fields).flatten(1)[:, self._bound.index].to(u.dtype)
+
+    @explain_misuse
+    def balance(self, u: Shaped[Tensor, "batch *grid"]) -> Float[Tensor, "batch rows"]:
+        """The rest of the residual: balance laws and other constraints."""
+        return (self._bound.measure(self._bound.enter(u)) - self._bound.wanted).to(u.dtype)
+
+    @explain_misuse
+    def residual(self, u: Shaped[Tensor, "batch *grid"]) -> Float[Tensor, "batch rows"]:
+        """The stacked residual R(u)."""
+        return torch.cat((self.local(u), self.balance(u)), 1)
+
+    # -- projection --
+
+    @explain_misuse
+    def project(
+        self, u: Shaped[Tensor, "batch *grid"], *, check: bool = True
+    ) -> Float[Tensor, "batch *grid"]:
+        """P(u). With `check`, samples that missed the manifold or its nearest point are named in a warning.
+
+        Raises:
+            SapcError: With `check`, the result has values that the dtype of `u` cannot hold.
+        """
+        projected, report = self._solve(u, report=check, ask=check)
+        if check:
+            _warn(~report.converged, "did not reach the manifold", f"|R| {float(report.residual.max()):.1e}")
+            if isinstance(self.solver, Globalised) and self.solver.nearest > 0:
+                away = report.converged & ~report.nearest
+                share = f"share along it {float(report.tangential.max()):.1e}"
+                _warn(away, "are on the manifold, but not yet at its nearest point", share)
+        return projected
+
+    @explain_misuse
+    def solve(self, u: Shaped[Tensor, "batch *grid"]) -> tuple[Float[Tensor, "batch *grid"], Report]:
+        """P(u) and what was reached, per sample."""
+        return self._solve(u, report=True, ask=not (isinstance(u, Tensor) and u.is_cuda))
+
+    def _solve(self, u: Tensor, report: bool, ask: bool) -> tuple[Tensor, Report]:
+        """P(u); without `report` the parts of it that cost something beyond the projection are left at zero.
+
+        A result that the caller's dtype cannot hold is not converged, and an error if the device may be asked (`ask`).
+        """
+        graph = torch.is_grad_enabled()  # asked first: leaving inference mode turns gradients on
+        with torch.inference_mode(False), torch.set_grad_enabled(graph):
+            start = self._bound.enter(u)
+            if self.affine or not self._has_pin_rows:
+                start = torch.where(self.pinned, self.fields, start)
+            end, reached = (self._project_affine if self.affine else self._project_curved)(start, report)
+            out = end.to(u.dtype)
+            if report:
+                with torch.no_grad():
+                    reached = replace(reached, moved=norm(end - u))
+                    if out.dtype != end.dtype:
+                        held = (out.isfinite() | ~end.isfinite()).flatten(1).all(1)
+                        if ask and not bool(held.all()):
+                            raise _overflow(end[~held], u.dtype)
+                        reached = replace(reached, converged=reached.converged & held)
+            return out, reached
+
+    def _project_affine(self, u: Tensor, report: bool) -> tuple[Tensor, Report]:
+        """One step, and where the result is measured (`report`) further ones for the samples that rounding left off the manifold.
+
+        A start much larger than the result costs digits, which the next step brings back. A GPU takes all steps instead of being asked.
+        """
+        end = self._step_affine(u)
+        zero = u.new_zeros(len(u))
+        size, fine = self._missed_by(end.detach()) if report else (zero, zero == 0)
+        for _ in range(FURTHER if report and self._bound.laws else 0):
+            if not u.is_cuda and bool(fine.all()):
+                break
+            end = choose(fine, end, self._step_affine(end))
+            size, fine = self._missed_by(end.detach())
+        return end, Report(self.algorithm, size, zero, zero, zero.long() + 1, fine)
+
+    def _step_affine(self, u: Tensor) -> Tensor:
+        bound = self._bound
+        if self.algorithm == "factorised":
+            return self._gram.project(u, bound.wanted)
+        return project_conserved(u, self._stored.weights_like(u), bound.free) if bound.laws else u
+
+    @property
+    def _stored(self) -> FrameIntegral:
+        stored = self._bound.laws[0].stored  # type: ignore[union-attr]
+        assert isinstance(stored, FrameIntegral)  # what makes a law closed form
+        return stored
+
+    def is_met(self, u: Shaped[Tensor, "batch *grid"], slack: float = 1.0) -> Bool[Tensor, " batch"]:
+        """Tell of every field on an affine manifold whether each row is met, within `slack` times its tolerance (see `tolerance`)."""
+        return self._missed_by(self._bound.enter(u), slack)[1]
+
+    def _missed_by(self, end: Tensor, slack: float = 1.0) -> tuple[Tensor, Tensor]:
+        """|R|_inf after an affine projection, and whether every row is met; see `tolerance`."""
+        bound = self._bound
+        if not bound.laws:  # nothing can be missed, but a field that is not finite is on no manifold
+            fine = end.flatten(1).isfinite().all(1)
+            return torch.where(fine, 0.0, torch.inf).to(end), fine
+        with torch.no_grad():
+            rows = bound.measure(end) - bound.wanted
+            if self.algorithm == "factorised":
+                moved = end.flatten(1).abs() @ self._gram.full.abs().T
+                terms = moved + bound.magnitude(end) + bound.wanted.abs()
+            else:
+                parts = (self._stored.weights_like(end)[..., None] * end).flatten(1, -2)
+                terms = Balance.add_up(parts.abs().sum(1) + parts.sum(1).abs())
+            return sup(rows), excess(rows, row_tolerance(terms)) <= slack
+
+    @cached_property
+    def _gram(self) -> GramSolver:
+        bound = self._bound
+        _guard(bound.wanted.shape[1], bound.free.numel(), "factorised")
+        anchor = next((law for law in bound.laws if isinstance(law, Affine)), bound.laws[0])
+        known = _grams.setdefault(anchor, {})
+        laws = tuple(ref(law) for law in bound.laws)
+        key = (laws, self.shape, bound.key, self.fields.device)
+        if key not in known:
+            for old in [k for k in known if any(law() is None for law in k[0])]:  # type: ignore[attr-defined]
+                del known[old]
+            known[key] = GramSolver(self._matrix(), bound.free)
+        return known[key]
+
+    def _matrix(self) -> Tensor:
+        """A of all laws, row by row from their transposes."""
+        with torch.enable_grad():
+            rows, pullback = torch.func.vjp(self._bound.measure, torch.zeros_like(self.fields[:1]))  # type: ignore[misc]
+        unit = torch.eye(rows.shape[1], dtype=rows.dtype, device=rows.device)[:, None]
+        matrix = torch.cat([pullback(row)[0].detach().flatten(1) for row in unit])
+        if not bool(matrix.isfinite().all()):
+            raise SapcError("the matrix of an Affine constraint contains NaN or infinity")
+        return matrix
+
+    def _problem(self) -> Banded | Dense:
+        bound = self._bound
+        if self.algorithm == "banded Gauss-Newton":
+            # Between two frames without free points the rows of a law can depend on each other.
+            jitter = 1e-12 if bound.full_frames > 1 else 0.0
+            return Banded(bound.laws[0], bound.free, bound.index, jitter, bound.key)  # type: ignore[arg-type]
+        return Dense(bound.measure, bound.wanted, bound.free, bound.magnitude)
+
+    @property
+    def _has_pin_rows(self) -> bool:
+        return isinstance(self.solver, Plain) and self.solver.pin_rows
+
+    def _pin_rows(self) -> PinRows:
+        """The pins as rows beside laws that move all points."""
+        problem, bound = self._problem(), self._bound
+        everywhere = torch.ones_like(bound.free)
+        if isinstance(problem, Banded):
+            problem = replace(problem, free=everywhere, pinned=bound.index[:0])
+        else:
+            problem = replace(problem, free=everywhere)
+        return PinRows(problem, self.pinned, self.fields)
+
+    def _project_curved(self, u: Tensor, report: bool) -> tuple[Tensor, Report]:
+        problem = self._problem()
+        if isinstance(problem, Dense):
+            rows, points = self._bound.wanted.shape[1], self._bound.free.numel()
+            chunk = max(1, JACOBIAN_BYTES // _guard(rows, points, "dense"))
+        else:  # on the CPU in portions that stay in its cache
+            chunk = len(u) if u.is_cuda else max(1, CACHE_BYTES // (8 * self._bound.free.numel()))
+        portions = range(0, len(u), chunk)
+        done = [self._run(problem, u, i, min(i + chunk, len(u)), report) for i in portions]
+        end, residual, tangential, iterations, converged = (
+            column[0] if len(done) == 1 else torch.cat(column) for column in zip(*done, strict=True)
+        )
+        zero = torch.zeros_like(residual)
+        return end, Report(self.algorithm, residual, zero, tangential, iterations, converged)
+
+    def _run(self, problem: Problem, u: Tensor, first: int, last: int, report: bool) -> tuple[Tensor, ...]:
+        pins = self._pin_rows() if self._has_pin_rows else None
+        if (first, last) != (0, len(u)):
+            problem, u = problem.select(torch.arange(first, last, device=u.device)), u[first:last]
+            pins = None if pins is None else pins.select(first, last)
+        if isinstance(self.solver, Plain):
+            out = project_plain(problem, u, self.solver, pins)
+        elif self.solver.nearest > 0:
+            return Nearest.apply(u, problem, self.solver, self.fields.requires_grad)  # type: ignore[no-untyped-call, no-any-return]
+        elif u.requires_grad:
+            return Feasible.apply(u, problem, self.solver, report)  # type: ignore[no-untyped-call, no-any-return]
+        else:  # nobody wants a derivative, so nothing is kept for one
+            out = project_globalised(problem, u, self.solver, report)
+        return out.field, out.residual, out.tangential, out.iterations, out.converged
+
+
+def _checked(solver: Solver) -> Solver:
+    if not isinstance(solver, Plain | Globalised):
+        raise SapcError(f"the solver must be sapc.Plain(...) or sapc.Globalised(...), got {solver!r}")
+    return solver
+
+
+def _guard(rows: int, points: int, path: str) -> int:
+    """Bytes of one Jacobian with its copies; too many are refused before they are asked for."""
+    needed = 3 * 8 * rows * points
+    if needed > MOST_BYTES:
+        raise SapcError(
+            f"the {path} projection needs a matrix of {rows} x {points} ({needed / 2**30:.0f} GiB with its copies); "
+            "declare the structure (Pin, Balance with a FrameIntegral) or use a smaller grid"
+        )
+    return needed
+
+
+def _overflow(end: Tensor, dtype: torch.dtype) -> SapcError:
+    """The error for results that a dtype cannot hold."""
+    largest = float(end[end.isfinite()].abs().max())
+    return SapcError(
+        f"the projection of {len(end)} fields has values up to {largest:.3g}, and {dtype} holds up to {torch.finfo(dtype).max:.3g}; "
+        "give the fields in a wider dtype"
+    )
+
+
+def _warn(which: Tensor, what: str, worst: str) -> None:
+    if not bool(which.any()):
+        return
+    rows = which.nonzero()[:, 0].tolist()
+    names = ", ".join(map(str, rows[:8])) + (", ..." if len(rows) > 8 else "")
+    warnings.warn(
+        f"{len(rows)} of {len(which)} fields {what} (largest {worst}; samples {names}); Manifold.solve reports each",
+        SapcWarning,
+        stacklevel=3,
+    )

@@ -1,0 +1,1 @@
+"""How a manifold projects: one file per algorithm."""

@@ -1,0 +1,228 @@
+"""Gauss-Newton steps onto the manifold: the paper's iteration, and restoration, which converges where that does not.
+
+The projection of u_0 is the nearest point of the manifold: minimise |u - u_0|^2 / 2 subject to r(u) = 0. Its optimality conditions are
+r(u) = 0 and tau = 0, where tau = (I - J^+ J)(u - u_0) is the part of the correction that lies along the manifold.
+
+**Plain** (Eq. gauss-newton): `u <- u_0 - J^T (J J^T + mu I)^-1 (r(u) - J (u - u_0))`, which is the normal step -J^+ r together with a
+full step -tau. Cheap, nearest where it converges, but it need not converge when the correction is large against the curvature.
+It is differentiated step by step. Pinned values are written into u_0 before it is linearised, or they are rows of the residual, as PCFM's
+authors have it: `PinRows` solves that larger system at the cost of the smaller one.
+
+**Globalised**, feasible first, then nearest. Feasible by *restoration*: `u <- u - alpha J^+ r(u)`. A trial is accepted when the residual
+follows its linear prediction, `|r(u - alpha d) - (1 - alpha) r(u)| <= kappa alpha |r(u)|` (Deuflhard's monotonicity test, kappa = 1/2),
+so the path stays short and the point found is close to u_0. A sample whose path ends at a fold of the manifold starts again from u_0
+and then accepts any decrease of |r|, which gets through at the price of a longer way. Some paths have no such end and only need many
+short steps: who missed both times for want of passes, and not because no shorter step helped, gets `patience` passes, first with the
+test, then without. From there `nearest` goes on.
+
+Every sample runs its own iteration: once it has converged it is frozen, so batch mates do not influence it. The host runs one pass ahead
+of the device (see `stop`), and a pass too many changes no frozen sample.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ...errors import SapcError, explain_misuse
+from .feasible import choose, sup
+from .linearisation import Linearisation, Problem, norm
+from .stop import Stop, any_left
+from .tolerance import excess, row_tolerance
+
+
+@explain_misuse
+@dataclass(frozen=True)
+class Plain:
+    """The paper's damped Gauss-Newton: at most `n_iter` steps, damping `mu`, a sample stops at `|R|_inf < tol`.
+
+    Where a row adds up less than one, `tol` is relative to that (see `tolerance`).
+
+    pin_rows  whether pinned values are rows of the residual that is linearised, or written into the field before
+    """
+
+    n_iter: int = 10
+    mu: float = 1e-8
+    tol: float = 1e-6
+    pin_rows: bool = False
+
+    def __post_init__(self) -> None:
+        if self.n_iter < 1 or self.mu < 0 or self.tol <= 0:
+            raise SapcError(f"Plain needs n_iter >= 1, mu >= 0 and tol > 0, got {self}")
+
+
+@explain_misuse
+@dataclass(frozen=True)
+class Globalised:
+    """Feasible first, then nearest.
+
+    tol       of a row, absolute where it adds up more than one, relative where less; or what rounding allows (see `tolerance`)
+    passes    trial points per restoration attempt
+    nearest   Newton steps along the manifold; 0 returns the feasible point found first
+    inner     conjugate-gradient steps in each of them
+    rtol      nearest when |tau| <= rtol |u - u_0|
+    kappa     how closely a restoration step must follow its linear prediction
+    retry     whether samples that miss the manifold try once more, accepting any decrease
+    patience  trial points for samples that missed it both times for want of passes; 0: they are left where they are
+    ahead     whether restoration takes all its passes, needed or not, and no retry, so that it never waits for the device
+    compiled  whether restoration runs as a compiled program; None: on a GPU, where the compiler is installed
+    fused     whether restoration is one kernel, for laws that have one (`LawKernel`); None: on a GPU, unless `compiled` is given
+    """
+
+    tol: float = 1e-12
+    passes: int = 80
+    nearest: int = 120
+    inner: int = 60
+    rtol: float = 1e-9
+    kappa: float = 0.5
+    retry: bool = True
+    patience: int = 1000
+    ahead: bool = False
+    compiled: bool | None = None
+    fused: bool | None = None
+
+    def __post_init__(self) -> None:
+        counts = self.passes >= 1 and self.nearest >= 0 and self.inner >= 1 and self.patience >= 0
+        if not counts or self.tol <= 0 or not 0 < self.kappa <= 1:
+            raise SapcError(
+                "Globalised needs tol > 0, passes >= 1, nearest >= 0, inner >= 1, patience >= 0 and 0 < kappa <= 1, "
+                f"got {self}"
+            )
+
+
+Solver = Plain | Globalised
+
+
+@dataclass
+class Outcome:
+    """Where each sample ended: field, |R|_inf, |tau| / |u - u_0|, linearisations used, whether every row is met there."""
+
+    field: Tensor
+    residual: Tensor
+    tangential: Tensor
+    iterations: Tensor
+    converged: Tensor
+
+
+class _Working:
+    """The samples a pass works on: the active ones on the CPU, where leaving the others out is free; all of them on a device."""
+
+    def __init__(self, active: Tensor) -> None:
+        self.index = None if active.is_cuda or bool(active.all()) else active.nonzero()[:, 0]
+
+    def take(self, *tensors: Tensor) -> list[Tensor]:
+        """Their entries."""
+        return list(tensors) if self.index is None else [x[self.index] for x in tensors]
+
+    def put(self, whole: Tensor, part: Tensor) -> Tensor:
+        """`whole` with their entries replaced."""
+        return part if self.index is None else whole.index_copy(0, self.index, part)
+
+    def of(self, problem: Problem) -> Problem:
+        """Their part of the problem."""
+        return problem if self.index is None else problem.select(self.index)
+
+
+@dataclass
+class PinRows:
+    """Pins as rows of the residual, beside those of the laws: `S (u - condition)`, S the rows of the identity at the pinned points.
+
+    A step solves with the Jacobian [S; L] of both. The pins' block of its Gram matrix is a multiple of the identity, so they are
+    eliminated, and what remains is the laws' Gram matrix with a weight at the pinned points:
+
+        (L W L^T + mu I) l = b - L S^T p / (1 + mu),   W = 1 at free points, mu / (1 + mu) at pinned ones,   p = S (u_0 - condition)
+
+    problem    the laws, with all points free
+    """
+
+    problem: Problem
+    pinned: Tensor
+    condition: Tensor
+
+    def select(self, first: int, last: int) -> PinRows:
+        """Those of some of the samples."""
+        index = torch.arange(first, last, device=self.condition.device)
+        condition = self.condition if len(self.condition) == 1 else self.condition[index]
+        return PinRows(self.problem.select(index), self.pinned, condition)
+
+    def size(self, u: Tensor) -> Tensor:
+        """|S (u - condition)|_inf."""
+        return sup((torch.where(self.pinned, u - self.condition, 0.0)).flatten(1))
+
+    def step(self, lin: Linearisation, u: Tensor, u0: Tensor, mu: float) -> tuple[Tensor, Tensor]:
+        """`u_0 - J^T (J J^T + mu I)^-1 (R(u) - J (u - u_0))` with the stacked residual, and the multipliers of the laws."""
+        p = torch.where(self.pinned, u0 - self.condition, 0.0)
+        root = torch.where(self.pinned, (mu / (1 + mu)) ** 0.5, 1.0).to(u)
+        l = lin.weighted(root).solve(lin.rows - lin.apply(u - u0 + p / (1 + mu)))
+        free = u0 - lin.transpose(l)
+        # Without damping the rows of the pins are met: their values themselves, to the bit.
+        held = u0 - (p + mu * (u0 - free)) / (1 + mu) if mu > 0 else self.condition
+        return torch.where(self.pinned, held, free), l
+
+
+def project_plain(problem: Problem, u0: Tensor, solver: Plain, pins: PinRows | None = None) -> Outcome:
+    """The paper's iteration; differentiable through its steps. With `pins` it starts off them, and they are rows of its residual."""
+    graph = torch.is_grad_enabled() and u0.requires_grad
+    u, stop = u0, Stop()
+    active = torch.ones(len(u0), dtype=torch.bool, device=u0.device)
+    iterations = torch.zeros(len(u0), dtype=torch.long, device=u0.device)
+    for _ in range(solver.n_iter):
+        lin = (problem if pins is None else pins.problem).linearise(u, solver.mu, graph)
+        active = active & ~_stops(problem, lin, u.detach(), solver.tol, pins)
+        if stop(any_left(active)):
+            break
+        if pins is None:
+            l = lin.solve(lin.rows - lin.apply(u - u0))
+            trial = u0 - lin.transpose(l)
+        else:
+            trial, l = pins.step(lin, u, u0, solver.mu)
+        usable = active & l.detach().isfinite().all(1)
+        u = choose(usable, trial, u)
+        iterations = iterations + active
+    with torch.no_grad():
+        end = problem.linearise(u)
+        r, tol = problem.residual(end.rows), row_tolerance(end.terms(u.detach()), solver.tol)
+        size, fine = sup(r), excess(r, tol) <= 1
+        if pins is not None:
+            size, fine = torch.maximum(size, pins.size(u)), fine & (pins.size(u) <= solver.tol)
+    return Outcome(u, size, _tangential(end, u.detach() - u0.detach()), iterations, fine)
+
+
+def _stops(problem: Problem, lin: Linearisation, u: Tensor, tol: float, pins: PinRows | None) -> Tensor:
+    """Whether `|R_i| < tol min(1, T_i)` in every row, as published but for rows that add up less than one."""
+    r = problem.residual(lin.rows.detach())
+    stops = sup(r) < tol
+    if pins is not None:
+        stops = stops & (pins.size(u) < tol)
+    if not u.is_cuda and not bool(stops.any()):
+        return stops
+    return stops & (r.abs() < tol * lin.terms(u).clamp(max=1.0).clamp(min=torch.finfo(u.dtype).tiny)).all(1)
+
+
+def _tangential(lin: Linearisation, v: Tensor) -> Tensor:
+    moved = norm(v)
+    return norm(lin.tangent(v)) / torch.where(moved > 0, moved, 1.0)
+
+
+def _polish(
+    problem: Problem, u: Tensor, tol: float, active: Tensor, steps: int = 8
+) -> tuple[Tensor, Linearisation, Tensor]:
+    """Full Newton steps from a point near the manifold, for the active samples; the excess (see `tolerance`) of where they end."""
+    stop = Stop()
+    for _ in range(steps):
+        lin, off = _measured(problem, u, tol)
+        active = active & (off > 1 / 16)
+        if stop(any_left(active)):
+            break
+        u = choose(active, u - lin.normal_step(lin.rows), u)
+    else:
+        lin, off = _measured(problem, u, tol)
+    return u, lin, off
+
+
+def _measured(problem: Problem, u: Tensor, tol: float) -> tuple[Linearisation, Tensor]:
+    """The linearisation at `u`, and by how much the residual there exceeds its tolerance."""
+    lin = problem.linearise(u)
+    return lin, excess(problem.residual(lin.rows), row_tolerance(lin.terms(u), tol))

@@ -1,0 +1,174 @@
+"""Restoration passes as compiled programs: a few dozen kernels a pass instead of several hundred.
+
+A pass is traced once with a symbolic batch size into a graph of tensor operations; the gradients of the law are part of it, so any
+law can be compiled that can be differentiated. The graph is then compiled, for all batch sizes at once. A traced graph knows nothing of
+the Python around it, so nothing needs to be checked from call to call but the shapes.
+
+Programs are kept, found again by their law. What cannot be traced or compiled runs step by step, after one warning.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ...._triton import capturing, has_triton
+from ....errors import SapcWarning
+from ....grid import compilable
+from ..feasible import Eager, Passes, State
+from ..gauss_newton import Globalised
+from ..linearisation import Banded, Problem
+
+Program = Callable[..., tuple[Tensor, ...]]
+
+_programs: dict[tuple[object, ...], Compiled] = {}
+MOST = 16  # programs kept, the latest ones; each holds on to its law, so they cannot go with it
+
+
+def passes_of(problem: Problem, solver: Globalised) -> Passes:
+    """The passes for a problem: compiled if the solver asks for it or, unless it says, where it pays."""
+    if not isinstance(problem, Banded) or solver.compiled is False:
+        return Eager(problem, solver)
+    if solver.compiled is None and not (problem.free.is_cuda and has_triton()):
+        return Eager(problem, solver)
+    law, free = problem.balance, problem.free
+    key = (law.label or law, problem.key, problem.jitter, free.shape, free.device, solver.tol, solver.kappa)
+    if key not in _programs:
+        _programs[key] = Compiled(problem, solver)
+        while len(_programs) > MOST:
+            del _programs[next(iter(_programs))]
+    return _programs[key]
+
+
+class Compiled:
+    """`begin`, `advance` and `pullback` of one law on one grid, compiled when first called."""
+
+    def __init__(self, problem: Banded, solver: Globalised) -> None:
+        self.eager = Eager(problem, solver)
+        # Not the problem itself: that one writes gradients in place.
+        self.pure = Eager(replace(problem, traced=True), solver)
+        self.programs: dict[str, Program] = {}
+        self.failed: set[str] = set()  # names of the programs that there will not be
+        self.expected = 0
+
+    def begin(self, u: Tensor) -> tuple[State, Tensor]:
+        """See `Eager.begin`."""
+
+        def pure(u: Tensor) -> tuple[Tensor, ...]:
+            state, counts = self.pure.begin(u)
+            return (*state, counts)
+
+        out = self._call("begin", pure, (u,))
+        return self.eager.begin(u) if out is None else (State(*out[:-1]), out[-1])
+
+    def advance(self, state: State, strict: Tensor) -> tuple[State, Tensor]:
+        """See `Eager.advance`."""
+
+        def pure(strict: Tensor, *state: Tensor) -> tuple[Tensor, ...]:
+            after, counts = self.pure.advance(State(*state), strict)
+            return (*after, counts)
+
+        out = self._call("advance", pure, (strict, *state))
+        return self.eager.advance(state, strict) if out is None else (State(*out[:-1]), out[-1])
+
+    def prepare(self, u: Tensor) -> None:
+        """Compile `pullback` here: on a GPU gradients are computed by another thread, where a trace is not at home."""
+        if "pullback" not in {*self.programs, *self.failed} and not capturing(u):
+            # Copies: a program is made for the inputs it sees, and one that is given twice would be part of it.
+            self.pullback(u.clone(), torch.ones_like(u.flatten(1)[:, 0]), u.clone())
+
+    def pullback(self, u: Tensor, alpha: Tensor, w: Tensor) -> Tensor:
+        """See `Eager.pullback`."""
+
+        def pure(alpha: Tensor, u: Tensor, w: Tensor) -> tuple[Tensor, ...]:
+            w = self.pure.pullback(u, alpha, w)
+            return w, (alpha > 0).sum()
+
+        out = self._call("pullback", pure, (alpha, u, w.contiguous()))
+        return self.eager.pullback(u, alpha, w) if out is None else out[0]
+
+    def select(self, index: Tensor) -> Compiled:
+        """A balance law is the same for every sample."""
+        return self
+
+    def _call(self, name: str, function: Program, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...] | None:
+        """The program's outputs, the last of them counts, or None where there is no program."""
+        if name in self.failed or (name not in self.programs and capturing(inputs[-1])):
+            return None
+        if inputs[-1].shape[0] == 1:  # a size of one would be compiled apart; two share the program of many
+            out = self._call(name, function, tuple(x if x.ndim == 0 else torch.cat((x, x)) for x in inputs))
+            return None if out is None else (*(x[:1] for x in out[:-1]), out[-1] // 2)
+        try:
+            if name not in self.programs:
+                self.programs[name] = _compile(function, inputs)
+            return self.programs[name](*inputs)
+        except Exception as error:
+            # A law whose derivative cannot be compiled still has its projection compiled; not the other way round.
+            self.failed |= {"pullback"} if name == "pullback" else {"begin", "advance", "pullback"}
+            what = "derivative of the projection" if name == "pullback" else "projection"
+            warnings.warn(
+                f"the {what} could not be compiled and runs step by step, more slowly ({type(error).__name__}: "
+                f"{str(error).strip().splitlines()[0] if str(error).strip() else 'no message'}); "
+                "Globalised(compiled=False) avoids the attempt",
+                SapcWarning,
+                stacklevel=2,
+            )
+            return None
+
+
+def _compile(function: Program, inputs: tuple[Tensor, ...]) -> Program:
+    """Trace, check that the trace holds for another batch size, and compile with the first dimension left open."""
+    # On a GPU gradients are computed by another thread, which a trace does not follow; here by this one.
+    with warnings.catch_warnings(), compilable(), torch.autograd.set_multithreading_enabled(False):
+        warnings.simplefilter("ignore")  # of the compiler about itself
+        graph = _trace(function, inputs)
+        program: Program = torch.compile(graph, fullgraph=True)
+        for x in inputs:
+            if x.ndim > 0:
+                torch._dynamo.mark_dynamic(x, 0)
+        program(*inputs)
+    return program
+
+
+def _trace(function: Program, inputs: tuple[Tensor, ...]) -> Program:
+    """The operations of `function`, with the batch size as an unknown."""
+    from torch._dispatch.python import enable_python_dispatcher  # slow to import, and few need it
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    sizes = {n for x in inputs for n in x.shape[1:]}
+    # Sizes that no other dimension has, so that only what depends on the batch size has it.
+    few, more = [n for n in range(3, 99) if n not in sizes][:2]
+    example, other = (tuple(x if x.ndim == 0 else _resized(x, n) for x in inputs) for n in (few, more))
+    want = function(*other)  # first: it also fills caches of weights, which a trace must not
+    mode, symbolic = _symbolic(example)
+    with mode, enable_python_dispatcher():  # operations written in Python accept an unknown size
+        graph: Any = make_fx(function)(*symbolic)
+    for a, b in zip(want, graph(*other), strict=True):
+        if a.shape != b.shape or not torch.allclose(a, b, rtol=1e-6, atol=1e-9, equal_nan=True):
+            raise RuntimeError("its trace depends on the batch size")
+    return graph  # type: ignore[no-any-return]
+
+
+def _symbolic(inputs: tuple[Tensor, ...]) -> tuple[Any, list[Tensor]]:
+    """Stand-ins for the inputs whose first dimension is one common symbol."""
+    from torch._dynamo.source import ConstantSource
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
+
+    mode = FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True)
+    out: list[Tensor] = []
+    for i, x in enumerate(inputs):
+        sizes = [DimDynamic.DUCK if k == 0 else DimDynamic.STATIC for k in range(x.ndim)]
+        context: Any = StatelessSymbolicContext(dynamic_sizes=sizes)
+        out.append(mode.from_tensor(x, symbolic_context=context, source=ConstantSource(f"input_{i}")))
+    return mode, out
+
+
+def _resized(x: Tensor, n: int) -> Tensor:
+    """`n` samples, the given ones over and over."""
+    return x[torch.arange(n, device=x.device) % x.shape[0]]

@@ -1,0 +1,242 @@
+"""Restoration of a whole sample in one program on the device: `u <- u - alpha J^+ r(u)` until it ends, without asking the host.
+
+One program per sample runs the loop of `restoration` and leaves as soon as its sample is done, so a batch costs what its samples need.
+A field is gone through in blocks of some points of space by all frames. The letters are those of `problem`; with `small` a few vectors
+over frames, a pass is
+
+    move         w = u - alpha d,  d = E_t (l_t - l_{t+1}) - S_t theta (c_t l_t + c_{t+1} l_{t+1}) - g (q . l)
+    measure      e_t, s_t and theta at w, with the sums over space  E.E, E.S, S.S  that M is made of; the test, which needs no more
+    linearise    if the test was passed and w is still off the manifold: g, E.g, S.g, and l by cyclic reduction and Woodbury
+
+E and S are computed where they are needed instead of kept: a law is a function of few points, and arithmetic is cheaper than memory.
+What is kept of a sample is two fields, u and w, which change places when a step is accepted, and for a fitted coefficient two more.
+
+A law is given by functions of a block, see `LawKernel`. Every sum has a fixed order, so a sample's result depends on nothing but itself.
+Threads exchange through memory what they have computed, hence the barriers: one after a write, before others read or write it again.
+All threads must also take the same branch. They all have every sum, added up crosswise, so multiplications and additions must not be
+fused: `a a + b b` would be rounded in another way by who holds a than by who holds b. Constants are made float64 by `wide`; a bare one
+could be rounded to float32.
+"""
+
+from __future__ import annotations
+
+from typing import no_type_check
+
+import triton
+import triton.language as tl
+
+from .. import tolerance
+from .kernel_fields import (
+    EE,
+    EG,
+    ES,
+    FIRST,
+    L_,
+    SG,
+    SS,
+    at,
+    copy,
+    excess_of,
+    finite,
+    fit_slope,
+    increments,
+    measure,
+    move,
+    sup,
+    tolerances,
+    wide,
+)
+
+NEAR = tl.constexpr(tolerance.NEAR)
+
+
+@triton.jit
+@no_type_check
+def beside(vector, t, k, TB: tl.constexpr):
+    """The entries k before and k after each; zero outside."""
+    before = tl.load(vector + t - k, mask=t >= k, other=0.0)
+    return before, tl.load(vector + t + k, mask=t < TB - k, other=0.0)
+
+
+@triton.jit
+@no_type_check
+def reduce_cyclically(
+    small, lower, upper, x, y, z, TB: tl.constexpr, SWEEPS: tl.constexpr, FITTED: tl.constexpr
+):
+    """`T^-1` applied to x, y and z (x alone unless fitted), all divided by the diagonal already; see `tridiagonal`."""
+    t = tl.arange(0, TB)
+    for j in range(SWEEPS):
+        k = 1 << j
+        v = small + (FIRST + 5 * (j % 2)) * TB  # in turns, so that one barrier a sweep is enough
+        tl.store(v + t, lower)
+        tl.store(v + TB + t, upper)
+        tl.store(v + 2 * TB + t, x)
+        if FITTED:
+            tl.store(v + 3 * TB + t, y)
+            tl.store(v + 4 * TB + t, z)
+        tl.debug_barrier()
+        lower_before, lower_after = beside(v, t, k, TB)
+        upper_before, upper_after = beside(v + TB, t, k, TB)
+        x_before, x_after = beside(v + 2 * TB, t, k, TB)
+        p = 1.0 / (1.0 - lower * upper_before - upper * lower_after)
+        x = (x - lower * x_before - upper * x_after) * p
+        if FITTED:
+            y_before, y_after = beside(v + 3 * TB, t, k, TB)
+            z_before, z_after = beside(v + 4 * TB, t, k, TB)
+            y = (y - lower * y_before - upper * y_after) * p
+            z = (z - lower * z_before - upper * z_after) * p
+        lower, upper = -lower * lower_before * p, -upper * upper_after * p
+    return x, y, z
+
+
+@triton.jit
+@no_type_check
+def newton(
+    small, c, theta, rows, q, gg, jitter,
+    T: tl.constexpr, TB: tl.constexpr, SWEEPS: tl.constexpr, RATE: tl.constexpr, FITTED: tl.constexpr,
+):  # fmt: skip
+    """`J J^T l = rows`, l into `small`; |d| = sqrt(l . rows), and q . l."""
+    t = tl.arange(0, TB)
+    row = (t > 0) & (t < T)
+    diagonal = at(small, EE, t, TB, 0, T) + at(small, EE, t - 1, TB, 0, T)
+    lower, upper = -at(small, EE, t - 1, TB, 0, T), -at(small, EE, t, TB, 0, T)
+    h = rows
+    if RATE:
+        before, now, after = at(c, 0, t - 1, TB, 1, T), at(c, 0, t, TB, 1, T), at(c, 0, t + 1, TB, 1, T)
+        before, now, after = theta * before, theta * now, theta * after
+        es, es_before = at(small, ES, t, TB, 0, T), at(small, ES, t - 1, TB, 0, T)
+        ss, ss_before = at(small, SS, t, TB, 0, T), at(small, SS, t - 1, TB, 0, T)
+        diagonal += 2.0 * now * (es_before - es) + now * now * (ss + ss_before)
+        lower += (before - now) * es_before + before * now * ss_before
+        upper += (now - after) * es + now * after * ss
+        if FITTED:
+            h = at(small, EG, t, TB, 0, T) - at(small, EG, t - 1, TB, 0, T)
+            h = tl.where(row, h - now * (at(small, SG, t, TB, 0, T) + at(small, SG, t - 1, TB, 0, T)), 0.0)
+    # A row without any gradient cannot be met by moving: unit pivot. So have the entries that are no rows.
+    diagonal = wide(1.0) / tl.where(row & (diagonal > 0.0), diagonal * (1.0 + jitter), 1.0)
+    lower = tl.where(row & (t > 1), lower * diagonal, 0.0)
+    upper = tl.where(row & (t < T - 1), upper * diagonal, 0.0)
+    x, y, z = rows * diagonal, h * diagonal, q * diagonal
+    l, mh, mq = reduce_cyclically(small, lower, upper, x, y, z, TB, SWEEPS, FITTED)
+    if FITTED:
+        k11, k12, k22 = tl.sum(h * mh, 0) - gg, tl.sum(h * mq, 0) - 1.0, tl.sum(q * mq, 0)
+        b1, b2 = tl.sum(h * l, 0), tl.sum(q * l, 0)
+        determinant = k11 * k22 - k12 * k12
+        determinant = tl.where(determinant != 0.0, determinant, wide(1.0))
+        l -= mh * ((k22 * b1 - k12 * b2) / determinant) + mq * ((k11 * b2 - k12 * b1) / determinant)
+    tl.store(small + L_ * TB + t, l)
+    square = tl.sum(l * rows, 0)
+    return tl.sqrt(tl.where(square < 0.0, wide(0.0), square)), tl.sum(q * l, 0)
+
+
+@triton.jit
+@no_type_check
+def bend_of(r, rt, alpha):
+    """How far the residual is from its linear prediction, in shares of the step: it grows in proportion to alpha; |rt| and |r|."""
+    size = tl.sqrt(tl.sum(r * r, 0))
+    off = rt - (1.0 - alpha) * r
+    scale = tl.where(size > 0.0, alpha * size, wide(1.0))  # before the first trial there is no residual
+    return tl.sqrt(tl.sum(off * off, 0)) / scale, tl.sqrt(tl.sum(rt * rt, 0)), size
+
+
+@triton.jit
+@no_type_check
+def suggested(alpha, bend):
+    """The share that the measured bend (one: as much as is allowed) suggests; none where it is not a number."""
+    return alpha / tl.where(bend > wide(1e-3), bend, tl.where(bend == bend, wide(1e-3), wide(float("inf"))))
+
+
+@triton.jit
+@no_type_check
+def shortened(alpha, bend):
+    """The share to try after a refusal."""
+    share = suggested(alpha, bend)
+    share = tl.where(share > alpha / 8.0, share, alpha / 8.0)
+    return tl.where(share < alpha / 2.0, share, alpha / 2.0)
+
+
+@triton.jit
+@no_type_check
+def lengthened(alpha, bend, growth):
+    """The share of the next step, which is `growth` times as long; bend grows with it."""
+    growth = tl.where(growth > wide(1e-3), growth, tl.where(growth == growth, wide(1e-3), wide(1.0)))
+    share = suggested(alpha, bend) / growth
+    share = tl.where(share > alpha, share, alpha)
+    return tl.where(share > 1.0, wide(1.0), share)
+
+
+# One program for all addresses and limits, so that a captured launch never needs another than the one before it.
+@triton.jit(do_not_specialize=["limit", "strict"], do_not_specialize_on_alignment=range(14))
+@no_type_check
+def restore(
+    start, out, other, kept, g, small, size_out, excess_out, passes_out, only, free, c, data, settings, limit, strict,
+    X: tl.constexpr, T: tl.constexpr, XB: tl.constexpr, TB: tl.constexpr, SLOTS: tl.constexpr, SWEEPS: tl.constexpr,
+    LOCAL: tl.constexpr, FIT: tl.constexpr, SLOPE: tl.constexpr,
+    RATE: tl.constexpr, FITTED: tl.constexpr, SOME: tl.constexpr,
+):  # fmt: skip
+    """At most `limit` trial points from `start`; the field reached, its |R|_inf, the excess of that and the trial points used.
+
+    With SOME, samples whose entry of `only` is zero are copied. `strict`: the test of `restoration`, otherwise any decrease.
+    """
+    sample = tl.program_id(0).to(tl.int64)
+    out, other, small = out + sample * (X * T), other + sample * (X * T), small + sample * (SLOTS * TB)
+    if FITTED:
+        kept, g = kept + sample * (X * T), g + sample * (X * T)
+    least, kappa, jitter = tl.load(settings), tl.load(settings + 1), tl.load(settings + 2)
+    copy(start + sample * (X * T), out, X, T, XB, TB)
+    tl.debug_barrier()
+    going = tl.full([], 1, tl.int32)
+    if SOME:
+        going = tl.load(only + sample).to(tl.int32)
+    here, n = tl.full([], 0, tl.int32), tl.full([], 0, tl.int32)
+    alpha, length, theta, drag = wide(1.0), wide(1.0), wide(1.0), wide(0.0)
+    size, excess = wide(float("inf")), wide(float("inf"))
+    known = least  # the largest tolerance of the point where they were measured last
+    r = tl.zeros([TB], tl.float64)
+    while (going != 0) & (n <= limit):
+        u = tl.where(here == 0, out, other)
+        trial = tl.where(n == 0, here, 1 - here)  # the start is the first trial
+        w = tl.where(trial == 0, out, other)
+        if n > 0:
+            move(u, w, g, alpha, theta, drag, small, free, c, data, X, T, XB, TB, LOCAL, RATE, FITTED)
+            tl.debug_barrier()
+        above, below = measure(w, kept, small, free, data, X, T, XB, TB, LOCAL, FIT, RATE, FITTED)
+        tl.debug_barrier()
+        quotient = above / below
+        rows, q = increments(small, c, quotient, T, TB, RATE)
+        rt = tl.where(tl.arange(0, TB) < T, tl.cumsum(rows, 0), 0.0)
+        largest = sup(rt)
+        bend, size_trial, size_here = bend_of(r, rt, alpha)
+        good = tl.where(strict != 0, bend <= kappa, size_trial <= (1.0 - wide(1e-4) * alpha) * size_here)
+        if (n == 0) | (good & (largest < float("inf"))):
+            here, r, size, theta = trial, rt, largest, quotient
+            excess = largest / known  # far away the field is off the manifold by any tolerance
+            if (n == 0) | (largest <= wide(NEAR) * known):
+                tol = tolerances(
+                    w, kept, least, theta, above, below, small, c, q, data, X, T, XB, TB, LOCAL, SLOPE, RATE, FITTED
+                )  # fmt: skip
+                excess = excess_of(rt, tol, T, TB)
+                known = tl.where(excess == excess, tl.max(tol, 0), least)
+                known = tl.where(known > least, known, least)
+            going = (excess > 1.0).to(tl.int32)
+            if excess > 1.0:
+                gg = wide(0.0)
+                if FITTED:
+                    gg = fit_slope(w, kept, g, above, below, small, free, data, X, T, XB, TB, LOCAL, SLOPE)
+                    tl.debug_barrier()
+                reached, drag = newton(small, c, theta, rows, q, gg, jitter, T, TB, SWEEPS, RATE, FITTED)
+                tl.debug_barrier()
+                alpha = tl.where(n == 0, alpha, lengthened(alpha, bend / kappa, reached / length))
+                length = reached
+                going = finite(reached).to(tl.int32)
+        else:
+            alpha = shortened(alpha, bend / kappa)
+            # A shorter step is no progress. (Without `going` on the right side the loop would carry it for its condition alone, on
+            # which Triton 3.6 fails.)
+            going = tl.where(alpha > wide(2.0**-12), going, 0)
+        n += 1
+    if here != 0:
+        copy(other, out, X, T, XB, TB)
+    tl.store(size_out + sample, size)
+    tl.store(excess_out + sample, excess)
+    tl.store(passes_out + sample, tl.maximum(n - 1, 0).to(tl.int64))

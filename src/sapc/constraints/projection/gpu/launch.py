@@ -1,0 +1,179 @@
+"""Restoration as one kernel: who gets it, and its launch.
+
+A law that brings functions for a kernel (`LawKernel`) is restored by one launch, one program per sample (see `kernel`), where nobody asks
+for the path. The host neither waits nor decides anything, so the same call serves between two network passes, at the end of a sampling
+run, and inside a captured graph. What a kernel cannot do, for whatever reason, is done by the passes of `restoration`, after one warning.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ...._triton import capturing, why_no_kernels
+from ....errors import SapcWarning
+from ....grid import kept_like
+from ..feasible import attempts, choose
+from ..gauss_newton import Globalised
+from ..linearisation import Banded, Problem
+
+MOST = 16  # kernels kept, the latest ones
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """How a program works: its warps, and how many entries of a block each of their threads has.
+
+    Compiled for Hopper (Triton 3.6, `benchmarks/compile_kernels.py`), a thread with these numbers needs at most 255 registers for the
+    laws of the tasks and 16 bytes beyond, so at least two programs share a processor: a batch of 256 runs at once, and while one program
+    exchanges numbers over frames, another goes through its field.
+    """
+
+    warps: int = 4
+    entries: int = 4
+
+    def block(self, points: int, frames: int) -> int:
+        """Points of space in a block with so many frames; no more than there are."""
+        return min(_power(points), max(1, 32 * self.warps * self.entries // frames))
+
+
+def _power(n: int) -> int:
+    """The power of two that is n or next above."""
+    return 1 << (n - 1).bit_length()
+
+
+_tuning = Tuning()
+_kernels: dict[tuple[object, ...], Kernel] = {}
+_captured: set[Kernel] = set()  # a captured graph reads their memory as long as it lives: they never go
+
+
+@contextmanager
+def tuned(**changes: int) -> Iterator[None]:
+    """Inside, kernels are launched with other numbers; for measurements."""
+    global _tuning
+    before, _tuning = _tuning, replace(_tuning, **changes)
+    try:
+        yield
+    finally:
+        _tuning = before
+
+
+def kernel_of(problem: Problem, solver: Globalised) -> Kernel | None:
+    """The kernel for a problem: if the solver asks for it or, unless it says how passes are made, on a GPU; None where there is none."""
+    if not isinstance(problem, Banded) or problem.balance.kernel is None or problem.traced:
+        return None
+    wanted = problem.free.is_cuda and solver.compiled is None if solver.fused is None else solver.fused
+    if not wanted or why_no_kernels():
+        return None
+    law, free = problem.balance, problem.free
+    key = (law.label or law, problem.key, problem.jitter, free.shape, free.device, solver.tol, solver.kappa)
+    if key not in _kernels:
+        if capturing(free):  # its constants would have to be copied to the device
+            return None
+        _kernels[key] = Kernel(problem, solver)
+        while len(_kernels) > MOST:
+            del _kernels[next(iter(_kernels))]
+    return _kernels[key]
+
+
+class Kernel:
+    """Restoration for one law on one grid, with what it reads from the device's memory at hand."""
+
+    def __init__(self, problem: Banded, solver: Globalised) -> None:
+        law, free = problem.balance, problem.free
+        assert law.kernel is not None
+        self.load, self.rate, self.fitted = law.kernel.load, law.rate is not None, law.coefficient is not None
+        with torch.inference_mode(False), torch.no_grad():
+            self.data = kept_like(law.kernel, "data", free).contiguous()
+            self.free = (free != 0).to(torch.int8).contiguous()
+            self.c = torch.cat((free.new_zeros(1), law.steps(free.shape[-1], free) / 2))
+            self.settings = free.new_tensor((solver.tol, solver.kappa, problem.jitter))
+        self.points, self.frames = prod(free.shape[:-1]), free.shape[-1]
+        self.failed = False
+        self.ready: set[object] = set()  # what has been compiled
+
+    def restore(
+        self, u: Tensor, limit: int, retry: bool, patience: int = 0
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor] | None:
+        """See `restoration.restore`: the fields, |R|_inf, its excess and passes; None if this cannot be had."""
+        (strict, most), *more = attempts(limit, retry, patience)
+        first = self._launch(u, most, strict)
+        if first is None:
+            return None
+        end, size, excess, passes = first
+        cut = {strict: passes >= most}  # of each kind of attempt, who ran out of passes
+        for strict, most in more:
+            off = excess > 1
+            who = off & cut.get(strict, off)
+            again = self._launch(u, most, strict, only=who)
+            if again is None:
+                return None
+            cut[strict] = again[3] >= most
+            better = who & (again[2] < excess)
+            end = choose(better, again[0], end)
+            size, excess = (
+                torch.where(better, new, old) for new, old in ((again[1], size), (again[2], excess))
+            )
+            passes = passes + torch.where(who, again[3], 0)
+        return end, size, excess, passes
+
+    def _launch(
+        self, u: Tensor, limit: int, strict: bool, only: Tensor | None = None
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor] | None:
+        """One attempt of all samples, or of some; the others come back as they are."""
+        variant = (_tuning, only is None)
+        if self.failed or (capturing(u) and variant not in self.ready):
+            return None
+        u, n = u.contiguous(), u.shape[0]
+        # Separate tensors: the result is kept, the rest of the memory is not.
+        out, size, excess = torch.empty_like(u), u.new_empty(n), u.new_empty(n)
+        passes = torch.empty(n, dtype=torch.long, device=u.device)
+        try:
+            self._run(u, (out, size, excess, passes), limit, strict, only)
+        except torch.cuda.OutOfMemoryError:
+            raise
+        except Exception as error:
+            self.failed = True
+            warnings.warn(
+                f"the projection as one kernel failed and runs in passes, more slowly ({type(error).__name__}: "
+                f"{str(error).strip().splitlines()[0] if str(error).strip() else 'no message'}); "
+                "Globalised(fused=False) avoids the attempt",
+                SapcWarning,
+                stacklevel=2,
+            )
+            return None
+        self.ready.add(variant)
+        if capturing(u):
+            _captured.add(self)
+        return out, size, excess, passes
+
+    def _run(
+        self, u: Tensor, results: tuple[Tensor, ...], limit: int, strict: bool, only: Tensor | None
+    ) -> None:
+        """Launch on the device of `u`."""
+        from .kernel import restore  # needs Triton
+        from .kernel_fields import SLOTS
+
+        n, frames = u.shape[0], _power(self.frames)
+        other = u.new_empty(3 if self.fitted else 1, *u.shape)
+        small = u.new_empty(n, SLOTS, frames)
+        out, size, excess, passes = results
+        functions: tuple[Any, ...] = (*self.load(), None, None)[:3]
+        constants = {
+            "X": self.points, "T": self.frames, "XB": _tuning.block(self.points, frames), "TB": frames, "SLOTS": SLOTS,
+            "SWEEPS": (self.frames - 2).bit_length(), "RATE": self.rate, "FITTED": self.fitted, "SOME": only is not None,
+        } | dict(zip(("LOCAL", "FIT", "SLOPE"), functions, strict=True))  # fmt: skip
+        how = {"num_warps": _tuning.warps, "num_stages": 1, "enable_fp_fusion": False}  # why: see `kernel`
+        with torch.cuda.device_of(u):  # type: ignore[no-untyped-call]
+            restore[(n,)](
+                u, out, other[0], other[-1 - self.fitted], other[-1], small, size, excess, passes,
+                self.settings if only is None else only.to(torch.int8), self.free, self.c, self.data, self.settings,
+                limit, int(strict), **constants, **how,
+            )  # fmt: skip

@@ -1,0 +1,188 @@
+"""The second half of the globalised projection: along the manifold to its nearest point, and the derivative of the whole.
+
+Newton steps along the manifold on the Lagrangian, `K = I + sum_i l_i hess r_i`, `l = -(J J^T)^-1 J (u - u_0)`, by conjugate gradients in
+the tangent space (Hessian products by automatic differentiation), each followed by restoration and accepted only if feasible and nearer.
+This converges quadratically where plain steps along tau take hundreds.
+
+The derivative is that of the nearest-point map itself, by the implicit function theorem: for a cotangent w, solve `K z = w` in the
+tangent space at the result.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from .feasible import Path, choose, restore, sup
+from .gauss_newton import Globalised, Outcome, _measured, _polish, _tangential, _Working
+from .gpu.compiled import passes_of
+from .gpu.launch import kernel_of
+from .linearisation import Linearisation, Problem, dot, norm, spread
+from .stop import Stop, any_left
+from .tolerance import excess
+
+
+class _Hessian:
+    """`w -> w + sum_i l_i hess r_i w` at the free points, by differentiating the gradient of l . r(u)."""
+
+    def __init__(self, problem: Problem, u: Tensor, l: Tensor) -> None:
+        self.free = problem.free
+        with torch.enable_grad():
+            self.u = u.detach().requires_grad_()
+            rows = problem.rows(self.u)
+            self.slope = None
+            if rows.requires_grad:
+                (slope,) = torch.autograd.grad(
+                    (l.detach() * rows).sum(), self.u, create_graph=True, allow_unused=True
+                )
+                self.slope = slope if slope is not None and slope.requires_grad else None
+
+    def __call__(self, w: Tensor) -> Tensor:
+        if self.slope is None:
+            return w
+        (curved,) = torch.autograd.grad(self.slope, self.u, w, retain_graph=True, allow_unused=True)
+        return w if curved is None else w + curved * self.free
+
+
+def _newton_direction(
+    lin: Linearisation, hessian: _Hessian, b: Tensor, steps: int, eta: Tensor, active: Tensor
+) -> Tensor:
+    """Conjugate gradients for `K z = b` in the tangent space (b tangent), stopped per sample at `|residual| <= eta |b|`.
+
+    Negative curvature ends a sample's iteration with what it has, at least the steepest direction b.
+    """
+    z, r, p = torch.zeros_like(b), b, b
+    rr = dot(r, r)
+    goal = eta**2 * rr
+    active, stop = active & (rr > goal), Stop()
+    for k in range(steps):
+        if stop(any_left(active)):
+            break
+        hp = lin.tangent(hessian(p))
+        curvature = dot(p, hp)
+        bent = active & ~(curvature > 1e-12 * dot(p, p))
+        if k == 0:
+            z = choose(bent, b, z)
+        active = active & ~bent
+        alpha = torch.where(active, rr / torch.where(active, curvature, 1.0), 0.0)
+        z = z + spread(alpha, z) * p
+        r = r - spread(alpha, r) * hp
+        if k % 8 == 7:
+            r = lin.tangent(r)  # rounding builds up a normal component that would stop the convergence
+        new = dot(r, r)
+        beta = torch.where(active, new / torch.where(rr > 0, rr, 1.0), 0.0)
+        p = choose(active, r + spread(beta, p) * p, p)
+        rr = torch.where(active, new, rr)
+        active = active & (rr > goal)
+    return z
+
+
+def _stationarity(lin: Linearisation, v: Tensor) -> tuple[Tensor, Tensor]:
+    """Multipliers `l = -(J J^T)^-1 J v` and `tau = v + J^T l`, the part of v along the manifold (projected twice against rounding)."""
+    l = -lin.solve(lin.apply(v))
+    return l, lin.tangent(v + lin.transpose(l))
+
+
+def approach(
+    problem: Problem, u: Tensor, u0: Tensor, solver: Globalised, active: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Move along the manifold to the point nearest to u0; returns the fields and the Newton steps taken."""
+    tiny = torch.finfo(u.dtype).tiny
+    alpha = torch.ones(len(u), dtype=u.dtype, device=u.device)
+    steps = torch.zeros(len(u), dtype=torch.long, device=u.device)
+    stop = Stop()
+    for _ in range(solver.nearest):
+        if stop(any_left(active)):
+            break
+        work = _Working(active)
+        ui, start, ai, on = work.take(u, u0, alpha, active)
+        some, v = work.of(problem), ui - start
+        lin = some.linearise(ui)
+        l, tau = _stationarity(lin, v)
+        ratio = norm(tau) / norm(v).clamp(min=tiny)
+        on = on & (ratio > solver.rtol)
+        d = _newton_direction(lin, _Hessian(some, ui, l), -tau, solver.inner, ratio.sqrt().clamp(max=0.1), on)
+        d = d * spread(
+            (norm(v) / norm(d).clamp(min=tiny)).clamp(max=1.0), d
+        )  # never farther than the distance itself
+        trial, lin, off = _polish(some, ui + spread(ai, ui) * d, solver.tol, on)
+        gain = dot(v, v) - dot(trial - start, trial - start)
+        nearer = gain >= -2e-4 * ai * dot(d, tau)
+        # Close to the solution the distances agree to rounding, and the tangential part decides.
+        flatter = (gain >= -1e-9 * dot(v, v)) & (norm(_stationarity(lin, trial - start)[1]) <= norm(tau) / 2)
+        accept = on & (off <= 1) & (nearer | flatter)
+        u = work.put(u, choose(accept, trial, ui))
+        ai = torch.where(accept, (3 * ai).clamp(max=1.0), ai / 3)
+        alpha, active = work.put(alpha, ai), work.put(active, on & (ai > 2.0**-12))
+        steps = steps + active
+    return u, steps
+
+
+def _feasible(
+    problem: Problem, u0: Tensor, solver: Globalised, path: Path | None
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The point that restoration reaches, |R|_inf there, its excess and the passes; in one kernel where nobody wants the path."""
+    kernel = kernel_of(problem, solver) if path is None else None
+    limit, retry, patience = solver.passes, solver.retry, solver.patience
+    done = None if kernel is None else kernel.restore(u0, limit, retry and not solver.ahead, patience)
+    if done is not None:
+        return done
+    state = restore(passes_of(problem, solver), u0, limit, retry, solver.ahead, path, patience)
+    return state.u, sup(state.r), excess(state.r, state.tol), state.passes
+
+
+def project_globalised(
+    problem: Problem, u0: Tensor, solver: Globalised, report: bool = True, path: Path | None = None
+) -> Outcome:
+    """Feasible first, then nearest; see the module docstring. Without `report`, the tangential part of a feasible point is left out.
+
+    An empty `path` is filled with the passes that lead to the feasible point.
+    """
+    with torch.no_grad():
+        u, size, off, iterations = _feasible(problem, u0, solver, path)
+        if solver.nearest == 0 and not report:
+            return Outcome(u, size, torch.zeros_like(size), iterations, off <= 1)
+        if solver.nearest > 0:
+            u, steps = approach(problem, u, u0, solver, off <= 1)
+            iterations = iterations + steps
+        end, off = _measured(problem, u, solver.tol)
+        size = sup(problem.residual(end.rows))
+        return Outcome(u, size, _tangential(end, u - u0), iterations, off <= 1)
+
+
+class Nearest(torch.autograd.Function):
+    """The globalised projection with the derivative of the nearest-point map."""
+
+    @staticmethod
+    def forward(ctx, u0: Tensor, problem: Problem, solver: Globalised, pins: bool):  # type: ignore[no-untyped-def]
+        """Run the projection; everything but the field is a report without gradient. `pins`: pinned values want theirs too."""
+        out = project_globalised(problem, u0.detach(), solver)
+        ctx.problem, ctx.pins = problem, pins
+        ctx.save_for_backward(u0, out.field)
+        report = (out.residual, out.tangential, out.iterations, out.converged)
+        ctx.mark_non_differentiable(*report)
+        return out.field, *report
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, w: Tensor, *_: object):  # type: ignore[no-untyped-def]
+        """Solve `K z + J^T m = w`, `J z = 0` at the result; pinned values p get `w_p - (J^T m + sum_i l_i hess r_i z)_p`."""
+        problem: Problem = ctx.problem
+        u0, u = ctx.saved_tensors
+        lin = problem.linearise(u)
+        l = -lin.solve(lin.apply(u - u0))
+        hessian = _Hessian(problem, u, l)
+        eta = torch.full((len(u),), 1e-12, dtype=u.dtype, device=u.device)
+        every = torch.ones(len(u), dtype=torch.bool, device=u.device)
+        free = w * problem.free
+        z = _newton_direction(lin, hessian, lin.tangent(free), 48 if u.is_cuda else 400, eta, every)
+        if not ctx.pins:
+            return z, None, None, None
+        m = lin.solve(lin.apply(free - hessian(z)))
+        with torch.enable_grad():
+            at = u.detach().requires_grad_()
+            rows = problem.rows(at)
+            (slope,) = torch.autograd.grad((l * rows).sum(), at, create_graph=True)
+            (pull,) = torch.autograd.grad((m * rows).sum() + (slope * z).sum(), at)
+        return z + (w - pull) * (1 - problem.free), None, None, None

@@ -1,0 +1,471 @@
+"""Constraints: what a field must satisfy, written as residuals R(u) that vanish on the manifold.
+
+    Pin          u = g on part of the grid                              rows: one per pinned point
+    Balance      e(u_T) - e(u_0) = theta(u) int_0^T s(u_t) dt           rows: one per frame T >= 1, trapezoid rule in time
+    Affine       A u = b, given as a matrix or as a linear map          rows: those of A
+    Constraint   f(u) = c for any differentiable f                      rows: those of f
+
+`a & b` stacks residuals; corrections are never chained. What a constraint declares by its type is what lets a manifold choose a
+cheap projection: a pin leaves the unknowns, the stored quantity `e` and the rate `s` read one frame each, the coefficient `theta` is one
+number per field, a `FrameIntegral` is linear.
+
+`.on(fields)` binds a constraint to a batch of fields, one condition per sample: pinned values, and any value asked for as `"field"`,
+are those of `fields`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import InitVar, dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from ..errors import SapcError, explain_misuse, fits
+from ..grid import Axis, FrameIntegral, Grid, kept_like
+
+if TYPE_CHECKING:
+    from . import Manifold
+
+
+@dataclass(frozen=True, eq=False)
+class WithGradient:
+    """A function of fields that brings its gradient: the banded projection then needs no automatic differentiation.
+
+    `both(u)` returns the value (a number per frame or per field) and the gradient, with respect to `u`, of the sum of all values.
+    """
+
+    function: Callable[[Tensor], Tensor]
+    both: Callable[[Tensor], tuple[Tensor, Tensor]]
+
+    def __call__(self, u: Tensor) -> Tensor:
+        """The value."""
+        return self.function(u)
+
+
+@dataclass(frozen=True, eq=False)
+class LawKernel:
+    """A balance law as functions of a block of points, which lets a GPU project a whole sample in one program.
+
+    `load` returns `@triton.jit` functions, one, or three for a law with a coefficient; it is called when they are first needed, so that
+    the law can be declared where Triton is not installed. `data` is what they read besides the field: numbers and weights. With `u` a
+    pointer to one float64 field `(X, T)`, all space flattened, and `i`, `t` blocks of indices, which always lie on the grid,
+
+        local(u, i, t, data, X, T)  ->  e, s, E, S       terms at these points of the stored quantity and the rate, and the gradients
+                                                         there of their sums over space (s and S are not read where there is no rate)
+        fit(u, i, t, data, X, T)  ->  a, b, k            terms of two sums over the field, whose quotient is the coefficient, and a
+                                                         field that is kept for the third function
+        slope(u, k, i, t, data, A, B, X, T)  ->  g       the gradient of the coefficient A / B, with `k` a pointer to the field kept
+
+    All of them may read the field anywhere, write nothing, and return float64 blocks of the shape of `i` against `t`.
+    """
+
+    load: Callable[[], tuple[Any, ...]]
+    data: Tensor
+
+
+SPACE_NAMES = ("x", "y", "z")
+Channels = str | Sequence[str] | None
+Value = float | Tensor | None
+
+
+class Stackable:
+    """Anything that `&` can stack and `.on(fields)` can bind."""
+
+    @property
+    def parts(self) -> tuple[Stackable, ...]:
+        """The constraints stacked in this one, in order."""
+        return (self,)
+
+    def __and__(self, other: Stackable) -> Stack:
+        if not isinstance(other, Stackable):
+            raise SapcError(f"& stacks constraints, as sapc.Pin.frame(0) & law, got {type(other).__name__}")
+        return Stack((*self.parts, *other.parts))
+
+    def with_times_of(self, grid: Grid) -> Stackable:
+        """The same on a known grid: laws with a rate that were given no times take those of the grid."""
+        return self
+
+    @explain_misuse
+    def on(self, fields: Tensor, **options: Any) -> Manifold:
+        """The manifold of every sample of `fields`, pinned to that sample's own values.
+
+        Raises:
+            SapcError: Two pins prescribe different values at one point, or one that the dtype of the fields cannot hold.
+        """
+        from . import Manifold  # the one door back: binding a constraint makes a manifold
+
+        return Manifold.bind(self.parts, fields, **options)
+
+
+@dataclass(frozen=True, eq=False)
+class Stack(Stackable):
+    """Several constraints at once."""
+
+    members: tuple[Stackable, ...]
+
+    @property
+    def parts(self) -> tuple[Stackable, ...]:
+        """The constraints stacked in this one, in order."""
+        return self.members
+
+    def with_times_of(self, grid: Grid) -> Stack:
+        """Member by member."""
+        return Stack(tuple(member.with_times_of(grid) for member in self.members))
+
+
+@dataclass(frozen=True, eq=False)
+class Pin(Stackable):
+    """Values prescribed on part of the grid: an initial condition, a boundary, sensors.
+
+    `where` is a boolean mask of the grid's shape or a function from that shape to such a mask;
+    `Pin.frame`, `Pin.at` and `Pin.near` write the usual ones. The values are those of the conditioning field, or `value`, the same for
+    every sample, where that is given: a number, or a tensor that broadcasts to the grid. Two pins that prescribe
+    different values at one point are refused when they are bound to fields. Where a value differs from the
+    conditioning field by rounding only, the value counts.
+    """
+
+    where: Tensor | Callable[[tuple[int, ...]], Tensor]
+    label: str = "pin"
+    value: float | Tensor | None = None
+    indices: Mapping[str, int | slice] | None = (
+        None  # by x, y, z, t, where no grid was given to say otherwise
+    )
+
+    @classmethod
+    @explain_misuse
+    def frame(
+        cls, index: int = 0, *, grid: Grid | None = None, channel: Channels = None, value: Value = None
+    ) -> Pin:
+        """One whole frame, the initial one by default; of some channels only, if they are named (then give the grid)."""
+        if channel is None:
+            return cls(lambda shape: _last(shape, index), f"t[{index}]", value, {"t": index})
+        if grid is None:
+            raise SapcError(
+                "Pin.frame needs the grid to know its channels, as in Pin.frame(0, grid=grid, channel='h')"
+            )
+        return cls.at(grid, channel=channel, value=value, **{grid.time.name: index})
+
+    @classmethod
+    @explain_misuse
+    def at(
+        cls,
+        grid: Grid | None = None,
+        /,
+        *,
+        channel: Channels = None,
+        value: Value = None,
+        **indices: int | slice,
+    ) -> Pin:
+        """All points with the given indices, `Pin.at(x=0)` or `Pin.at(x=-1, t=slice(0, 5))`; axes are x, y, z in order and t last.
+
+        With a grid its own names of axes and channels count: `Pin.at(grid, lon=0, channel="h")`.
+        """
+        if not indices and channel is None:
+            raise SapcError("Pin.at needs at least one axis, as in Pin.at(x=0)")
+        if grid is not None:
+            return cls(_mask(grid, channel, indices), _told(channel, indices), value)
+        if channel is not None:
+            raise SapcError(
+                "Pin.at needs the grid to know its channels, as in Pin.at(grid, x=0, channel='h')"
+            )
+
+        def where(shape: tuple[int, ...]) -> Tensor:
+            mask = torch.zeros(shape, dtype=torch.bool)
+            names = (*SPACE_NAMES[: len(shape) - 1], "t")
+            if unknown := set(indices) - set(names):
+                raise SapcError(
+                    f"Pin.at has no axis {sorted(unknown)[0]!r} on a grid of {len(shape)} axes; it has {', '.join(names)}"
+                )
+            try:
+                mask[tuple(indices.get(name, slice(None)) for name in names)] = True
+            except IndexError as error:
+                raise SapcError(f"Pin.at({indices}) is outside a grid of shape {shape}") from error
+            return mask
+
+        return cls(where, _told(None, indices), value, indices)
+
+    @classmethod
+    @explain_misuse
+    def near(
+        cls, grid: Grid, /, *, channel: Channels = None, value: Value = None, **coordinates: float
+    ) -> Pin:
+        """The points nearest to coordinates, in the units of the axes: `Pin.near(grid, x=0.3, y=0.7)`, a sensor at all times."""
+        return cls.at(grid, channel=channel, value=value, **grid.nearest(**coordinates))
+
+    @explain_misuse
+    def named(self, grid: Grid) -> Pin:
+        """The same on a grid with names: x, y, z are its spatial axes in order and t its time."""
+        if self.indices is None:
+            return self
+        usual = dict(zip(SPACE_NAMES, (axis.name for axis in grid.space), strict=False))
+        if not grid.steady:
+            usual["t"] = grid.time.name
+        elif "t" in self.indices and "t" not in grid.names:
+            raise SapcError(
+                f"these fields are steady and have no frames to pin; use Pin.at(grid, {grid.names[-1]}=0)"
+            )
+        known = {
+            name if name in grid.names else usual.get(name, name): at for name, at in self.indices.items()
+        }
+        return Pin(_mask(grid, None, known), _told(None, known), self.value)
+
+    @explain_misuse
+    def prescribed(self, fields: Tensor) -> Tensor:
+        """Fields with the values of this pin where it has its own."""
+        if self.value is None:
+            return fields
+        try:
+            value = torch.as_tensor(self.value, dtype=fields.dtype, device=fields.device)
+            value = value.broadcast_to(fields.shape)
+        except (RuntimeError, TypeError, ValueError) as error:
+            raise SapcError(
+                f"the value of the pin {self.label!r} must be a number or broadcast to {tuple(fields.shape[1:])}"
+            ) from error
+        return torch.where(self.mask(tuple(fields.shape[1:])).to(fields.device), value, fields)
+
+    @explain_misuse
+    def mask(self, shape: tuple[int, ...]) -> Tensor:
+        """The pinned points of a grid of this shape, on the CPU."""
+        try:
+            mask = torch.as_tensor(self.where(shape) if callable(self.where) else self.where).cpu()
+        except SapcError:
+            raise
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise SapcError(
+                f"a pin's mask must be a boolean tensor, got {type(self.where).__name__}"
+            ) from error
+        if mask.dtype != torch.bool or tuple(mask.shape) != tuple(shape):
+            raise SapcError(
+                f"a pin's mask must be boolean of shape {tuple(shape)}, got {mask.dtype} of shape {tuple(mask.shape)}"
+            )
+        return mask
+
+
+def _last(shape: tuple[int, ...], index: int) -> Tensor:
+    """A mask of one frame."""
+    mask = torch.zeros(shape, dtype=torch.bool)
+    try:
+        mask[..., index] = True
+    except IndexError as error:
+        raise SapcError(
+            f"Pin.frame({index}) is outside fields of {shape[-1] if shape else 0} frames"
+        ) from error
+    return mask
+
+
+def _mask(grid: Grid, channel: Channels, indices: Mapping[str, int | slice]) -> Tensor:
+    """The mask of some channels at indices along named axes."""
+    if unknown := sorted(set(indices) - set(grid.names)):
+        raise SapcError(f"Pin.at has no axis {unknown[0]!r}; the grid has {', '.join(grid.names)}")
+    mask = torch.zeros(grid.width, *grid.lattice, dtype=torch.bool)
+    names = grid.channels if channel is None else (channel,) if isinstance(channel, str) else tuple(channel)
+    if wrong := [v for v in indices.values() if not isinstance(v, int | slice)]:
+        raise SapcError(
+            f"Pin.at takes indices or slices, got {wrong[0]!r}; places in the units of an axis go to Pin.near"
+        )
+    if not all(isinstance(name, str) for name in names):
+        raise SapcError(f"channels are named, as channel='h', got {channel!r}")
+    for i in [grid.channel(name) for name in names] or range(grid.width):
+        try:
+            mask[(i, *(indices.get(name, slice(None)) for name in grid.names))] = True
+        except IndexError as error:
+            raise SapcError(
+                f"Pin.at({dict(indices)}) is outside a grid of {' x '.join(map(str, grid.lattice))} points"
+            ) from error
+    return mask.reshape(grid.shape)
+
+
+def _told(channel: Channels, indices: Mapping[str, int | slice]) -> str:
+    named = () if channel is None else (channel,) if isinstance(channel, str) else tuple(channel)
+    return ", ".join((*named, *(f"{k}[{v}]" for k, v in indices.items())))
+
+
+@explain_misuse
+@dataclass(frozen=True, eq=False)
+class Balance(Stackable):
+    """A balance law: the change of a stored quantity is the time integral of a rate.
+
+    `stored` and `rate` map fields `(batch, *space, time)` to one number per frame `(batch, time)` and read that frame only;
+    `coefficient` maps a field to one number `(batch,)`. A rate is integrated over the times of the frames: those of `grid`, or `times`;
+    a task fills in those of its own grid. Without a rate, times do not matter.
+    Laws with equal labels are the same law: what was compiled for one serves the others. `kernel` is the same law for a GPU.
+    """
+
+    stored: Callable[[Tensor], Tensor]
+    rate: Callable[[Tensor], Tensor] | None = None
+    coefficient: Callable[[Tensor], Tensor] | None = None
+    times: Tensor | None = None
+    label: Hashable = None
+    kernel: LawKernel | None = None
+    grid: InitVar[Grid | None] = None
+
+    def __post_init__(self, grid: Grid | None) -> None:
+        if grid is not None:
+            self._take_times(grid)
+        if self.rate is None and self.coefficient is not None:
+            raise SapcError("a Balance with a coefficient needs the rate that the coefficient multiplies")
+        if self.times is not None:
+            object.__setattr__(self, "times", torch.as_tensor(self.times))
+        for name in ("rate", "coefficient"):
+            if not fits(part := getattr(self, name), Callable[[Tensor], Tensor] | None):
+                raise SapcError(f"`{name}` of a Balance is a function of fields, got {type(part).__name__}")
+        if not fits(self.stored, Callable[[Tensor], Tensor]):
+            raise SapcError(
+                f"`stored` of a Balance is a function of fields, as grid.integral('h'), got {self.stored!r:.40}"
+            )
+        if self.times is not None and (self.times.ndim != 1 or not bool((self.times.diff() > 0).all())):
+            raise SapcError("a Balance's times must be one increasing sequence, one entry per frame")
+
+    def _take_times(self, grid: Grid) -> None:
+        if not isinstance(grid, Grid):
+            raise SapcError(
+                f"the grid of a Balance is a sapc.Grid, got {type(grid).__name__}; give grid=grid"
+            )
+        if self.times is not None:
+            raise SapcError("a Balance takes its times from grid= or from times=; leave one of the two out")
+        if grid.steady:
+            raise SapcError(
+                "a Balance compares frames, and this grid is of steady fields; use Affine(grid.integral(...), value=...)"
+            )
+        object.__setattr__(self, "times", grid.time.points)
+
+    def with_times_of(self, grid: Grid) -> Balance:
+        """The law with the grid's times, if it needs times and was given none; the same object each time it is asked."""
+        if self.rate is None or self.times is not None or grid.steady:
+            return self
+        known: dict[Axis, Balance] = self.__dict__.setdefault("_known", {})
+        if (axis := grid.time) not in known:
+            # What was compiled is found again by its label, and the times are part of it.
+            label = None if self.label is None else (self.label, axis)
+            known[axis] = replace(self, times=axis.points, label=label)
+        return known[axis]
+
+    @property
+    def is_linear(self) -> bool:
+        """Whether the law is declared linear: a frame integral that does not change."""
+        return isinstance(self.stored, FrameIntegral) and self.rate is None
+
+    def steps(self, frames: int, like: Tensor) -> Tensor:
+        """The time between consecutive frames, `(frames - 1,)`."""
+        if frames < 2:
+            raise SapcError("a Balance compares frames, so it needs fields of at least 2 frames")
+        if self.times is None and self.rate is not None:
+            raise SapcError(
+                "a Balance with a rate needs the times of its frames: write Balance(..., grid=grid), or times=grid.time.points"
+            )
+        if self.times is None:  # there is no rate to multiply with
+            return torch.full((frames - 1,), 1 / (frames - 1), dtype=like.dtype, device=like.device)
+        if len(self.times) != frames:
+            raise SapcError(f"a Balance for {len(self.times)} frames was given fields of {frames} frames")
+        return kept_like(self, "times", like).diff()
+
+    def checked(self, function: Callable[[Tensor], Tensor], what: str) -> Callable[[Tensor], Tensor]:
+        """`function`, refusing an answer that is not one number per frame (for the coefficient: per field)."""
+
+        def call(u: Tensor) -> Tensor:
+            out = function(u)
+            want = (u.shape[0],) if what == "coefficient" else (u.shape[0], u.shape[-1])
+            if not isinstance(out, Tensor) or out.shape != want:
+                got = f"shape {tuple(out.shape)}" if isinstance(out, Tensor) else type(out).__name__
+                number = "field" if what == "coefficient" else "frame"
+                raise SapcError(f"a Balance's {what} must return one number per {number}, {want}, got {got}")
+            return out
+
+        return call
+
+    def increments(self, u: Tensor) -> Tensor:
+        """The law between consecutive frames, `(batch, frames - 1)`; its running sum is the residual."""
+        d = self.checked(self.stored, "stored")(u).diff(dim=1)
+        if d.shape[1] == 0:
+            raise SapcError(
+                "a Balance compares frames, so it needs fields of at least 2 frames; for steady ones use Affine(grid.integral(), value=...)"
+            )
+        if self.rate is None:
+            return d
+        s = self.checked(self.rate, "rate")(u)
+        supplied = self.steps(u.shape[-1], u) * (s[:, 1:] + s[:, :-1]) / 2
+        if self.coefficient is None:
+            return d - supplied
+        return d - self.checked(self.coefficient, "coefficient")(u)[:, None] * supplied
+
+    def residual(self, u: Tensor) -> Tensor:
+        """`e(u_T) - e(u_0) - theta int_0^T s dt` for every frame T >= 1."""
+        return self.increments(u).cumsum(1)
+
+    def magnitude(self, u: Tensor) -> Tensor:
+        """What the residual adds up, without signs: `|e(u_T)| + |e(u_0)| + |theta| int_0^T |s| dt`."""
+        stored = self.stored(u).abs()
+        if self.rate is None:
+            return self.add_up(stored)
+        weights = self.steps(u.shape[-1], u) / 2
+        if self.coefficient is not None:
+            weights = self.coefficient(u)[:, None] * weights
+        return self.add_up(stored, self.rate(u).abs(), weights)
+
+    @staticmethod
+    def add_up(stored: Tensor, supplied: Tensor | None = None, weights: Tensor | None = None) -> Tensor:
+        """Add up sizes as the residual adds up values: frames T and 0, and what is supplied between them.
+
+        Args:
+            stored: Sizes that belong to the stored quantity, `(batch, frames)`.
+            supplied: Sizes that belong to the rate, `(batch, frames)`.
+            weights: `theta` times half the time between frames, `(batch, frames - 1)`.
+        """
+        total = stored[:, 1:] + stored[:, :1]
+        if supplied is None or weights is None:
+            return total
+        return total + (weights.abs() * (supplied[:, 1:] + supplied[:, :-1])).cumsum(1)
+
+
+@explain_misuse
+@dataclass(frozen=True, eq=False)
+class Constraint(Stackable):
+    """Any other condition `function(u) = value`, with `function` from fields to `(batch, rows)`.
+
+    `value` is a number, a tensor that broadcasts to the rows, or `"field"`: what `function` takes on the conditioning field.
+    """
+
+    function: Callable[[Tensor], Tensor]
+    value: float | Tensor | str = 0.0
+    kinds: ClassVar[Any] = Callable[[Tensor], Tensor]
+
+    def __post_init__(self) -> None:
+        if not fits(self.function, self.kinds):
+            raise SapcError(
+                f"the function of {type(self).__name__} must be a function of fields, got {type(self.function).__name__}"
+            )
+
+    def measure(self, u: Tensor) -> Tensor:
+        """`function(u)` as `(batch, rows)`."""
+        rows: Any = self.function(u)
+        if not isinstance(rows, Tensor):
+            raise SapcError(f"a constraint must return a tensor (batch, rows), got {type(rows).__name__}")
+        if rows.ndim != 2 or rows.shape[0] != u.shape[0]:
+            raise SapcError(
+                f"a constraint must return (batch, rows) = ({u.shape[0]}, ...), got shape {tuple(rows.shape)}"
+            )
+        return rows
+
+
+@dataclass(frozen=True, eq=False)
+class Affine(Constraint):
+    """A linear condition `A u = value`, `function` being the matrix `(rows, points)` or the linear map itself.
+
+    The Gram matrix A A^T is factorised once and kept (see `projection.GramSolver`).
+    """
+
+    function: Tensor | Callable[[Tensor], Tensor]  # type: ignore[assignment]
+    kinds: ClassVar[Any] = Tensor | Callable[[Tensor], Tensor]
+
+    def measure(self, u: Tensor) -> Tensor:
+        """`A u` as `(batch, rows)`."""
+        if not isinstance(self.function, Tensor):
+            return super().measure(u)
+        a = self.function.to(u)
+        if a.ndim != 2 or a.shape[1] != u[0].numel():
+            raise SapcError(
+                f"the matrix of an Affine constraint must be (rows, {u[0].numel()}), got {tuple(a.shape)}"
+            )
+        return u.flatten(1) @ a.T

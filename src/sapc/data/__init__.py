@@ -1,0 +1,14 @@
+"""Fields from elsewhere: what users have simulated or measured, from their files and back into files.
+
+data = sapc.fields.read_fields("waves.nc", periodic=("x",))       # NetCDF, HDF5 or npz -> Fields
+train, validation = data.split_rows()
+at = sapc.fields.read_sensors("gauges.csv", data.grid)            # CSV -> Sensors
+sapc.fields.write_netcdf("new.nc", sapc.fields.to_xarray(samples, data.grid, units=data.units))
+"""
+
+from .fields import Fields
+from .reading.read import read_fields
+from .sensors import Sensors, read_sensors
+from .writing import to_xarray, write_netcdf
+
+__all__ = ["Fields", "Sensors", "read_fields", "read_sensors", "to_xarray", "write_netcdf"]

@@ -1,0 +1,217 @@
+"""Conditions in files, and samples of several conditions.
+
+A condition counts only where a field is pinned. So a file of conditions may leave out the axis along which a single point is pinned: where
+the initial frame is pinned, it holds the initial frame. It may also leave out the dimension that counts conditions, if there is only one.
+
+Samples of k conditions, m of each, are written along the dimensions `condition` and `member`; whoever reads them back as fields gets
+k m samples, the m of each condition in a row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..errors import SapcError
+from ..grid import Axis, Grid
+from .reading.axes import axis_of
+from .reading.formats import Variable, Variables, opened, readable
+from .reading.hdf5 import Array
+
+CONDITION, MEMBER = "condition", "member"
+ENDING = "_condition"  # of the name of a channel's conditions, in files of samples
+
+
+def flatten_members(variables: Variables, samples: str | None = None) -> Variables:
+    """Join the dimensions `condition` and `member` to one of samples; what is along one of them alone is no field and left out."""
+    pair = (CONDITION, MEMBER)
+    if samples in pair or not any(v.dims[:2] == pair for v in variables.values()):
+        return variables
+
+    def joined(v: Variable) -> Variable:
+        shape = (v.shape[0] * v.shape[1], *v.shape[2:])
+        return replace(v, shape=shape, dims=("sample", *v.dims[2:]), load=lambda: v.load().reshape(shape))
+
+    return {
+        name: joined(v) if v.dims[:2] == pair else v
+        for name, v in variables.items()
+        if v.dims[:2] == pair or not set(v.dims) & set(pair)
+    }
+
+
+def has_conditions(path: Path, grid: Grid) -> bool:
+    """Tell whether a file is one of samples that holds their conditions under names of their own."""
+    try:
+        with opened(path) as variables:
+            return any(f"{name}{ENDING}" in variables for name in grid.channels or ("u",))
+    except SapcError:
+        return False
+
+
+def read_pinned(path: Path, grid: Grid, mask: Tensor, order: Sequence[str] = ()) -> Tensor:
+    """Read conditions `(k, *grid)` in float64, NaN where the file has nothing.
+
+    mask    where fields are pinned, as `grid.shape`
+    order   the names of the axes in the order of the file, where that is not the grid's and dimensions bear no names
+    """
+    names = grid.channels or ("u",)
+    masks = mask.reshape(grid.width, *grid.lattice)
+    found: dict[str, Tensor] = {}
+    with opened(path) as variables:
+        for name, pinned in zip(names, masks, strict=True):
+            variable = variables.get(f"{name}{ENDING}") or variables.get(name)
+            # Of a channel that nothing is pinned of, nothing counts: it need not fit.
+            is_wanted = bool(pinned.any()) or not bool(mask.any())
+            if variable is not None and is_wanted:
+                found[name] = _Place(path, grid, pinned, tuple(order)).read(variable, variables)
+        there = ", ".join(v.describe() for v in variables.values())
+    if not found:
+        raise SapcError(
+            f"{path} has none of the channels {', '.join(names)}; it has {there or 'no arrays'}: name an array after its channel"
+        )
+    counts = {name: len(values) for name, values in found.items()}
+    if len(set(counts.values())) > 1:
+        told = ", ".join(f"{n} of {name}" for name, n in counts.items())
+        raise SapcError(f"{path} has different numbers of conditions: {told}; give as many of each")
+    nothing = torch.full_like(next(iter(found.values())), torch.nan)
+    channels = [found.get(name, nothing) for name in names]
+    return channels[0] if grid.width == 1 else torch.stack(channels, 1)
+
+
+def place_pinned(values: Array, grid: Grid, mask: Tensor) -> Tensor | None:
+    """Put an array `(*grid)`, `(k, *grid)`, or the same without the axis of a single pinned point, into conditions `(k, *grid)`.
+
+    None where it has another shape. A shape that fits in several ways is taken in the order of this list.
+    """
+    if grid.width > 1:
+        return None
+    place = _Place(Path(), grid, mask, ())
+    axes = place.fit_shape(values.shape, grid.names)
+    return None if axes is None else place.put(values.astype(np.float64), axes)
+
+
+class _Place:
+    """Where the values of a variable belong on the grid of a task."""
+
+    def __init__(self, path: Path, grid: Grid, mask: Tensor, order: tuple[str, ...]) -> None:
+        self.path, self.grid, self.order = path, grid, order or grid.names
+        self.single = _single(mask)  # the axis along which one point is pinned, and which one
+
+    def read(self, variable: Variable, variables: Variables) -> Tensor:
+        """The values of a variable, `(k, *lattice)`."""
+        dims: tuple[str, ...] | None
+        if all(d is None for d in variable.dims):
+            dims = self.fit_shape(variable.shape, self.order)
+        else:
+            dims = self.fit_names(tuple(d or "" for d in variable.dims), variable.shape)
+        if dims is None:
+            raise SapcError(self.refusal(variable))
+        with readable(self.path):
+            values = variable.load().astype(np.float64)
+        for i, name in enumerate(dims):
+            if name in self.grid.names and self._is_reversed(name, values.shape[i], variables):
+                values = np.flip(values, i)
+        # A frame that was cut out of whole fields may still say where it was.
+        if self.name is not None and self.name not in dims:
+            point = variables.get(self.name)
+            if point is not None and point.shape in ((), (1,)):
+                self._check_point(self.grid[self.name], point)
+        return self.put(values, dims)
+
+    def fit_names(self, dims: tuple[str, ...], shape: tuple[int, ...]) -> tuple[str, ...] | None:
+        """The dimensions by name: those of the grid, or all but the one of the pinned point, and at most one that counts conditions."""
+        others = [d for d in dims if d not in self.grid.names]
+        missing = [name for name in self.grid.names if name not in dims]
+        fine = len(others) <= 1 and missing in ([], [self.name] if self.name else [])
+        sizes = all(self._has_size(d, n) for d, n in zip(dims, shape, strict=True) if d in self.grid.names)
+        return tuple(d if d in self.grid.names else CONDITION for d in dims) if fine and sizes else None
+
+    def fit_shape(self, shape: tuple[int, ...], order: Sequence[str]) -> tuple[str, ...] | None:
+        """The dimensions by length: whole fields first, then pinned parts, each without and with a number of conditions."""
+        whole, part = tuple(order), tuple(name for name in order if name != self.name)
+        for names in (whole, part):
+            for dims in (names, (CONDITION, *names)):
+                if len(dims) == len(shape) and all(
+                    d == CONDITION or self._has_size(d, n) for d, n in zip(dims, shape, strict=True)
+                ):
+                    return dims
+        return None
+
+    def put(self, values: Array, dims: tuple[str, ...]) -> Tensor:
+        """Values along `dims` as `(k, *lattice)`, NaN elsewhere."""
+        if CONDITION not in dims:
+            values, dims = values[None], (CONDITION, *dims)
+        present = [name for name in self.grid.names if name in dims]
+        values = values.transpose(dims.index(CONDITION), *(dims.index(name) for name in present))
+        out = torch.full((len(values), *self.grid.lattice), torch.nan, dtype=torch.float64)
+        ready = torch.from_numpy(np.ascontiguousarray(values))
+        if self.single is None or ready.shape == out.shape:
+            return out.copy_(ready)
+        axis, index = self.single
+        out.select(axis + 1, index).copy_(ready.reshape(out.select(axis + 1, index).shape))
+        return out
+
+    @property
+    def name(self) -> str | None:
+        """The axis that may be left out."""
+        return None if self.single is None else self.grid.names[self.single[0]]
+
+    def refusal(self, variable: Variable) -> str:
+        """What a variable should be instead."""
+
+        def told(names: Sequence[str]) -> str:
+            return ", ".join(f"{name}: {self.grid[name].n}" for name in names)
+
+        part = [name for name in self.grid.names if name != self.name]
+        pinned = f", or ({told(part)}), what is pinned" if self.name else ""
+        return (
+            f"{self.path}: {variable.describe()} does not fit the grid; expected ({told(self.grid.names)}){pinned}, "
+            "with a dimension before it if there are several conditions"
+        )
+
+    def _has_size(self, name: str, n: int) -> bool:
+        return n == self.grid[name].n or (n == 1 and name == self.name)
+
+    def _is_reversed(self, name: str, n: int, variables: Variables) -> bool:
+        """Whether an axis of the file decreases; refuses one that is not the grid's."""
+        own, coordinate = self.grid[name], variables.get(name)
+        if coordinate is None or coordinate.shape != (n,):
+            return False
+        if n < own.n:
+            self._check_point(own, coordinate)
+            return False
+        axis, is_reversed = axis_of(self.path, name, n, coordinate, own.kind)
+        if not _agree(axis, own):
+            raise SapcError(
+                f"{self.path} is on another grid: {name} has {n} points of [{axis.start:g}, {axis.stop:g}] ({axis.kind}), and "
+                f"{own.n} of [{own.start:g}, {own.stop:g}] ({own.kind}) are needed"
+            )
+        return is_reversed
+
+    def _check_point(self, own: Axis, coordinate: Variable) -> None:
+        """The one point that a file has of an axis must be the pinned one."""
+        assert self.single is not None
+        at, wanted = float(np.ravel(coordinate.load())[0]), float(own.points[self.single[1]])
+        if not abs(at - wanted) <= own.spacing / 2:
+            raise SapcError(f"{self.path} is at {own.name} = {at:g}, and pinned is {own.name} = {wanted:g}")
+
+
+def _single(mask: Tensor) -> tuple[int, int] | None:
+    """The axis, and the index along it, whose points are pinned, all of them and no others."""
+    for axis in range(mask.ndim):
+        rows = mask.movedim(axis, 0).flatten(1)
+        index = rows.any(1).nonzero().flatten()
+        if len(index) == 1 and bool(rows[index].all()):
+            return axis, int(index)
+    return None
+
+
+def _agree(axis: Axis, own: Axis) -> bool:
+    """Whether two axes are the same to the rounding of coordinates."""
+    close = 1e-3 * own.spacing
+    return abs(axis.start - own.start) <= close and abs(axis.stop - own.stop) <= close

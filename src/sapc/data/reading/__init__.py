@@ -1,0 +1,1 @@
+"""Reading fields from files: formats, layout, axes and channels."""

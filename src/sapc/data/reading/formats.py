@@ -1,0 +1,261 @@
+"""Files as arrays: whatever the format, a file is a set of variables with shape, attributes and, where known, names of dimensions.
+
+Told by their first bytes: NetCDF-4 (HDF5 whose every dimension has a scale, by xarray), plain HDF5 (by h5py), NetCDF-3 (by xarray and
+scipy), npz, and the dataset files of this package, whose checksum is verified. Arrays are read when asked for. Missing values
+(`_FillValue`) become NaN; numbers of a time stay numbers, whatever their units say. Only the root group of an HDF5 file is looked at,
+and no other file that it names (`hdf5`).
+"""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..._files import first_line
+from ..._memory import require
+from ...errors import SapcError
+from ...grid import Grid
+from .dataset_file import FORMAT, DatasetFile, read_dataset_file
+from .hdf5 import Array, check_stored, load_array, open_hdf5
+from .optional import xarray
+
+
+@dataclass(frozen=True, eq=False)
+class Variable:
+    """An array of a file: `dims` are its dimensions' names, None where there is none; `kind` is numpy's letter.
+
+    `check` refuses, before anything is allocated, what `load` could not read.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    kind: str
+    load: Callable[[], Array]
+    dims: tuple[str | None, ...] = ()
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    itemsize: int = 8
+    check: Callable[[], None] = lambda: None
+
+    def __post_init__(self) -> None:
+        if not self.dims:
+            object.__setattr__(self, "dims", (None,) * len(self.shape))
+
+    def text(self, key: str) -> str | None:
+        """An attribute as text; None if it is not there or empty."""
+        value = self.attributes.get(key)
+        value = value.reshape(-1)[0] if isinstance(value, np.ndarray) and value.size == 1 else value
+        text = value.decode(errors="replace") if isinstance(value, bytes) else str(value)
+        return None if value is None else text.strip() or None
+
+    def describe(self) -> str:
+        """Name and dimensions, as errors show them."""
+        dims = (f"{d or '?'}: {n}" for d, n in zip(self.dims, self.shape, strict=True))
+        return f"{self.name} ({', '.join(dims)})"
+
+
+Variables = dict[str, Variable]
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[Variables]:
+    """The variables of a file, which can be loaded inside the block."""
+    if not path.is_file():
+        raise SapcError(f"there is no file {path}; fields are read from NetCDF, HDF5 or npz files")
+    with ExitStack() as stack:
+        with readable(path):
+            variables = _open(path, stack)
+        yield variables
+
+
+@contextmanager
+def readable(path: Path) -> Iterator[None]:
+    """Inside, whatever a reader meets in a damaged file becomes one sentence."""
+    try:
+        yield
+    except SapcError:
+        raise
+    except Exception as error:  # each library reports damage by whatever it met first
+        raise SapcError(
+            f"{path} cannot be read ({first_line(error)}); it is damaged or not a NetCDF, HDF5 or npz file: write it again"
+        ) from error
+
+
+def _open(path: Path, stack: ExitStack) -> Variables:
+    import h5py
+
+    with open(path, "rb") as content:
+        magic = content.read(4)
+    if magic[:3] == b"CDF":
+        return _netcdf(path, stack, {}, engine="scipy")
+    if zipfile.is_zipfile(path):
+        return _npz(path, stack)
+    if not h5py.is_hdf5(path):
+        raise SapcError(f"{path} is not a NetCDF, HDF5 or npz file; convert it to one of them")
+    file = stack.enter_context(open_hdf5(path))
+    if file.attrs.get("format") == FORMAT:
+        return _own(read_dataset_file(path, file))
+    arrays = [item for item in file.values() if isinstance(item, h5py.Dataset) and item.shape is not None]
+    is_scale = [a.attrs.get("CLASS") == b"DIMENSION_SCALE" for a in arrays]
+    if any(is_scale) and all(scale or all(_scales(a)) for scale, a in zip(is_scale, arrays, strict=True)):
+        return _netcdf(path, stack, file, engine="h5netcdf", phony_dims="sort")
+    return _hdf5(path, file)
+
+
+def _netcdf(path: Path, stack: ExitStack, stored: Mapping[str, Any], **how: Any) -> Variables:
+    """By xarray; `stored` are the arrays of the file as HDF5 has them, where it is HDF5."""
+    if how["engine"] == "scipy":
+        try:
+            import scipy.io  # noqa: F401
+        except ImportError as error:
+            raise SapcError(f"{path} is NetCDF-3, which needs scipy: pip install 'sapc[data]'") from error
+    # Without indexes nothing is read before it is asked for.
+    how |= {"decode_times": False, "decode_timedelta": False, "create_default_indexes": False}
+    data = xarray("reading").open_dataset(path, **how)
+    stack.callback(data.close)
+
+    def variable(name: str, of: Any) -> Variable:
+        dims = tuple(None if str(d).startswith("phony_dim_") else str(d) for d in of.dims)
+
+        def check() -> None:
+            if name in stored:
+                check_stored(path, stored[name])
+
+        def load() -> Array:
+            check()
+            return np.asarray(of.values)
+
+        return Variable(name, of.shape, of.dtype.kind, load, dims, of.attrs, of.dtype.itemsize, check)
+
+    return {str(name): variable(str(name), of) for name, of in data.variables.items()}
+
+
+def _hdf5(path: Path, file: Any) -> Variables:
+    import h5py
+
+    found = {
+        name: item for name, item in file.items() if isinstance(item, h5py.Dataset) and item.shape is not None
+    }
+    if not found:
+        raise SapcError(
+            f"{path} has no arrays in its root group; groups are not searched: write the fields there"
+        )
+
+    def variable(name: str, of: Any) -> Variable:
+        attributes = {key: of.attrs[key] for key in of.attrs if key != "DIMENSION_LIST"}
+        kind = "U" if h5py.check_string_dtype(of.dtype) else of.dtype.kind
+        load = lambda: _decoded(load_array(path, of), attributes)
+        check = partial(check_stored, path, of)
+        return Variable(name, of.shape, kind, load, _labels(of), attributes, of.dtype.itemsize, check)
+
+    return {name: variable(name, of) for name, of in found.items()}
+
+
+def _labels(of: Any) -> tuple[str | None, ...]:
+    """Names of dimensions that an HDF5 array carries: HDF5's own labels and scales, or a list of names in an attribute."""
+    pairs = zip(_texts(of, "DIMENSION_LABELS"), _scales(of), strict=True)
+    labels = [label or scale for label, scale in pairs]
+    for key in ("dims", "dimensions", "_ARRAY_DIMENSIONS"):
+        if not any(labels):
+            labels = _texts(of, key)
+    return tuple(labels)
+
+
+def _texts(of: Any, key: str) -> list[str | None]:
+    """An attribute with one text per dimension; None for empty ones, and for all if it is something else."""
+    value = of.attrs.get(key)
+    if not isinstance(value, np.ndarray) or value.shape != (of.ndim,):
+        return [None] * of.ndim
+    return [(v.decode() if isinstance(v, bytes) else str(v)) or None for v in value]
+
+
+def _scales(of: Any) -> list[str | None]:
+    """The name of each dimension's scale, None where it has none.
+
+    Read from the attribute: HDF5's own functions for scales end the process where the attribute is of another type.
+    """
+    import h5py
+
+    value = of.attrs.get("DIMENSION_LIST")
+    if not isinstance(value, np.ndarray) or value.shape != (of.ndim,):
+        return [None] * of.ndim
+    first = [v[0] if isinstance(v, np.ndarray) and len(v) else None for v in value]
+    return [
+        of.file[v].name.rpartition("/")[2] if isinstance(v, h5py.Reference) and v else None for v in first
+    ]
+
+
+def _decoded(array: Any, attributes: Mapping[str, Any]) -> Array:
+    """NaN for what the attributes call missing, scaled as they say; NetCDF's rules, that plain HDF5 files follow too."""
+    values = np.asarray(array)
+    missing = [attributes[key] for key in ("_FillValue", "missing_value") if key in attributes]
+    packed = [key for key in ("scale_factor", "add_offset") if key in attributes]
+    if values.dtype.kind not in "fiu" or not (missing or packed):
+        return values
+    decoded = values.astype(np.result_type(values.dtype, np.float32))
+    if missing:
+        decoded[np.isin(values, np.concatenate([np.ravel(m) for m in missing]))] = np.nan
+    scale, offset = (
+        np.ravel(attributes.get(key, d))[0] for key, d in (("scale_factor", 1), ("add_offset", 0))
+    )
+    return np.asarray(decoded * scale + offset) if packed else decoded
+
+
+def _npz(path: Path, stack: ExitStack) -> Variables:
+    archive = stack.enter_context(np.load(path, allow_pickle=False))
+
+    def variable(name: str) -> Variable:
+        with archive.zip.open(f"{name}.npy") as content:
+            version = np.lib.format.read_magic(content)
+            header = (
+                np.lib.format.read_array_header_1_0
+                if version == (1, 0)
+                else np.lib.format.read_array_header_2_0
+            )
+            shape, _, dtype = header(content)
+        declared = prod(shape) * dtype.itemsize
+
+        def check() -> None:
+            if not 0 <= declared <= archive.zip.getinfo(f"{name}.npy").file_size:
+                raise SapcError(
+                    f"{path}: {name} is declared as {shape}, more than there is; write the file again"
+                )
+            require(declared, f"{name} of {path}")
+
+        def load() -> Array:
+            check()
+            return np.asarray(archive[name])
+
+        return Variable(name, shape, dtype.kind, load, itemsize=dtype.itemsize, check=check)
+
+    return {name: variable(name) for name in archive.files if f"{name}.npy" in archive.zip.namelist()}
+
+
+def _own(content: DatasetFile) -> Variables:
+    """A dataset of this package: its grid gives names and coordinates."""
+    grid, fields = content.grid, content.fields
+    dims, shape = ("sample", *grid.names), (len(fields), *grid.lattice)
+    found = {axis.name: coordinate_of(grid, axis.name) for axis in grid.axes}
+    for i, name in enumerate(grid.channels or ("u",)):
+        part = (slice(None), i) if grid.width > 1 else ()
+        load = partial(fields.__getitem__, part)
+        found[name] = Variable(name, shape, "f", load, dims, itemsize=fields.itemsize)
+    return found
+
+
+def coordinate_of(grid: Grid, name: str) -> Variable:
+    """The coordinate of an axis with the attributes from which the axis is read back, bit for bit."""
+    axis = grid[name]
+    is_time = not grid.steady and axis == grid.time
+    letter = "T" if is_time else "XYZ"[grid.space.index(axis)] if len(grid.space) <= 3 else None
+    about: dict[str, Any] = {"axis": letter} if letter else {}
+    about |= {"standard_name": "time"} if is_time else {}
+    about |= {"sapc_kind": axis.kind, "sapc_bounds": np.array([axis.start, axis.stop])}
+    return Variable(name, (axis.n,), "f", lambda: axis.points.numpy().copy(), (name,), about)

@@ -1,0 +1,112 @@
+"""HDF5 files of strangers: opened if all that they hold lies in them, read if it was written and fits into memory.
+
+An HDF5 file can name other files, whose bytes then look like its own: by external links, external storage and virtual data sets. Here
+none of them is followed. And it can declare arrays of any size without a byte of them: what was never written reads as zeros.
+"""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Iterator
+from contextlib import contextmanager
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..._memory import require
+from ...errors import SapcError
+
+Array = np.ndarray[Any, np.dtype[Any]]
+SCANNED = 2**28  # bytes; larger files take too long to search
+HEAP = b"GCOL\x01\0\0\0"  # how a global heap begins: its name, version 1, nothing
+
+
+@contextmanager
+def open_hdf5(path: Path) -> Iterator[Any]:
+    """An h5py file to read from, all of whose links and arrays are known to stay inside it."""
+    import h5py
+
+    with h5py.File(path, "r") as file:
+        if file.id.get_create_plist().get_sizes() == (8, 8) and path.stat().st_size <= SCANNED:
+            _check_heaps(path)
+        _check_contents(path, file)
+        yield file
+
+
+def _check_heaps(path: Path) -> None:
+    """Refuse a damaged heap of texts that HDF5 would read for ever: free space in it that has no size."""
+    with open(path, "rb") as content, mmap.mmap(content.fileno(), 0, access=mmap.ACCESS_READ) as data:
+
+        def number(at: int, n: int) -> int:
+            return int.from_bytes(data[at : at + n], "little")
+
+        heap = data.find(HEAP)
+        while heap >= 0:
+            place, end = heap + 16, min(heap + number(heap + 8, 8), len(data))
+            while place + 16 <= end:
+                index, size = number(place, 2), number(place + 8, 8)
+                if index == size == 0:
+                    raise SapcError(f"{path} is damaged: the heap at byte {heap} has no end; write it again")
+                place += size if index == 0 else 16 + -(-size // 8) * 8
+            heap = data.find(HEAP, heap + 8)
+
+
+def _check_contents(path: Path, file: Any) -> None:
+    import h5py
+
+    size, seen, waiting = path.stat().st_size, set(), [("/", file["/"])]
+    while waiting:
+        place, item = waiting.pop()
+        # A group may hold itself; objects are told apart by where they begin in the file.
+        if (start := h5py.h5o.get_info(item.id).addr) in seen:
+            continue
+        seen.add(start)
+        for name in item.attrs:
+            if h5py.h5a.open(item.id, name.encode()).get_storage_size() > size:
+                raise SapcError(
+                    f"{path}: the attribute {name!r} of {place} is larger than the file; write it again"
+                )
+        if isinstance(item, h5py.Dataset) and (item.external or item.is_virtual):
+            raise _foreign(
+                path, place, "is stored in another file" if item.external else "is a virtual data set"
+            )
+        for name in item if isinstance(item, h5py.Group) else ():
+            inner = f"{place.rstrip('/')}/{name}"
+            link = item.get(name, getlink=True)
+            if isinstance(link, h5py.ExternalLink):
+                raise _foreign(path, inner, "is a link to another file")
+            # What a soft link names is found by its own name.
+            if isinstance(link, h5py.HardLink):
+                waiting.append((inner, item[name]))
+
+
+def _foreign(path: Path, place: str, what: str) -> SapcError:
+    return SapcError(f"{path}: {place} {what}, and no other file is read; copy its values into this file")
+
+
+def load_array(path: Path, dataset: Any, part: Any = ()) -> Array:
+    """The values of an array, or of a part of it, once all of it is known to be there."""
+    check_stored(path, dataset)
+    return np.asarray(dataset[part])
+
+
+def check_stored(path: Path, dataset: Any) -> None:
+    """Refuse an array of which values were never written, or that does not fit into memory."""
+    if dataset.size == 0:
+        return
+    name, shape = dataset.name, " x ".join(map(str, dataset.shape))
+    declared = prod(dataset.shape) * dataset.id.get_type().get_size()
+    stored = dataset.id.get_storage_size()
+    if dataset.chunks is None:
+        share = min(1.0, stored / declared)
+    else:
+        chunks = prod(-(-n // c) for n, c in zip(dataset.shape, dataset.chunks, strict=True))
+        share = dataset.id.get_num_chunks() / chunks if stored else 0.0
+    if share < 1:
+        raise SapcError(
+            f"{path}: of {name} ({shape}) {'nothing' if share == 0 else f'only {100 * share:.3g} %'} was ever written; "
+            "write all of it, NaN where nothing is known"
+        )
+    require(declared, f"{name} ({shape}) of {path}")

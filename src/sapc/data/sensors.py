@@ -1,0 +1,169 @@
+"""Sensors: values known at places, from a CSV file onto the nearest points of a grid.
+
+A column per axis with coordinates in the axis's units, `value`, `channel` if the grid has several, and optionally `sample`: 0 to m - 1,
+each with the same places. Other columns are left alone. A periodic axis wraps. Distances are in steps of the grid: at more than half a
+step outside the domain a sensor is refused, at more than a quarter from its point there is a warning.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+import os
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from jaxtyping import Bool, Float64
+from torch import Tensor
+
+from .._files import first_line
+from .._memory import require
+from ..errors import SapcError, SapcWarning, explain_misuse, path_of
+from ..grid import Axis, Grid
+
+
+@dataclass(frozen=True, eq=False)
+class Sensors:
+    """What is known of `m` fields: `mask` where, `values` what (NaN elsewhere), `off` the largest distance from a point in steps."""
+
+    mask: Bool[Tensor, "*grid"]
+    values: Float64[Tensor, "m *grid"]
+    off: float
+
+
+@dataclass(frozen=True)
+class _Reading:
+    """A line of the file: which sample, where on the grid, how far from there, what."""
+
+    line: int
+    sample: int
+    index: tuple[int, ...]
+    off: float
+    value: float
+
+
+@explain_misuse
+def read_sensors(path: str | os.PathLike[str], grid: Grid) -> Sensors:
+    """Values at sensors from a CSV file, on the points of `grid` that are nearest."""
+    path = path_of(path, "a file of sensors")
+    if not isinstance(grid, Grid):
+        raise SapcError(
+            f"sensors are put on a grid, as read_sensors(path, task.grid), got {type(grid).__name__}"
+        )
+    readings = [_reading(path, line, row, grid) for line, row in _rows(path, grid)]
+    if not readings:
+        raise SapcError(f"{path} has a header but no sensors; write one line per sensor")
+    m = 1 + max(r.sample for r in readings)
+    if m > len(readings):
+        raise SapcError(
+            f"{path} has {len(readings)} lines but numbers samples up to {m - 1}; number them from 0 without gaps"
+        )
+    require(8 * m * math.prod(grid.shape), f"the sensors of {m} samples in {path}")
+    values = torch.full((m, *grid.shape), math.nan, dtype=torch.float64)
+    for r in readings:
+        known = float(values[(r.sample, *r.index)])
+        if not math.isnan(known) and known != r.value:
+            raise SapcError(
+                f"{path}, line {r.line}: another sensor on the same grid point has the value {known:g}, this one {r.value:g}; "
+                "keep one of them, or use a finer grid"
+            )
+        values[(r.sample, *r.index)] = r.value
+    mask = ~values.isnan()
+    for i in range(1, m):
+        if not torch.equal(mask[i], mask[0]):
+            raise SapcError(
+                f"{path}: samples 0 and {i} have sensors on {int(mask[0].sum())} and {int(mask[i].sum())} grid points, not the same; "
+                "every sample needs the same places: write a file per set of places"
+            )
+    return Sensors(mask[0], values, _warned(path, readings))
+
+
+def _warned(path: Path, readings: list[_Reading]) -> float:
+    """The largest distance from a grid point, with a warning if it is more than a quarter of a step."""
+    far = sum(r.off > 0.25 + 1e-9 for r in readings)
+    off = max(r.off for r in readings)
+    if far:
+        warnings.warn(
+            f"{path}: {far} of {len(readings)} sensors are more than a quarter of a step from their grid point, at most {off:.2f}; "
+            "use a finer grid",
+            SapcWarning,
+            stacklevel=3,
+        )
+    return off
+
+
+def _rows(path: Path, grid: Grid) -> list[tuple[int, Mapping[str, str]]]:
+    """The lines of the file by column, each with its number."""
+    try:
+        with open(path, newline="", encoding="utf-8-sig") as content:
+            lines = csv.reader(content, strict=True)
+            found = [
+                (lines.line_num, [cell.strip() for cell in row]) for row in lines if any(map(str.strip, row))
+            ]
+    except FileNotFoundError as error:
+        raise SapcError(f"there is no file {path}; sensors are read from a CSV file") from error
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise SapcError(f"{path} cannot be read ({first_line(error)}); write it as CSV in UTF-8") from error
+    needed = [*grid.names, "value", *(("channel",) if grid.width > 1 else ())]
+    header = found[0][1] if found else []
+    missing = [name for name in needed if name not in header]
+    if missing or len(set(header)) < len(header):
+        raise SapcError(
+            f"{path} needs a first line that names the columns {', '.join(needed)} once each, separated by commas; "
+            f"got {', '.join(header) or 'an empty file'}"
+        )
+    for line, row in found[1:]:
+        if len(row) != len(header):
+            raise SapcError(
+                f"{path}, line {line}: {len(row)} entries for {len(header)} columns; give one for each"
+            )
+    return [(line, dict(zip(header, row, strict=True))) for line, row in found[1:]]
+
+
+def _reading(path: Path, line: int, row: Mapping[str, str], grid: Grid) -> _Reading:
+    places = [_place(path, line, axis, _number(path, line, row, axis.name)) for axis in grid.axes]
+    index = tuple(i for i, _ in places)
+    if grid.channels and "channel" in row:
+        name = row["channel"]
+        if name not in grid.channels:
+            raise SapcError(
+                f"{path}, line {line}: there is no channel {name!r}; write {' or '.join(grid.channels)}"
+            )
+        index = (grid.channel(name), *index) if grid.width > 1 else index
+    sample = row.get("sample", "0")
+    if not (sample.isascii() and sample.isdigit() and len(sample) < 10):
+        raise SapcError(f"{path}, line {line}: sample is {sample!r:.40}; number the samples 0, 1, 2, ...")
+    return _Reading(
+        line, int(sample), index, max(off for _, off in places), _number(path, line, row, "value")
+    )
+
+
+def _number(path: Path, line: int, row: Mapping[str, str], column: str) -> float:
+    try:
+        number = float(row[column])
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number):
+        raise SapcError(
+            f"{path}, line {line}: {column} is {row[column]!r}; write a number there, or leave out the line"
+        )
+    return number
+
+
+def _place(path: Path, line: int, axis: Axis, at: float) -> tuple[int, float]:
+    """The nearest point of an axis, and how many steps it is away."""
+    h = axis.spacing
+    if not axis.start - h / 2 <= at <= axis.stop + h / 2:
+        raise SapcError(
+            f"{path}, line {line}: {axis.name} = {at:g} is outside the domain [{axis.start:g}, {axis.stop:g}] by more than half a step "
+            f"({h / 2:g}); check the units, or leave out the line"
+        )
+    steps = (at - float(axis.points[0])) / h
+    i = round(steps)
+    if axis.kind == "periodic":
+        return i % axis.n, abs(steps - i)
+    i = min(max(i, 0), axis.n - 1)
+    return i, abs(steps - i)

@@ -1,0 +1,215 @@
+"""Fields into files: NetCDF-4 by the CF conventions, which xarray, netCDF4 and ParaView open.
+
+A variable per channel with the dimensions sample, space, time; with two samples or more also `NAME_mean` and `NAME_std` (the unbiased
+one, as in the metrics), and `NAME_quantile` if quantiles are asked for (linear between order statistics, as numpy's). Coordinates
+carry `sapc_kind` and `sapc_bounds`, from which `read_fields` gets the same grid back.
+
+Samples of several conditions have the dimensions condition and member instead of sample, their statistics are over the members of each
+condition, and `NAME_condition` holds the conditions themselves, NaN where nothing is pinned.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from .._files import folder_for, replacing
+from ..errors import SapcError, explain_misuse
+from ..grid import Grid
+from .conditions import CONDITION, ENDING, MEMBER
+from .reading.formats import coordinate_of
+from .reading.hdf5 import Array
+from .reading.optional import Dataset, xarray
+
+Entry = tuple[tuple[str, ...], Array, dict[str, Any]]  # dimensions, values, attributes
+NO_UNITS: Mapping[str, str] = {}
+
+
+@explain_misuse
+def to_xarray(
+    fields: Tensor,
+    grid: Grid,
+    *,
+    units: Mapping[str, str] = NO_UNITS,
+    labels: Mapping[str, str] = NO_UNITS,
+    quantiles: Sequence[float] = (),
+    attributes: Mapping[str, Any] = NO_UNITS,
+    conditions: Tensor | None = None,
+) -> Dataset:
+    """An xarray dataset of fields and their statistics; `units` and `labels` go by channel and axis name.
+
+    With `conditions` `(k, *grid)` the fields are k m samples, the m of each condition in a row: dimensions are condition and member, and
+    statistics are those of each condition.
+    """
+    xr = xarray("writing")
+    fields = torch.as_tensor(fields)
+    grid.check(fields)
+    if len(fields) == 0:
+        raise SapcError("there are no samples to write; give at least one")
+    said: Any = (quantiles,) if isinstance(quantiles, float) else quantiles
+    quantiles = tuple(said)
+    if isinstance(said, str) or not all(0 <= q <= 1 for q in quantiles):
+        raise SapcError(f"quantiles are numbers between 0 and 1, as (0.05, 0.95), got {quantiles!r}")
+    names = grid.channels or ("u",)
+    about = {
+        name: {k: v[name] for k, v in (("units", units), ("long_name", labels)) if name in v}
+        for name in (*grid.names, *names)
+    }
+    values, counts = _by_channel(fields, grid), {"sample": len(fields)}
+    if conditions is not None:
+        grid.check(conditions, "conditions' array")
+        counts = _counts(len(fields), len(conditions))
+        values = values.reshape(len(names), *counts.values(), *grid.lattice)
+    coordinates = _coordinates(grid, about, counts, quantiles)
+    variables: dict[str, Entry] = {}
+    for name, array in zip(names, values, strict=True):
+        variables |= _statistics(name, array, tuple(counts), grid, about[name], quantiles)
+    if conditions is not None:
+        for name, array in zip(names, _by_channel(conditions, grid), strict=True):
+            told = {
+                **about[name],
+                "long_name": f"pinned values of {about[name].get('long_name', name)}, NaN elsewhere",
+            }
+            variables[f"{name}{ENDING}"] = ((CONDITION, *grid.names), array, told)
+    per_channel = 1 + 2 * (list(counts.values())[-1] > 1) + bool(quantiles) + (conditions is not None)
+    expected = len(names) * per_channel + len(counts) + len(grid.names) + bool(quantiles)
+    _check_names(grid, [*variables, *coordinates], expected)
+    dataset: Dataset = xr.Dataset(variables, coordinates, _attributes(attributes))
+    return dataset
+
+
+def _by_channel(fields: Tensor, grid: Grid) -> Array:
+    """Fields as `(channel, n, *lattice)`."""
+    values = fields.detach().cpu().numpy()
+    return np.moveaxis(values, 1, 0) if grid.width > 1 else values[None]
+
+
+def _counts(n: int, conditions: int) -> dict[str, int]:
+    """How many conditions there are, and members of each."""
+    if n % conditions:
+        raise SapcError(
+            f"{n} fields of {conditions} conditions: give as many fields of each, all of one condition in a row"
+        )
+    return {CONDITION: conditions, MEMBER: n // conditions}
+
+
+def _coordinates(
+    grid: Grid, about: Mapping[str, dict[str, str]], counts: Mapping[str, int], quantiles: Sequence[float]
+) -> dict[str, Entry]:
+    found: dict[str, Entry] = {}
+    for name, n in counts.items():
+        # CF's standard name of what counts the members of an ensemble.
+        more = (
+            {"long_name": "number of the condition"}
+            if name == CONDITION
+            else {"standard_name": "realization"}
+        )
+        found[name] = ((name,), np.arange(n, dtype=np.int32), {**more, "units": "1"})
+    for name in grid.names:
+        coordinate = coordinate_of(grid, name)
+        found[name] = ((name,), coordinate.load(), {**coordinate.attributes, **about[name]})
+    if quantiles:
+        found["quantile"] = (
+            ("quantile",),
+            np.array(quantiles, np.float64),
+            {"units": "1", "long_name": "quantile"},
+        )
+    return found
+
+
+def _statistics(
+    name: str,
+    values: Array,
+    counted: tuple[str, ...],
+    grid: Grid,
+    about: dict[str, str],
+    quantiles: Sequence[float],
+) -> dict[str, Entry]:
+    """A channel with its mean, standard deviation and quantiles over the last of what is counted: samples, or members of a condition."""
+    *outer, over = counted
+    axis = len(outer)
+    found: dict[str, Entry] = {name: ((*counted, *grid.names), values, about)}
+    label = about.get("long_name", name)
+
+    def add(what: str, dims: tuple[str, ...], array: Array, method: dict[str, str], words: str) -> None:
+        attributes = {**about, "long_name": f"{words} of {label} over the {over}s", **method}
+        found[f"{name}_{what}"] = ((*dims, *outer, *grid.names), array.astype(values.dtype), attributes)
+
+    if values.shape[axis] > 1:
+        add("mean", (), values.mean(axis, dtype=np.float64), {"cell_methods": f"{over}: mean"}, "mean")
+        spread = values.std(axis, dtype=np.float64, ddof=1)
+        add("std", (), spread, {"cell_methods": f"{over}: standard_deviation"}, "standard deviation")
+    if quantiles:
+        levels = np.quantile(values.astype(np.float64), quantiles, axis=axis)
+        # CF has no method for quantiles; its free text in brackets may say so, and a median is one.
+        method = (
+            f"{over}: median"
+            if list(quantiles) == [0.5]
+            else f"{over}: point (comment: quantiles over {over})"
+        )
+        add("quantile", ("quantile",), levels, {"cell_methods": method}, "quantiles")
+    return found
+
+
+def _check_names(grid: Grid, names: list[str], expected: int) -> None:
+    """Names of a file must differ, and NetCDF refuses some."""
+    if len(set(names)) < expected:
+        raise SapcError(
+            f"channels {', '.join(grid.channels)} and axes {', '.join(grid.names)} leave no names for sample, condition, member, "
+            "quantile or statistics, as u_mean of u; rename them"
+        )
+    for name in names:
+        if "/" in name or name != name.strip() or not name:
+            raise SapcError(
+                f"NetCDF has no room for the name {name!r}; rename it without slash and outer spaces"
+            )
+
+
+def _attributes(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Of the file: NetCDF knows text and numbers, the rest is written as JSON."""
+    try:
+        source = f"sapc {version('sapc')}"
+    except PackageNotFoundError:
+        source = "sapc"
+    every = {
+        "Conventions": "CF-1.11",
+        "title": "Samples of PDE solutions",
+        "history": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ} written by {source}",
+        "source": source,
+        **given,
+    }
+    plain = (str, int, float, np.integer, np.floating)
+    return {
+        key: value if isinstance(value, plain) and not isinstance(value, bool) else json.dumps(value)
+        for key, value in every.items()
+    }
+
+
+@explain_misuse
+def write_netcdf(path: str | os.PathLike[str], dataset: Dataset) -> Path:
+    """Write a dataset as compressed NetCDF-4, atomically, and return its path."""
+    if not hasattr(dataset, "to_netcdf"):
+        raise SapcError(
+            f"write_netcdf writes an xarray dataset, got {type(dataset).__name__}; make one with to_xarray(fields, grid)"
+        )
+    xarray("writing")
+    path, content = Path(path), io.BytesIO()
+    packed = {"zlib": True, "complevel": 4, "shuffle": True}
+    encoding: dict[Any, dict[str, Any]] = {
+        name: {"_FillValue": None, **(packed if v.ndim > 1 and v.dtype.kind in "fiu" else {})}
+        for name, v in dataset.variables.items()
+    }
+    dataset.to_netcdf(content, engine="h5netcdf", format="NETCDF4", encoding=encoding)
+    with folder_for(path.parent), replacing(path) as partial:
+        partial.write_bytes(content.getbuffer())
+    return path

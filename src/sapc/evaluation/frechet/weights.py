@@ -1,0 +1,200 @@
+"""Reading Poseidon's weights from disk. Nothing is downloaded, nothing in a file is executed, and nothing is loaded by half.
+
+A path may be the file, a folder with it, or a Hugging Face cache: one snapshot, one repository (`models--camlab-ethz--Poseidon-B`), or the
+whole cache or its `hub`, in which Poseidon-B is looked for. `model.safetensors` is preferred to `pytorch_model.bin`.
+
+The size is read off the weights. The decoder and what belongs to it are left out; everything else must be there with the right name and
+shape. `about` of the encoder then says which weights these are, by the sha256 of the file, which is what the Hugging Face site shows.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from pickle import UnpicklingError
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from ..._files import first_line, read_json, sha256
+from ...errors import SapcError, explain_misuse
+from .encoder import CHANNELS, EPS, HEADS, IMAGE, PATCH, SIZES, WINDOW, Encoder
+
+REPOSITORY = "camlab-ethz/Poseidon-B"
+GET = (
+    f"get Poseidon-B with `hf download {REPOSITORY} --local-dir Poseidon-B` "
+    "(licence CC BY-NC 4.0: non-commercial use only) and name that folder by --poseidon or SAPC_POSEIDON"
+)
+FILES = ("model.safetensors", "pytorch_model.bin")
+UNUSED = ("decoder.", "residual_blocks.", "patch_recovery.")
+FIRST = "embeddings.patch_embeddings.projection.weight"
+POINTER = b"version https://git-lfs"
+KINDS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+# What a config.json beside the weights may say of what the weights do not show.
+CONFIG: dict[str, tuple[object, ...]] = {
+    "image_size": (IMAGE, [IMAGE, IMAGE]),
+    "window_size": (WINDOW, [WINDOW, WINDOW]),
+    "num_heads": (list(HEADS),),
+    "layer_norm_eps": (EPS,),
+    "hidden_act": ("gelu",),
+    "pretrained_window_sizes": (None, [0, 0, 0, 0]),
+}
+
+
+@explain_misuse
+def load_encoder(path: str | os.PathLike[str], device: str | torch.device = "cpu") -> Encoder:
+    """The encoder whose weights are in a file, a folder or a Hugging Face cache; frozen, in float32."""
+    file = find_weights(path)
+    before = file.stat()
+    tensors, digest = _read(file), sha256(file)
+    _check_config(file.parent / "config.json")
+    if (file.stat().st_mtime_ns, file.stat().st_size) != (before.st_mtime_ns, before.st_size):
+        raise SapcError(f"{file} was written to while it was read; try again when that is done")
+    with torch.device("meta"):
+        encoder = Encoder(_size(tensors, file))
+    _check(tensors, encoder, file)
+    encoder.load_state_dict(tensors, assign=True)
+    encoder.about = {"size": encoder.size, "file": file.name, "sha256": digest}
+    return encoder.requires_grad_(False).to(device).eval()
+
+
+def find_weights(path: str | os.PathLike[str]) -> Path:
+    """The file with the weights."""
+    given = Path(os.path.expanduser(path))
+    if os.path.isfile(given):
+        return given
+    if not os.path.isdir(given):
+        raise SapcError(f"there are no weights at {path}: no such file or folder; {GET}")
+    folder = _snapshot(given)
+    for name in FILES:
+        if (folder / name).is_file():
+            return folder / name
+    for name in FILES:
+        if (folder / f"{name}.index.json").is_file():
+            raise SapcError(f"the weights in {folder} are split over several files; save them as one {name}")
+    if any((folder / name).is_symlink() for name in FILES):
+        raise SapcError(f"{folder} names weights that are not there: the download is not complete; {GET}")
+    raise SapcError(f"there are no weights in {folder}: it has neither {' nor '.join(FILES)}; {GET}")
+
+
+def _snapshot(folder: Path) -> Path:
+    """The folder of files in a Hugging Face cache; any other folder is its own."""
+    name = f"models--{REPOSITORY.replace('/', '--')}"
+    levels = (folder / name, folder / "hub" / name, *([folder.parent] if folder.name == "snapshots" else []))
+    folder = next((f for f in levels if f.is_dir()), folder)
+    if not (folder / "snapshots").is_dir():
+        return folder
+    there = sorted(path for path in (folder / "snapshots").iterdir() if path.is_dir())
+    main = folder / "refs" / "main"
+    if (
+        main.is_file()
+        and (chosen := folder / "snapshots" / main.read_text(errors="replace").strip()) in there
+    ):
+        return chosen
+    if len(there) != 1:
+        found = f"{len(there)} snapshots and no main one" if there else "no snapshot"
+        raise SapcError(f"{folder} holds {found}; give the folder with the weights itself")
+    return there[0]
+
+
+def _check_config(path: Path) -> None:
+    if not path.is_file():
+        return
+    try:
+        config = read_json(path)
+    except SapcError as error:
+        raise SapcError(f"{error}; get it anew, or remove it: the weights do without") from error
+    for name, expected in CONFIG.items():
+        if config.get(name, expected[0]) not in expected:
+            usual = next(value for value in expected if value is not None)
+            raise SapcError(
+                f"{path} has {name} = {config[name]!r}, Poseidon {usual!r}: these are weights of another model"
+            )
+
+
+def _read(file: Path) -> dict[str, Tensor]:
+    """The tensors of the embeddings and the encoder, in float32 and in memory of their own: the file may change later."""
+    try:
+        with open(file, "rb") as start:
+            if start.read(len(POINTER)) == POINTER:
+                raise SapcError(f"{file} is a pointer of Git LFS, not the weights; run `git lfs pull` there")
+        content = _from_safetensors(file) if file.suffix == ".safetensors" else _from_pickle(file)
+    except SapcError:
+        raise
+    except OSError as error:
+        raise SapcError(f"{file} cannot be read ({first_line(error)})") from error
+    except Exception as error:  # a damaged pickle or archive raises anything
+        raise SapcError(f"{file} is damaged or not a file of weights; get it anew") from error
+    tensors = {name: t for name, t in content.items() if not str(name).startswith(UNUSED)}
+    for name, t in tensors.items():
+        if not isinstance(name, str) or not isinstance(t, Tensor) or not _plain(t):
+            raise SapcError(f"{file} holds something other than weights under the name {name!r}; {GET}")
+    return {name: t.to(torch.float32, copy=True) for name, t in tensors.items()}
+
+
+def _plain(t: Tensor) -> bool:
+    return t.dtype in KINDS and t.layout == torch.strided and t.device.type == "cpu"
+
+
+def _from_safetensors(file: Path) -> dict[str, Tensor]:
+    try:
+        with safe_open(file, framework="pt") as content:
+            return {name: content.get_tensor(name) for name in content.keys() if not name.startswith(UNUSED)}  # noqa: SIM118
+    except SafetensorError as error:
+        raise SapcError(f"{file} is cut short or damaged ({first_line(error)}); get it anew") from error
+
+
+def _from_pickle(file: Path) -> Mapping[Any, Any]:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            content = torch.load(file, map_location="cpu", weights_only=True)
+    except UnpicklingError as error:
+        raise SapcError(
+            f"{file} holds more than tensors, or is damaged: it was not loaded, and no code in it was run; "
+            "use model.safetensors, or the file as published"
+        ) from error
+    if not isinstance(content, Mapping):
+        raise SapcError(f"{file} holds a {type(content).__name__}, not weights by name; {GET}")
+    return content
+
+
+def _size(tensors: Mapping[str, Tensor], file: Path) -> str:
+    if FIRST not in tensors:
+        raise SapcError(
+            f"{file} has no {FIRST}: these are not weights of Poseidon, or they were renamed; {GET}"
+        )
+    shape = tuple(tensors[FIRST].shape)
+    for name, size in SIZES.items():
+        if shape == (size.embed, CHANNELS, PATCH, PATCH):
+            return name
+    sizes = ", ".join(f"{name} {(size.embed, CHANNELS, PATCH, PATCH)}" for name, size in SIZES.items())
+    raise SapcError(f"{file}: {FIRST} has shape {shape}, which is no size of Poseidon ({sizes})")
+
+
+def _check(tensors: Mapping[str, Tensor], encoder: Encoder, file: Path) -> None:
+    """Every name, every shape, all finite, and trained: a fresh model has all gains zero, and so all features."""
+    expected, whose = encoder.state_dict(), f"{file} is not Poseidon-{encoder.size}"
+    for what, names in (
+        ("lacks", expected.keys() - tensors.keys()),
+        ("also has", tensors.keys() - expected.keys()),
+    ):
+        if names:
+            more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+            raise SapcError(f"{whose}: it {what} {min(names)}{more}; {GET}")
+    for name, tensor in tensors.items():
+        if tensor.shape != expected[name].shape:
+            raise SapcError(
+                f"{whose}: {name} has shape {tuple(tensor.shape)}, expected {tuple(expected[name].shape)}; {GET}"
+            )
+        if not tensor.isfinite().all():
+            raise SapcError(f"{file}: {name} contains NaN or infinity; get it anew")
+    gains = (t for name, t in tensors.items() if name.endswith(".weight.bias"))
+    if not any(bool(t.any()) for t in gains):
+        raise SapcError(
+            f"{file}: all gains are zero, as in a model that was never trained, so all features would be; {GET}"
+        )

@@ -1,0 +1,284 @@
+"""Metrics: how far a generated ensemble is from a reference, and its samples from their constraints.
+
+With samples `x_1..x_n` generated and `y_1..y_m` of the reference, and the mean over grid points written < >:
+
+    mmse          < (mean x - mean y)^2 >
+    smse          < (std x - std y)^2 >                       standard deviations with n - 1 and m - 1
+    w2            < sqrt(int_0^1 (Q_x(p) - Q_y(p))^2 dp) >    Q: the empirical quantile function
+    crps          < E|x - y| - 1/2 E|x - x'| >                x' another sample than x
+    energy_score  E||x - y|| - 1/2 E||x - x'||                whole fields, l2 norm over grid points
+
+`mmse`, `smse` and `w2` compare marginals and vanish between equal ensembles. `crps` and `energy_score` are
+proper scores: unbiased from any number of samples, smallest in expectation when x has the law of y, and not
+zero there. The energy score also sees what ties the points of a field together.
+
+Q is a step function, so the integral is a finite sum over the merged steps i/n and j/m; for n = m that is the
+mean over sorted pairs. With x sorted, `sum_{i<j} |x_i - x_j| = sum_i (2 i - n + 1) x_i` (i from 0), so crps
+costs a sort.
+
+    frechet            |mu_x - mu_y|^2 + tr(S_x + S_y - 2 (S_x S_y)^(1/2))
+
+is between features, one vector per sample, with means mu and covariances S (n - 1 and m - 1): the squared Fréchet distance of the
+Gaussians fitted to them. With A the centred features over sqrt(n - 1), S = A^T A, and (S_x S_y)^(1/2) has the trace of the singular values
+of A_x A_y^T: no root of a matrix, no regularisation, and as exact with fewer samples than dimensions. Of the A only the triangle of a QR
+factorisation matters, since an orthogonal factor moves no singular value.
+
+    constraint_error   mean over samples of ||R||,  R the rows of a residual
+    ce                 (CE_L / CE_L of FFM + CE_G / CE_G of FFM) / 2
+
+No distribution metric can be expected below its **sampling floor**: its value between two independent draws
+of the reference itself, `sampling_floor`.
+
+Every metric returns a float, is computed in float64 on the device of the generated samples, and takes the
+grid points (the constraint errors: the samples) in chunks, with temporaries of at most about BUDGET bytes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Protocol, runtime_checkable
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from ..errors import SapcError, explain_misuse
+
+BUDGET = 256 * 2**20  # bytes of temporaries
+COPIES = 12  # float64 copies of a chunk alive at the same time, as measured in `w2`, the hungriest
+
+Metric = Callable[[Tensor, Tensor], float]
+
+
+@runtime_checkable
+class Residuals(Protocol):
+    """What the constraint errors need of a manifold: its pin and its balance rows, `(batch, rows)` each."""
+
+    def local(self, u: Tensor) -> Tensor:
+        """Residual of the pins."""
+
+    def balance(self, u: Tensor) -> Tensor:
+        """Residual of the balance laws."""
+
+
+@explain_misuse
+def mmse(generated: Float[Tensor, " n *grid"], reference: Float[Tensor, " m *same_grid"]) -> float:
+    """Mean squared error of the pointwise mean."""
+    _check(generated, reference)
+    return _mean_over_points(generated, reference, lambda x, y: (x.mean(1) - y.mean(1)).square())
+
+
+@explain_misuse
+def smse(generated: Float[Tensor, " n *grid"], reference: Float[Tensor, " m *same_grid"]) -> float:
+    """Mean squared error of the pointwise standard deviation (n - 1 in the denominator)."""
+    _check(generated, reference, at_least=(2, 2), why="a standard deviation")
+    return _mean_over_points(generated, reference, lambda x, y: (x.std(1) - y.std(1)).square())
+
+
+@explain_misuse
+def w2(generated: Float[Tensor, " n *grid"], reference: Float[Tensor, " m *same_grid"]) -> float:
+    """Wasserstein-2 distance of the marginals, averaged over grid points; sizes may differ."""
+    _check(generated, reference)
+    n, m = len(generated), len(reference)
+    steps = torch.tensor(sorted({i * m for i in range(n + 1)} | {j * n for j in range(m + 1)}))
+    steps = steps.to(generated.device)
+    width = steps.diff().double() / (n * m)
+    i, j = steps[:-1] // m, steps[:-1] // n
+
+    def distance(x: Tensor, y: Tensor) -> Tensor:
+        gap = _sort(x)[:, i].sub_(_sort(y)[:, j])
+        return gap.square_().mul_(width).sum(1).sqrt()
+
+    return _mean_over_points(generated, reference, distance)
+
+
+@explain_misuse
+def crps(generated: Float[Tensor, " n *grid"], reference: Float[Tensor, " m *same_grid"]) -> float:
+    """Continuous ranked probability score of the marginals, unbiased, averaged over points and draws."""
+    _check(generated, reference, at_least=(2, 1), why="an unbiased score")
+    n, m = len(generated), len(reference)
+
+    def score(x: Tensor, y: Tensor) -> Tensor:
+        centre = y.mean(1, keepdim=True)  # the sums below cancel best around zero
+        x, y = x - centre, y - centre
+        within = _pair_sum(x)
+        across = _pair_sum(torch.cat((x, y), 1)) - within - _pair_sum(y)
+        return across / (n * m) - within / (n * (n - 1))
+
+    return _mean_over_points(generated, reference, score)
+
+
+@explain_misuse
+def energy_score(generated: Float[Tensor, " n *grid"], reference: Float[Tensor, " m *same_grid"]) -> float:
+    """Energy score of whole fields, unbiased, averaged over the reference draws."""
+    _check(generated, reference, at_least=(2, 1), why="an unbiased score")
+    n = len(generated)
+    gram = torch.zeros(n, n + len(reference), dtype=torch.float64, device=generated.device)
+    norms = gram.new_zeros(n + len(reference))
+    for x, y in _chunks(generated, reference):
+        z = torch.cat((x, y), 1) - y.mean(1, keepdim=True)
+        gram += z[:, :n].T @ z
+        norms += z.square().sum(0)
+    d = (norms[:n, None] + norms - 2 * gram).clamp(min=0).sqrt()
+    return float(d[:, n:].mean() - d[:, :n].fill_diagonal_(0).sum() / (2 * n * (n - 1)))
+
+
+@explain_misuse
+def frechet(features_a: Float[Tensor, "n dim"], features_b: Float[Tensor, "m dim"]) -> float:
+    """Squared Fréchet distance of the Gaussians fitted to two sets of feature vectors."""
+    if features_a.ndim != 2:
+        raise SapcError(f"features are one vector per sample, (n, dim), got shape {tuple(features_a.shape)}")
+    _check(features_a, features_b, at_least=(2, 2), why="a covariance")
+    x, y = (f.detach().to(features_a.device, torch.float64) for f in (features_a, features_b))
+    mean, (A, B) = x.mean(0) - y.mean(0), map(_covariance_root, (x, y))
+    cross = torch.linalg.svdvals(A @ B.T).sum()
+    return max(0.0, float(mean.square().sum() + A.square().sum() + B.square().sum() - 2 * cross))
+
+
+@explain_misuse
+def constraint_error(rows: Float[Tensor, "batch rows"]) -> float:
+    """Mean over samples of the l2 norm of a residual's rows."""
+    return float(torch.linalg.vector_norm(rows.double(), dim=1).mean())
+
+
+@explain_misuse
+def ce_local(H: Residuals, fields: Float[Tensor, " n *grid"]) -> float:
+    """CE_L: the constraint error of the pins, in float64."""
+    return _constraint_error(H, fields, lambda manifold, u: manifold.local(u))
+
+
+@explain_misuse
+def ce_global(H: Residuals, fields: Float[Tensor, " n *grid"]) -> float:
+    """CE_G: the constraint error of the balance laws, in float64."""
+    return _constraint_error(H, fields, lambda manifold, u: manifold.balance(u))
+
+
+@explain_misuse
+def ce(local: float, global_: float, ffm_local: float, ffm_global: float) -> float:
+    """CE: both constraint errors as fractions of unconstrained FFM's, averaged; FFM itself has 1."""
+    if not (ffm_local > 0 and ffm_global > 0):
+        raise SapcError(
+            f"CE divides by FFM's own errors, which must be positive; got {ffm_local} and {ffm_global}"
+        )
+    return (local / ffm_local + global_ / ffm_global) / 2
+
+
+DISTRIBUTION: dict[str, Metric] = {
+    "mmse": mmse,
+    "smse": smse,
+    "w2": w2,
+    "crps": crps,
+    "energy_score": energy_score,
+}
+
+
+@explain_misuse
+def sampling_floor(
+    draw: Callable[[int, int], Tensor],
+    n: int,
+    m: int,
+    metrics: Mapping[str, Metric] = DISTRIBUTION,
+    repeats: int = 1,
+) -> dict[str, float]:
+    """Each metric between independent reference draws of `n` and `m` samples, averaged over `repeats` pairs.
+
+    `draw(seed, size)` returns reference fields; repeat k takes the seeds 2 k and 2 k + 1.
+    """
+    if n < 1 or m < 1 or repeats < 1:
+        raise SapcError(
+            f"a sampling floor needs positive sizes and repeats, got n={n}, m={m}, repeats={repeats}"
+        )
+    values: dict[str, list[float]] = {name: [] for name in metrics}
+    for k in range(repeats):
+        x, y = draw(2 * k, n), draw(2 * k + 1, m)
+        for name, metric in metrics.items():
+            values[name].append(metric(x, y))
+    return {name: math.fsum(v) / repeats for name, v in values.items()}
+
+
+def _chunks(generated: Tensor, reference: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    """Both ensembles at some of the grid points at a time: float64 `(points, n)` and `(points, m)`."""
+    x, y = generated.flatten(1), reference.flatten(1)
+    step = max(1, BUDGET // (8 * COPIES * (len(x) + len(y))))
+    for a in range(0, x.shape[1], step):
+        part = slice(a, a + step)
+        yield _points_first(x[:, part], x.device), _points_first(y[:, part], x.device)
+
+
+def _points_first(x: Tensor, device: torch.device) -> Tensor:
+    return x.to(device=device, dtype=torch.float64).T.contiguous()
+
+
+def _mean_over_points(
+    generated: Tensor, reference: Tensor, score: Callable[[Tensor, Tensor], Tensor]
+) -> float:
+    """The mean of `score(x, y) -> (points,)` over all grid points."""
+    sums = [float(score(x, y).sum()) for x, y in _chunks(generated, reference)]
+    return math.fsum(sums) / generated[0].numel()
+
+
+def _sort(x: Tensor) -> Tensor:
+    return x.sort(1).values
+
+
+def _covariance_root(x: Tensor) -> Tensor:
+    """A with A^T A the covariance of the rows of x, at most square."""
+    A = (x - x.mean(0)) / math.sqrt(len(x) - 1)
+    return A if len(A) <= A.shape[1] else torch.linalg.qr(A, mode="r").R
+
+
+def _pair_sum(x: Tensor) -> Tensor:
+    """`sum_{i<j} |x_i - x_j|` along the rows."""
+    n = x.shape[1]
+    return _sort(x) @ torch.arange(1 - n, n, 2, dtype=x.dtype, device=x.device)
+
+
+def _constraint_error(H: Residuals, fields: Tensor, rows: Callable[[Residuals, Tensor], Tensor]) -> float:
+    """Mean norm of the rows; in chunks of samples when the manifold can be sliced like the fields."""
+    n = len(fields)
+    if n < 1:
+        raise SapcError("a constraint error needs at least 1 sample, got 0")
+    if fields.ndim < 2 or fields[0].numel() == 0:
+        raise SapcError(f"a constraint error needs grid points, got fields of shape {tuple(fields.shape)}")
+    _finite(fields, "generated")
+    manifold: Any = H
+    conditions = len(manifold) if hasattr(H, "__len__") else n
+    if conditions not in (1, n):
+        raise SapcError(
+            f"{n} fields for {conditions} conditions; give one condition per field, or one for all"
+        )
+    step = max(1, BUDGET // (8 * COPIES * fields[0].numel())) if hasattr(H, "__getitem__") else n
+    total = []
+    for a in range(0, n, step):
+        part = slice(a, a + step)
+        R = rows(H if conditions == 1 or step >= n else manifold[part], fields[part].double())
+        total.append(constraint_error(R) * len(R))
+    return math.fsum(total) / n
+
+
+def _check(
+    generated: Tensor, reference: Tensor, at_least: tuple[int, int] = (1, 1), why: str = "a metric"
+) -> None:
+    """Two ensembles on the same grid, with enough samples, all of them finite."""
+    if generated.ndim < 2 or generated.shape[1:] != reference.shape[1:]:
+        raise SapcError(
+            f"a metric compares ensembles (samples, *grid) on the same grid; the generated one has shape "
+            f"{tuple(generated.shape)}, the reference {tuple(reference.shape)}"
+        )
+    if math.prod(generated.shape[1:]) == 0:
+        raise SapcError(f"a metric needs grid points, got fields of shape {tuple(generated.shape)}")
+    for name, u, least in zip(("generated", "reference"), (generated, reference), at_least, strict=True):
+        if len(u) < least:
+            raise SapcError(f"{why} needs at least {least} samples in the {name} ensemble, got {len(u)}")
+        _finite(u, name)
+
+
+def _finite(u: Tensor, name: str) -> None:
+    step = max(1, BUDGET // (8 * COPIES * u[0].numel()))
+    bad = sum(int((~part.isfinite().flatten(1).all(1)).sum()) for part in torch.split(u, step))
+    if bad:
+        raise SapcError(
+            f"{bad} of the {len(u)} samples in the {name} ensemble contain NaN or infinity; leave them out, "
+            "or find out why"
+        )

@@ -1,0 +1,43 @@
+"""Studies: a list of runs becomes run folders with scores, on one machine or a cluster.
+
+A study is a Python file with a list `runs`:
+
+    from sapc.experiments import cells
+
+    runs = cells(["heat", "burgers"], ["sapc", "ffm", "eci"], seeds=(0, 42, 205), preset="paper")
+
+`sapc study run FILE` trains what is missing, samples and scores it; `sapc study status FILE` says where every cell stands; `sapc report`
+makes tables and figures of it. The same from Python:
+
+    study = load_study("studies/smoke.py", out="runs/smoke")
+    with_status = run_study(study, Local(workers=2))
+
+See `sapc.experiments.plan` for what is kept where, `sapc.experiments.engines` for where jobs run.
+"""
+
+from __future__ import annotations
+
+from .cell import Cell, cells
+from .engines import ENGINES, Engine, Local, Ray, Slurm, make_engine
+from .run import further_metrics, run_study
+from .status import Status, statuses, time_left
+from .study import Study, load_study, open_study
+
+__all__ = [
+    "ENGINES",
+    "Cell",
+    "Engine",
+    "Local",
+    "Ray",
+    "Slurm",
+    "Status",
+    "Study",
+    "cells",
+    "further_metrics",
+    "load_study",
+    "make_engine",
+    "open_study",
+    "run_study",
+    "statuses",
+    "time_left",
+]

@@ -1,0 +1,139 @@
+"""A step of the network, by path and precision, beside the published one where that is installed.
+
+neuraloperator's FNO gets the same sizes and, as channels of its input, the same time embedding and coordinates. It is no dependency of
+this package, and imported only here.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any, get_args
+
+import torch
+from torch import Tensor, nn
+
+from ..._triton import why_no_kernels
+from ...nn.fno import LARGEST_TIME, Precision, matmul_precision
+from ...training.config import Run
+from .timer import Timer
+
+PATHS = ("fft", "dft", "fused")
+
+
+def kinds(device: torch.device, paths: Sequence[str] = PATHS) -> list[tuple[str, str, bool]]:
+    """Path, precision and whether it is compiled: the plain one, then every other one that there is here."""
+    found = [("fft", "float32", False)]
+    if device.type != "cuda":
+        return found + [("dft", "float32", False)] * ("dft" in paths)
+    if "fft" in paths:
+        found.append(("fft", "tf32", False))
+    if "dft" in paths:
+        found += [("dft", p, True) for p in get_args(Precision) if p != "fp16"]  # which is tf32 there
+    if "fused" in paths and not why_no_kernels():
+        found += [("fused", p, False) for p in get_args(Precision) if p != "float32"]
+    return found
+
+
+def backbone(
+    run: Run,
+    timer: Timer,
+    progress: Callable[[str], None],
+    peers: bool = True,
+    paths: Sequence[str] = PATHS,
+) -> Iterator[dict[str, Any]]:
+    """Forward pass, and step with backward pass; the first row is the plain path that all are compared with."""
+    first = 0.0
+    for transform, precision, compiled in kinds(timer.device, paths):
+        how = "kernels" if transform == "fused" else "compiled" if compiled else "eager"
+        label = f"{transform}, {precision}, {how}"
+        progress(f"backbone {'x'.join(map(str, run.grid))}: {label}")
+        network = replace(run, precision=precision).make_network().to(timer.device)
+        network.transform = transform
+        if compiled:
+            network.compile_core()
+        row = _row(run, label, network, precision, timer)
+        first = first or row["step_ms"]
+        yield {**row, "of_plain": row["step_ms"] / first}
+        torch.compiler.reset()
+    if peers:
+        progress(f"backbone {'x'.join(map(str, run.grid))}: neuraloperator")
+        row = _published_row(run, timer)
+        yield {**row, "of_plain": row["step_ms"] / first if row["step_ms"] else None}
+
+
+def _row(run: Run, label: str, network: nn.Module, precision: str, timer: Timer) -> dict[str, Any]:
+    u = torch.randn(run.batch, *run.grid, device=timer.device)
+    t = torch.rand(run.batch, device=timer.device)
+    with matmul_precision(precision):
+        step, memory = timer.weighed(partial(_learn, network, u, t))
+        with torch.no_grad():
+            forward = timer(partial(network, u, t))
+    return {
+        "grid": list(run.grid), "batch": run.batch, "path": label, "step_ms": 1e3 * step, "forward_ms": 1e3 * forward,
+        "peak_bytes": memory,
+    }  # fmt: skip
+
+
+def _learn(network: nn.Module, u: Tensor, t: Tensor) -> None:
+    network.zero_grad(set_to_none=True)
+    torch.autograd.backward((network(u, t) - u).square().mean())
+
+
+def _published_row(run: Run, timer: Timer) -> dict[str, Any]:
+    """neuraloperator's, or why there is none."""
+    missing = {
+        "grid": list(run.grid),
+        "batch": run.batch,
+        "path": "neuraloperator",
+        "step_ms": None,
+        "forward_ms": None,
+    }
+    try:
+        network = Published(run).to(timer.device)
+        return _row(run, f"neuraloperator {network.version}", network, "float32", timer)
+    except ImportError as error:
+        reason = "not installed" if error.name == "neuralop" else f"cannot be imported ({error})"
+    except (
+        Exception
+    ) as error:  # another project's code, with any version of torch: no reason to lose our own figures
+        reason = f"fails here ({type(error).__name__}: {str(error).partition(chr(10))[0][:80]})"
+    return {**missing, "left_out": reason}
+
+
+class Published(nn.Module):
+    """neuraloperator's FNO as `(fields, times) -> fields`, any of its versions."""
+
+    place: Tensor
+
+    def __init__(self, run: Run) -> None:
+        super().__init__()
+        module = importlib.import_module("neuralop.models")
+        self.version = str(importlib.import_module("neuralop").__version__)
+        sizes, d = run.backbone, len(run.grid)
+        wide, known = sizes.projection, inspect.signature(module.FNO.__init__).parameters
+        # Versions name things differently; those from 1.0 on add coordinates and a channel MLP unless told not to.
+        choices = {
+            "lifting_channels": wide, "projection_channels": wide, "lifting_channel_ratio": wide / sizes.hidden,
+            "projection_channel_ratio": wide / sizes.hidden, "positional_embedding": None, "use_channel_mlp": False,
+        }  # fmt: skip
+        self.network = module.FNO(
+            n_modes=sizes.modes, hidden_channels=sizes.hidden, in_channels=1 + sizes.time_channels + d, out_channels=1,
+            n_layers=sizes.blocks, **{name: value for name, value in choices.items() if name in known},
+        )  # fmt: skip
+        half = sizes.time_channels // 2
+        self.rates = [LARGEST_TIME ** (1 - j / (half - 1)) for j in range(half)]
+        place = torch.meshgrid(*(torch.linspace(0, 1, n) for n in run.grid), indexing="ij")
+        self.register_buffer("place", torch.stack(place))
+
+    def forward(self, u: Tensor, t: Tensor) -> Tensor:
+        """State, time embedding and coordinates as channels."""
+        grid = u.shape[1:]
+        phase = t[:, None].double() * torch.tensor(self.rates, dtype=torch.float64, device=t.device)
+        time = torch.cat((phase.sin(), phase.cos()), 1).float().reshape(len(u), -1, *(1 for _ in grid))
+        place = self.place.expand(len(u), *self.place.shape)
+        out: Tensor = self.network(torch.cat((u[:, None], time.expand(-1, -1, *grid), place), 1))
+        return out[:, 0]

@@ -1,0 +1,115 @@
+"""Jobs through SLURM, by submitit: one array, a job per run folder, each with its GPU.
+
+submitit writes the batch scripts, submits them, and requeues a job that reaches its time limit or is preempted; what that job has trained
+is on disk, so it goes on from there. Its parameters are passed on as they are: `timeout_min`, `cpus_per_task`, `gpus_per_node`,
+`slurm_partition`, `slurm_account`, `slurm_array_parallelism` and so on; `cluster=local` runs the jobs on this machine instead.
+"""
+
+from __future__ import annotations
+
+import shlex
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ...errors import SapcError
+from ...training.distributed import starting_safely
+from .base import Handle, Job
+
+MISSING = "--engine slurm needs the package submitit; install it with: pip install 'sapc[slurm]'"
+USUAL = {"timeout_min": 24 * 60, "cpus_per_task": 4, "name": "sapc"}
+
+
+class Slurm:
+    """Jobs of a SLURM cluster."""
+
+    attended = False
+
+    def __init__(
+        self,
+        device: str = "auto",
+        workers: int | None = None,
+        threads: int | None = None,
+        parameters: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.device, self.workers, self.threads = device, workers, threads
+        self.parameters = dict(parameters or {})
+        self.cluster = str(self.parameters.pop("cluster", "slurm"))
+
+    def __enter__(self) -> Slurm:
+        try:
+            import submitit
+        except ImportError as error:
+            raise SapcError(MISSING) from error
+        self.submitit = submitit
+        return self
+
+    def start(self, jobs: Sequence[Job]) -> list[Handle]:
+        """Submit all jobs as one array."""
+        if not jobs:
+            return []
+        executor = self._executor(Path(jobs[0].out) / "slurm")
+        try:
+            with starting_safely(), executor.batch():
+                return [
+                    executor.submit(
+                        Requeued(), job.out, job.folder, job.cells, self.device, self.threads, job.poseidon
+                    )
+                    for job in jobs
+                ]
+        except (RuntimeError, OSError, self.submitit.core.utils.FailedSubmissionError) as error:
+            raise SapcError(f"SLURM did not take the jobs: {_line(error)}") from error
+
+    def _executor(self, folder: Path) -> Any:
+        given = USUAL | ({"gpus_per_node": 1} if self.device != "cpu" else {}) | self.parameters
+        if self.workers:
+            given.setdefault("slurm_array_parallelism", self.workers)
+        try:
+            # `-P`: as it is started with -m, Python would import from the current folder.
+            python = f"{shlex.quote(sys.executable)} -P"
+            executor = self.submitit.AutoExecutor(
+                folder=folder, cluster=self.cluster, slurm_python=python, local_python=python
+            )
+            executor.update_parameters(**given)
+        except Exception as error:
+            raise SapcError(f"submitit refuses this: {_line(error)}; see --slurm") from error
+        return executor
+
+    def __exit__(self, *_: Any) -> None:
+        """The jobs stay in the queue."""
+
+
+class Requeued:
+    """A job's work, as submitit restarts it. Signals are left to submitit, which hears them in the main thread."""
+
+    def __call__(self, *arguments: Any) -> list[str]:
+        """Do the work."""
+        from ..worker import work
+
+        left: list[str] = []
+        failed: list[BaseException] = []
+
+        def run() -> None:
+            try:
+                left.extend(work(*arguments))
+            except BaseException as error:
+                failed.append(error)
+
+        thread = threading.Thread(target=run, daemon=True)
+        thread.start()
+        thread.join()
+        if failed:
+            raise failed[0]
+        return left
+
+    def checkpoint(self, *arguments: Any) -> Any:
+        """What to submit when the time is over: the same; its folder knows how far it is."""
+        import submitit
+
+        return submitit.helpers.DelayedSubmission(self, *arguments)
+
+
+def _line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

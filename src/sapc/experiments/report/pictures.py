@@ -1,0 +1,170 @@
+"""Pictures of tasks: solutions, noise, and noise on the manifold; and of methods: their ensembles beside the solutions'.
+
+Signed fields have a diverging map, statistics a perceptually uniform one, differences one that is light at zero, as paper is; colour-blind
+readers can tell all of them apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from ..._files import replacing
+from ...errors import SapcError
+
+if TYPE_CHECKING:
+    from ...tasks import Task
+    from .projected import Example
+
+MAP, STATISTIC, ERROR = "RdBu_r", "viridis", "magma_r"
+BEFORE, AFTER = "#D55E00", "#0072B2"  # vermilion and blue of the Okabe-Ito palette
+
+
+def pyplot() -> Any:
+    """Matplotlib's drawing functions, for files and without a screen."""
+    try:
+        import matplotlib
+    except ImportError as error:
+        raise SapcError("pictures need matplotlib; install it with: pip install 'sapc[plot]'") from error
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    return plt
+
+
+def _save(figure: Any, path: Path) -> None:
+    """Write the picture whole or not at all."""
+    try:
+        with replacing(path) as partial:
+            figure.savefig(partial, dpi=110, format="png")
+    finally:
+        pyplot().close(figure)
+
+
+def _panel(axes: Any, u: Tensor, task: Task, limit: float, title: str = "") -> Any:
+    """One signed field."""
+    axes.set_title(title, fontsize=10)
+    return _image(axes, u, task, cmap=MAP, vmin=-limit, vmax=limit)
+
+
+def _image(axes: Any, u: Tensor, task: Task, **colours: Any) -> Any:
+    """One field as an image: space against time, or for two spatial axes the frames at four times beside each other."""
+    if u.ndim == 2:
+        x, t = task.grid.axes
+        extent = (t.start, t.stop, x.start, x.stop)
+        image = axes.imshow(u.numpy(), origin="lower", aspect="auto", extent=extent, **colours)
+        axes.set_xlabel("t")
+        axes.set_ylabel("x")
+    else:
+        frames = torch.linspace(0, u.shape[-1] - 1, 4).round().long()
+        # Read like text: first frame top left, last one bottom right; x to the right and y up within each.
+        first, second, third, last = (u[..., i].T.flip(0) for i in frames)
+        tiled = torch.cat((torch.cat((first, second), 1), torch.cat((third, last), 1)))
+        image = axes.imshow(tiled.numpy(), aspect="equal", **colours)
+        axes.axhline(u.shape[1] - 0.5, color="black", linewidth=0.8)
+        axes.axvline(u.shape[0] - 0.5, color="black", linewidth=0.8)
+        axes.set_xticks([])
+        axes.set_yticks([])
+        axes.set_xlabel(
+            "frames " + ", ".join(f"t={float(task.grid.time.points[i]):.3g}" for i in frames), fontsize=8
+        )
+    return image
+
+
+def _limit(u: Tensor) -> float:
+    return float(u.abs().max())
+
+
+def task_picture(example: Example, path: Path) -> None:
+    """Two solutions, one draw of noise, the same draw on the manifold, and the balance law's residual per frame before and after."""
+    plt = pyplot()
+    task, limit = example.task, _limit(example.solutions)
+    figure, axes = plt.subplots(1, 5, figsize=(18, 3.4), layout="constrained")
+    second = min(1, len(example.solutions) - 1)
+    panels = (
+        (example.solutions[0], limit, "a solution"),
+        (example.solutions[second], limit, "another, same condition"),
+        (example.noise[0], 3.0, "noise from the source"),
+        (example.projected[0], 3.0, "the same noise on the manifold"),
+    )
+    for ax, (u, scale, title) in zip(axes, panels, strict=False):
+        figure.colorbar(_panel(ax, u, task, scale, title), ax=ax, shrink=0.85)
+    floor = 1e-18  # a residual of exactly zero has no place on a logarithmic axis
+    times = task.grid.time.points[1:].numpy()
+    axes[4].semilogy(
+        times, example.before.clamp(min=floor).numpy(), color=BEFORE, linestyle="--", label="noise"
+    )
+    axes[4].semilogy(times, example.after.clamp(min=floor).numpy(), color=AFTER, label="projected")
+    axes[4].set(xlabel="t", title="balance law: mean |residual|", ylim=(floor / 2, None))
+    axes[4].title.set_fontsize(10)
+    axes[4].legend(loc="center right")
+    figure.suptitle(f"{task.title}:   {task.equation}", fontsize=12)
+    _save(figure, path)
+
+
+def overview(examples: list[Example], path: Path) -> None:
+    """All tasks in one picture: a column each, solution, noise, noise on the manifold."""
+    plt = pyplot()
+    figure, axes = plt.subplots(
+        3, len(examples), figsize=(2.9 * len(examples), 7.6), layout="constrained", squeeze=False
+    )
+    for column, example in zip(axes.T, examples, strict=True):
+        _panel(column[0], example.solutions[0], example.task, _limit(example.solutions), example.task.name)
+        _panel(column[1], example.noise[0], example.task, 3.0)
+        _panel(column[2], example.projected[0], example.task, 3.0)
+        for ax in column:
+            ax.set(xlabel="", ylabel="", xticks=[], yticks=[])
+        largest = float(example.after.max())
+        column[2].set_xlabel(
+            f"balance residual {float(example.before.max()):.1g} → {largest:.0e}", fontsize=9
+        )
+    for ax, label in zip(axes[:, 0], ("solution", "noise", "noise on the manifold"), strict=True):
+        ax.set_ylabel(label, fontsize=11)
+    _save(figure, path)
+
+
+def ensembles(
+    task: Task,
+    truth: Tensor,
+    generated: Mapping[str, Tensor],
+    w2: Mapping[str, float],
+    title: str,
+    path: Path,
+) -> None:
+    """Pointwise mean (top) and standard deviation (bottom) of solutions and of every method, then the differences from the solutions.
+
+    Within a row the statistics share one colour scale, and the differences another. `w2` is what the titles say of each, by name;
+    of `solutions` it is the sampling floor.
+    """
+    count = 1 + len(generated)
+    figure, axes = pyplot().subplots(
+        2, 2 * count - 1, figsize=(2.2 * (2 * count - 1), 4.7), layout="constrained"
+    )
+    for row, label in zip(axes, ("mean", "standard deviation"), strict=True):
+        both = (u.double() for u in (truth, *generated.values()))
+        shown = [u.mean(0) if label == "mean" else u.std(0) for u in both]
+        _row(figure, row[:count], shown, task, STATISTIC, float(torch.stack(shown).min()))
+        _row(figure, row[count:], [(u - shown[0]).abs() for u in shown[1:]], task, ERROR, 0.0)
+        row[0].set_ylabel(f"{label}\nx")
+    titles = [f"solutions\nfloor of $W_2$: {w2['solutions']:.2g}"] if "solutions" in w2 else ["solutions\n"]
+    titles += [f"{name}\n$W_2$: {w2[name]:.2g}" for name in generated]
+    titles += [f"|{name} − solutions|" for name in generated]
+    for ax, heading in zip(axes[0], titles, strict=True):
+        ax.set_title(heading, fontsize=11)
+        ax.set_xlabel("")
+    figure.suptitle(title, fontsize=12)
+    _save(figure, path)
+
+
+def _row(figure: Any, axes: Any, fields: list[Tensor], task: Task, colours: str, low: float) -> None:
+    """Fields beside each other on one scale, with its bar at the end."""
+    high = max(float(torch.stack(fields).max()), low + 1e-12)
+    for ax, u in zip(axes, fields, strict=True):
+        image = _image(ax, u, task, cmap=colours, vmin=low, vmax=high)
+        ax.set_ylabel("")
+        ax.tick_params(labelleft=ax is axes[0] and colours == STATISTIC)
+    figure.colorbar(image, ax=list(axes), aspect=25, pad=0.02)

@@ -1,0 +1,152 @@
+"""The numbers that the SAPC paper prints, as data: what a report puts beside its own.
+
+Of the tables on generation (with their supplement) and ablation every cell is a mean m and its standard error s over 3 seeds x 4 test sets,
+of the table on cost a median over the same. They are kept as printed, with two digits: nothing is computed from them but ranks. The source
+is `SAPC` in `sapc.references`; the labels of its tables stand in `paper.json`, beside this file.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from ..errors import SapcError
+from .references import SAPC
+
+SOURCE = SAPC
+
+TASKS = ("heat", "reaction_diffusion", "stokes_ic", "stokes_bc", "burgers", "navier_stokes")
+METHODS = ("sapc", "pcfm", "eci", "cafm", "pbfm", "dflow", "ffm")
+ABLATION_METHODS = ("sapc", "sapc_s3", "sapc_s2", "sapc_s1", "ffm", "cond_ffm")
+
+GENERATION = ("mmse", "smse", "fpd", "ce")
+SUPPLEMENT = ("w2", "ce_local", "ce_global")
+ABLATION = ("mmse", "smse", "fpd", "w2", "ce", "ce_local", "ce_global")
+TABLES = ("generation", "ablation")
+
+TASK_LABELS = {
+    "heat": "Heat",
+    "reaction_diffusion": "Reaction-diffusion",
+    "stokes_ic": "Stokes IC",
+    "stokes_bc": "Stokes BC",
+    "burgers": "Burgers",
+    "navier_stokes": "Navier-Stokes",
+}
+METHOD_LABELS = {
+    "sapc": "SAPC",
+    "pcfm": "PCFM",
+    "eci": "ECI",
+    "cafm": "CAFM",
+    "pbfm": "PBFM",
+    "dflow": "D-Flow",
+    "ffm": "FFM",
+    "sapc_s1": "SAPC (S1)",
+    "sapc_s2": "SAPC (S2)",
+    "sapc_s3": "SAPC (S3)",
+    "cond_ffm": "condFFM",
+}
+METRIC_LABELS = {
+    "mmse": "MMSE",
+    "smse": "SMSE",
+    "fpd": "FPD",
+    "w2": "W2",
+    "ce": "CE",
+    "ce_local": "CE_L",
+    "ce_global": "CE_G",
+}
+
+
+@dataclass(frozen=True)
+class Printed:
+    """A mean and its standard error; None where none is printed (FFM's CE, which is 1 by definition)."""
+
+    mean: float
+    error: float | None
+
+
+@dataclass(frozen=True)
+class PrintedCost:
+    """Network evaluations, milliseconds per sample, that time relative to FFM's (not printed for FFM), seconds of a whole test set."""
+
+    nfe: int
+    ms_per_sample: float
+    times_ffm: float | None
+    total_s: float
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """How the paper's numbers were made; `samples` per test set and task, beside `reference` solutions."""
+
+    seeds: tuple[int, ...]
+    sets: int
+    preset: str
+    training_steps: int
+    samples: dict[str, int]
+    reference: int
+    precision: str
+    device: str
+
+
+def printed(table: str, task: str, metric: str, method: str) -> Printed | None:
+    """A cell of the tables on "generation" (with their supplement) or "ablation"; None where they have none."""
+    if table not in TABLES:
+        raise SapcError(f"the paper has no table {table!r} of means; choose one of {', '.join(TABLES)}")
+    cell = numbers()[table].get(task, {}).get(metric, {}).get(method)
+    return None if cell is None else Printed(*cell)
+
+
+def printed_cost(task: str, method: str) -> PrintedCost | None:
+    """What sampling with a method cost; None where it is not printed."""
+    cost = numbers()["cost"]
+    if task not in TASKS or method not in cost["nfe"]:
+        return None
+    of = cost[task]
+    return PrintedCost(
+        cost["nfe"][method],
+        of["ms_per_sample"][method],
+        of["times_ffm"].get(method),
+        of["total_s"][method],
+    )
+
+
+def training_minutes(task: str, method: str) -> tuple[float, float] | None:
+    """From and to how many minutes one training took; None where it is not told."""
+    training = numbers()["training"]
+    if method == "ffm" and task in TASKS:
+        least, most = training["ffm_minutes"]
+        return least, most
+    told = training["sapc_minutes"].get(task) if method == "sapc" else None
+    return None if told is None else (told, told)
+
+
+def ground_truth(task: str, what: str = "ce_global") -> tuple[float, float] | None:
+    """Between what values CE_G lies for the solutions themselves, the floor of that error; None where it is not told.
+
+    Of Stokes also `ce_global_exact_nu`, with the true viscosity in place of the estimated one, and the error of the estimate, `nu_error`.
+    """
+    told = numbers()["ground_truth"]
+    if task in ("stokes_ic", "stokes_bc"):
+        name = f"{what}_{task.removeprefix('stokes_')}" if what == "nu_error" else what
+        pair = told["stokes"].get(name)
+    else:
+        pair = told.get(task, {}).get(what)
+    return None if pair is None else (pair[0], pair[1])
+
+
+def protocol() -> Protocol:
+    """How the paper's numbers were made."""
+    told = dict(numbers()["protocol"])
+    return Protocol(**{**told, "seeds": tuple(told["seeds"])})
+
+
+@cache
+def numbers() -> dict[str, Any]:
+    """All of it, as the file holds it."""
+    content: dict[str, Any] = json.loads(
+        files("sapc.methods").joinpath("paper.json").read_text(encoding="utf-8")
+    )
+    return content

@@ -1,0 +1,1 @@
+"""Trained models: loading, sampling, conditions, passing them on."""

@@ -1,0 +1,230 @@
+"""The card of a model: what it is, how it was trained, how it scores, in words for whoever gets the folder."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ..errors import SapcError
+from ..grid import Grid
+from ..methods import paper
+from ..training.config import Run, preset, settings_for
+from .score_record import check_scores
+
+METRICS = ("mmse", "smse", "w2", "ce_local", "ce_global")
+HEAD = """---
+{license}library_name: sapc
+tags: [flow-matching, partial-differential-equations, {task}, {method}]
+---
+
+# {title} by {label}
+
+{summary}{exact}.
+
+```python
+import sapc
+{before}
+model = sapc.{load}
+data = model.task.dataset("{split}", size=1)
+fields = model.sample(n=16, condition=data.fields)
+```
+{note}
+## Training
+
+| | |
+|---|---|
+| network | FNO, {parameters:,} parameters: {blocks} blocks, {hidden} channels, modes {modes}, projection {projection}; weights in {bits} |
+| grid | {grid} |
+| data | {data} |
+| optimisation | {steps:,} steps of {batch} with Adam, rate {lr:g} ({schedule}), precision {precision} |
+| made by | `{command}`{changed} |
+"""
+HERE = "path/of/this/folder"
+NO_SCORES = "\n## Scores\n\nNone yet; `{command}` makes them.\n"
+FLOOR = """
+The floor is the same metric between independent draws of solutions, below which nothing can be expected. CE_L and CE_G are the errors of
+the pinned values and of the balance law.
+"""
+LIMITS = """
+## Limits
+
+It knows the distribution of parameters that it was trained on, on this grid. Elsewhere its samples are not drawn from the right
+distribution, even where they satisfy the constraints.
+"""
+
+
+def model_card(
+    run: Run,
+    parameters: int,
+    about: Mapping[str, Any],
+    half: bool,
+    scores: Mapping[str, Any] | None = None,
+    rounded: bool = False,
+    name: str | None = None,
+    license: str | None = None,
+    physics: bool = False,
+) -> str:
+    """The card, in Markdown with the header that the Hugging Face hub reads.
+
+    rounded     whether the scores are of the weights before they were rounded
+    physics     whether the physics of own data goes along
+    """
+    if scores is not None:
+        _check(scores)
+    body, own = run.backbone, "own" in run.options
+    texts = _of_own(run, name, physics) if own else _of_task(run, name)
+    evaluation = texts.pop("evaluation")
+    head = HEAD.format(
+        license=f"license: {license}\n" if license else "", task=run.task, method=run.method,
+        label=paper.METHOD_LABELS.get(run.method, run.method), parameters=parameters, blocks=body.blocks, hidden=body.hidden,
+        modes=" x ".join(map(str, body.modes)), projection=body.projection, bits="half precision" if half else "float32",
+        grid=" x ".join(map(str, run.grid)), steps=run.steps, batch=run.batch, lr=run.lr, schedule=run.schedule,
+        precision=run.precision, changed=_changed(run), exact=_exactness(run, scores), **texts,
+    )  # fmt: skip
+    device = f"| on | {about['device']} |\n" if about.get("device") else ""
+    if scores is None:
+        return head + device + NO_SCORES.format(command=evaluation) + LIMITS
+    try:
+        scored = _scored(run, scores, rounded)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise SapcError(f"the scores cannot be used ({error!r}); run `sapc evaluate` again") from error
+    return head + device + scored + FLOOR + LIMITS
+
+
+def _of_task(run: Run, name: str | None) -> dict[str, str]:
+    """What a card says of a task with a solver."""
+    task = run.make_task()
+    return {
+        "title": task.title,
+        "summary": f"A flow-matching model over solutions of {task.equation.rstrip('.')}. Given the pinned values ({task.pinned}), "
+        "it draws solutions",
+        "load": f'load("{HERE}")' if name is None else f'Model.from_pretrained("{name}")',
+        "data": f"{run.train:,} solutions, {run.validation:,} for validation, seed {run.seed}; `sapc data {run.task}` makes such",
+        "command": f"sapc train {run.task} --method {run.method} --preset {run.preset}",
+        "evaluation": f"sapc evaluate {HERE}",
+        "split": "test0",
+        "before": "",
+        "note": "",
+    }
+
+
+def _of_own(run: Run, name: str | None, physics: bool) -> dict[str, str]:
+    """What a card says of own data; neither they nor the physics are needed for it."""
+    about = run.options["own"]
+    trained, file = about["physics"].get("file", ""), Path(about["data"].get("path", "")).name
+    code = f"{HERE}/physics.py" if physics else trained
+    data, given = (json.dumps(text) if text else word for text, word in ((file, "data"), (code, "physics")))
+    load = f'load("{HERE}", physics={given}, data={data})'
+    if name is not None:
+        given = f'hf_hub_download("{name}", "physics.py")' if physics else given
+        load = f'Model.from_pretrained("{name}", physics={given}, data={data})'
+    there = (
+        "goes along as `physics.py`: read it before you run it" if physics else "is not part of this folder"
+    )
+    words = ", ".join(f"`{channel}`" for channel in about["grid"]["channels"])
+    law = f"with physics of its own (`{trained or 'a function in Python'}`)"
+    return {
+        "title": f"{run.task}, own data",
+        "summary": f"A flow-matching model over fields ({words}) like those of `{file or 'its data'}`, {law}. Given the pinned "
+        "values, it draws fields",
+        "before": "from huggingface_hub import hf_hub_download\n" if "hf_hub_download" in load else "",
+        "load": load,
+        "data": f"{run.train:,} samples of `{file or 'its data'}`, {run.validation:,} for validation"
+        + (f"; SHA-256 {about['data']['sha256']}" if about["data"].get("sha256") else ""),
+        "command": _training(run, file, code)
+        if file and code
+        else f'sapc.preset("{run.preset}", sapc.own_task(data, physics, "{run.task}"), "{run.method}")',
+        "evaluation": f"sapc evaluate {HERE} --physics {shlex.quote(code)} --data {shlex.quote(file)}"
+        if file and code
+        else "sapc.evaluate.evaluate(model)",
+        "split": "validation",
+        "note": f"\nThe physics {there}. The data stay with whoever made the model; without them, leave out `data=` and give a condition "
+        "of your own, fields of which only the pinned values count.\n",
+    }
+
+
+def _training(run: Run, data: str, code: str) -> str:
+    """The command that makes a task of own data again and trains on it."""
+    about = run.options["own"]
+    grid, said, share = Grid.from_dict(about["grid"]), about.get("reading", {}), about["split"]["share"]
+    kinds = {kind: [a.name for a in grid.axes if a.kind == kind] for kind in ("periodic", "cells")}
+    options = {
+        "--data": data,
+        "--physics": code,
+        "--name": run.task,
+        "--channels": ",".join(grid.channels),
+        **{f"--{kind}": ",".join(names) for kind, names in kinds.items() if names},
+        **{
+            f"--{word}": said[key]
+            for key, word in (("time", "time"), ("samples", "samples-dim"))
+            if key in said
+        },
+        **({"--validation-share": f"{share:g}"} if share != 0.1 else {}),
+        "--method": run.method,
+        "--preset": run.preset,
+    }
+    words = [shlex.quote(word) for pair in options.items() for word in pair]
+    if "steady" in said:
+        words.append("--steady" if said["steady"] else "--unsteady")
+    return " ".join(("sapc train", *words))
+
+
+def _check(scores: Any) -> None:
+    """Refuse what no evaluation has made."""
+    if not isinstance(scores, Mapping) or not {"settings", "mean", "sets"} <= set(scores):
+        raise SapcError("scores must be what `evaluate` returns: with settings, sets and their mean")
+    try:
+        check_scores(scores)
+    except SapcError as error:
+        raise SapcError(f"scores must be what `evaluate` returns, but this {error}") from error
+
+
+def _exactness(run: Run, scores: Mapping[str, Any] | None) -> str:
+    """What the method promises, and what was seen; of own data it is not known here whether the laws are affine."""
+    method = run.make_method()
+    affine = "own" not in run.options and run.make_task().plain is None
+    if not (method.exact == "all" or (method.exact == "affine" and affine)):
+        return ""
+    worst = (scores or {}).get("mean", {}).get("worst_residual")
+    seen = "" if not worst else f" (in the samples scored below to {max(worst.values()):.0e} at worst)"
+    return f" that satisfy them and the {'laws' if 'own' in run.options else 'balance law'}{seen}"
+
+
+def _changed(run: Run) -> str:
+    """Settings in which a run differs from its preset, by name."""
+    own = run.to_dict()
+    try:
+        if about := run.options.get("own"):
+            chosen = settings_for(run.preset, run.grid, about["sizes"])
+            usual = Run(run.task, run.method, options=run.options, preset=run.preset, **chosen).to_dict()
+        else:
+            usual = preset(run.preset, run.task, run.method).to_dict()
+    except (SapcError, KeyError):
+        return ""
+    names = [name for name, value in own.items() if usual.get(name) != value]
+    return f" with other {', '.join(names)} (`config.json`)" if names else ""
+
+
+def _scored(run: Run, scores: Mapping[str, Any], rounded: bool) -> str:
+    settings, mean = scores["settings"], scores["mean"]
+    before = "; measured before the weights were rounded" if rounded else ""
+    lines = [
+        f"\n## Scores\n\nMeans over {', '.join(scores['sets'])}: {settings['samples']:,} samples each against "
+        f"{settings['reference']:,} solutions, {settings['steps']} sampling steps{before}.\n",
+        "| | this model | sampling floor | printed in the paper |",
+        "|---|---|---|---|",
+    ]
+    for name in METRICS:
+        value, floor = mean["metrics"][name], mean["floor"].get(name)
+        cells = (f"{value:.2g}", "" if floor is None else f"{floor:.2g}", _printed(run, name))
+        lines.append(f"| {paper.METRIC_LABELS[name]} | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _printed(run: Run, metric: str) -> str:
+    """By the full-size network of the same method, with the standard error."""
+    found = paper.printed("generation", run.task, metric, run.method)
+    return "" if found is None else f"{found.mean:g} ± {found.error:g}" if found.error else f"{found.mean:g}"

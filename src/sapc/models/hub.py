@@ -1,0 +1,108 @@
+"""Models to pass on: folders in the layout of the Hugging Face hub, and repositories there, if `huggingface_hub` is installed."""
+
+from __future__ import annotations
+
+import os
+import re
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from .._files import first_line, read_json, replacing, replacing_folder, sha256, write_json
+from ..errors import SapcError, SapcWarning, path_of
+from ..tasks.physics import digest_of
+from ..training.config import Run
+from ..training.run_folder import Folder, Tensors, load_tensors, save_tensors
+from .card import model_card
+
+REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+")
+FILES = ["config.json", "model.safetensors"]
+
+
+def fetched(repository: str, revision: str | None = None) -> Path:
+    """The folder of a repository's files, from the hub or from its cache."""
+    try:
+        from huggingface_hub import snapshot_download
+    except ImportError as error:
+        raise SapcError(
+            f"there is no folder {repository}; to look for it on the Hugging Face hub, install huggingface_hub: "
+            "pip install 'sapc[hub]'"
+        ) from error
+    try:
+        return Path(snapshot_download(repository, revision=revision, allow_patterns=FILES))
+    except Exception as error:  # of many kinds: no network, no such repository, no permission
+        raise SapcError(
+            f"there is no folder {repository}, and the Hugging Face hub did not give one "
+            f"({type(error).__name__}: {first_line(error)})"
+        ) from error
+
+
+def scores_beside(folder: Folder, weights: Tensors) -> Mapping[str, Any] | None:
+    """The scores in a run folder, if there are some and they are of these very weights."""
+    if not folder.scores.is_file():
+        return None
+    scores: Mapping[str, Any] = read_json(folder.scores)
+    kept, _ = load_tensors(folder.weights)
+    alike = kept.keys() == weights.keys() and all(
+        torch.equal(kept[name].to(value.dtype), value.cpu()) for name, value in weights.items()
+    )
+    return matching(folder, scores) if alike else None
+
+
+def matching(folder: Folder, scores: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+    """Scores, if they are of the weights in the folder; those of others stay behind with a warning."""
+    if isinstance(scores, Mapping) and scores.get("weights", digest := sha256(folder.weights)) != digest:
+        warnings.warn(SapcWarning(f"{folder.scores} is of other weights and stays behind"), stacklevel=3)
+        return None
+    return scores
+
+
+def kept_physics(run: Run, folder: Folder | None) -> str | None:
+    """The text of the physics that a run was trained with, if it is at hand: as it was given, or as the folder keeps it."""
+    digest = run.options.get("own", {}).get("physics", {}).get("sha256")
+    texts = [run.own.physics.text] if run.own is not None else []
+    if folder is not None and folder.physics.is_file():
+        texts.append(folder.physics.read_text(encoding="utf-8", errors="replace"))
+    return next((text for text in texts if text and digest_of(text) == digest), None)
+
+
+def write_model(
+    path: str | os.PathLike[str],
+    run: Run,
+    network: Tensors,
+    about: Mapping[str, Any],
+    *,
+    half: bool,
+    scores: Mapping[str, Any] | None,
+    name: str | None,
+    license: str | None,
+    physics: str | None = None,
+) -> Path:
+    """See `Model.save_pretrained`; the folder is there when it is complete, and a failure leaves nothing."""
+    home = path_of(path, "a model's folder")
+    if home.exists() and (not home.is_dir() or any(home.iterdir())):
+        raise SapcError(f"{path} exists and is not an empty folder; choose another one")
+    if home.exists() and home.samefile(
+        os.curdir
+    ):  # it would be exchanged for another one, under the caller's feet
+        raise SapcError(f"{path} is the folder you are in; name one that is made for the model, as ./model")
+    weights = {key: value.half() if half else value for key, value in network.items()}
+    if lost := [key for key, value in weights.items() if not bool(value.isfinite().all())]:
+        raise SapcError(f"{lost[0]} has numbers beyond the range of half precision; save it without half")
+    rounded = any(not torch.equal(weights[key].to(value.dtype), value) for key, value in network.items())
+    parameters = sum(value.numel() for value in network.values())
+    card = model_card(run, parameters, about, half, scores, rounded, name, license, physics is not None)
+    with replacing_folder(home) as folder:
+        save_tensors(folder / "model.safetensors", weights, about)
+        if scores is not None:  # measured with other weights, if these were rounded
+            same = {} if rounded else {"weights": sha256(folder / "model.safetensors")}
+            write_json(folder / "scores.json", {k: v for k, v in scores.items() if k != "weights"} | same)
+        for file, text in (("README.md", card), ("physics.py", physics)):
+            if text is not None:
+                with replacing(folder / file) as partial:
+                    partial.write_text(text, encoding="utf-8")
+        write_json(folder / "config.json", run.to_dict())
+    return home

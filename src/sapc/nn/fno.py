@@ -1,0 +1,478 @@
+"""The backbone: a Fourier neural operator v(u, t) on fields of any resolution.
+
+    x = lift(u, [condition], embedding(t), coordinates)                 pointwise, in -> projection -> hidden, GELU between
+    x = gelu(S(x) + W x + b)      four times, no GELU after the last    S acts on a few Fourier modes, W on channels
+    v = project(x)                                                      pointwise, hidden -> projection -> 1, GELU between
+
+**Modes.** `modes = 32` keeps k = -16..15 on every axis but the last and k = 0..16 on the last, whose transform is that of real data.
+A coarser grid has fewer modes; those it has keep their weights, so one set of weights serves every resolution. On each mode, channels are
+mixed by a complex matrix, stored as a pair of real ones.
+
+**Channels.** Fields of several channels are `(batch, channel, *grid)`; lifting takes all of them, and projecting gives as many.
+
+**Three paths** with the same weights compute the same function. `transform="fused"`: Triton kernels in which an activation is read and
+written once per block (`sapc.fused`). `"dft"`: products with thin DFT matrices (`sapc.dft`), on any device, compiled if asked for.
+`"fft"`: full FFTs, the oracle in the tests and the yardstick in the benchmark. `"auto"` follows the environment variable SAPC_KERNELS (on,
+off); without it, it takes the kernels where they can be used and pay: on a GPU with Triton, in every precision but float32. Where they turn
+out not to work, as on a GPU too small for them, it goes back to the products, after one warning.
+
+**Lifting.** Of its input channels only the state varies with both sample and point. The time embedding is a vector per sample, the
+coordinates a map per point, so the first layer is a sum of three small products and the wide input is never built.
+
+**Precision** is that of the products; their sums, weights and the output are float32 in every case.
+
+    float32   factors with 24 bits
+    tf32      factors rounded to 11 bits (on CUDA; the caller wraps the run in `matmul_precision`)
+    fp16      the same 11 bits, and with the kernels activations are kept that way too, at half the memory traffic; elsewhere it is tf32
+    bf16      8 bits, activations too
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Literal, cast, get_args
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+from torch.nn.functional import gelu, linear
+
+from ..errors import SapcError, SapcWarning, choice, explain_misuse, fits, whole
+from .dft import Transforms, transforms
+from .kernels import why_not
+
+if TYPE_CHECKING:  # importing it needs Triton
+    from .kernels.plan import Plan, Tuning
+
+Precision = Literal["float32", "tf32", "fp16", "bf16"]
+Path = Literal["auto", "fused", "dft", "fft"]
+KERNELS = "SAPC_KERNELS"  # the environment's choice: on, off, or unset
+FATAL = ("illegal memory access", "misaligned address", "unspecified launch failure")  # CUDA does not recover
+LEAVE_OPEN = f"leave the choice open, with transform='auto' and without {KERNELS}"
+LARGEST = 2**58  # numbers in an array: beyond it their bytes cannot be counted in 64 bits
+MOST_BLOCKS = 1000
+LARGEST_TIME = 2000.0  # flow time is stretched by it before the embedding, and it is the longest wave length
+
+
+class Spectral(nn.Module):
+    """The Fourier half of a block: one complex channel matrix per mode, as a real pair, and a bias per channel."""
+
+    def __init__(self, hidden: int, modes: tuple[int, ...]) -> None:
+        super().__init__()
+        scale = math.sqrt(
+            1 / hidden
+        )  # standard deviation of a complex entry: its square is 2 / (inputs + outputs)
+        self.modes = modes
+        self.weight = nn.Parameter(torch.randn(2, *modes, hidden, hidden) * (scale / math.sqrt(2)))
+        self.bias = nn.Parameter(torch.randn(hidden) * scale)
+
+    def forward(self, x: Tensor, how: Transforms) -> Tensor:
+        """By products with DFT matrices."""
+        z = how.forward(x)
+        batch, modes, c = z.shape[0], z.shape[2:-1], z.shape[-1]
+        re, im = self.weight[(slice(None), *how.kept)].to(x.dtype).reshape(2, -1, c, c)
+        mix = torch.cat((torch.cat((re, im), 2), torch.cat((-im, re), 2)), 1)  # (modes, 2c, 2c)
+        z = z.reshape(batch, 2, -1, c).permute(2, 0, 1, 3).reshape(-1, batch, 2 * c)
+        # The bias joins the mean's mode: as a sum over the wide tensor its gradient would cost as much as a transform.
+        bias = torch.cat((self.bias, torch.zeros_like(self.bias))).to(x.dtype)
+        z = torch.baddbmm(how.one[:, None, None] * bias, z, mix)
+        z = z.reshape(-1, batch, 2, c).permute(1, 2, 0, 3).reshape(batch, 2, *modes, c)
+        return how.inverse(z)
+
+    def by_fft(self, x: Tensor, how: Transforms) -> Tensor:
+        """By full FFTs: the oracle."""
+        grid, axes = how.grid, tuple(range(1, x.ndim - 1))
+        z = torch.fft.rfftn(x, dim=axes)
+        rows = [
+            torch.arange(k.start - m // 2, k.stop - m // 2, device=x.device) % n
+            for n, m, k in zip(grid[:-1], self.modes[:-1], how.kept[:-1], strict=True)
+        ]
+        last = torch.arange(how.kept[-1].stop, device=x.device)
+        at: tuple[slice | Tensor, ...] = (slice(None), *torch.meshgrid(*rows, last, indexing="ij"))
+        weight = torch.complex(*self.weight[(slice(None), *how.kept)].to(x.dtype))
+        out = torch.zeros_like(z)
+        out[at] = torch.einsum("b...i,...io->b...o", z[at], weight)
+        back: Tensor = torch.fft.irfftn(out, s=grid, dim=axes)
+        return back + self.bias
+
+
+class Block(nn.Module):
+    """`S(x) + W x`, the bias within S."""
+
+    def __init__(self, hidden: int, modes: tuple[int, ...]) -> None:
+        super().__init__()
+        self.spectral = Spectral(hidden, modes)
+        self.pointwise = nn.Linear(hidden, hidden, bias=False)
+
+    def parameters_on(self, how: Transforms) -> tuple[Tensor, Tensor, Tensor]:
+        """Weights of the modes that a grid has, bias and pointwise weights."""
+        s = self.spectral
+        whole = all(k.stop - k.start == m for k, m in zip(how.kept, s.modes, strict=True))
+        weight = s.weight if whole else s.weight[(slice(None), *how.kept)].contiguous()
+        return weight, s.bias, self.pointwise.weight
+
+    def forward(self, x: Tensor, how: Transforms, fft: bool) -> Tensor:
+        """Channels last."""
+        mixed = self.spectral.by_fft(x, how) if fft else self.spectral(x, how)
+        if x.is_cuda or torch.is_grad_enabled():
+            return mixed + linear(x, self.pointwise.weight.to(x.dtype))
+        # Where nothing is kept the product is added in place: a pass over the activation less, and no new memory for it.
+        flat = mixed.reshape(-1, mixed.shape[-1])
+        return flat.addmm_(x.reshape(flat.shape), self.pointwise.weight.to(x.dtype).T).view(mixed.shape)
+
+
+class Lift(torch.autograd.Function):
+    """`gelu(inputs @ maps)`, a map per sample, where the inputs are few and the outputs many.
+
+    The wide pre-activation is made again for the backward pass instead of being kept, and the gradients of all maps are one product;
+    differentiated automatically, each would be a sum over the wide tensor of its own.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, inputs: Tensor, maps: Tensor, dtype: torch.dtype) -> Tensor:
+        """`(batch, points, in)`, `(batch, in, out)` to `(batch, points, out)` in `dtype`."""
+        ctx.save_for_backward(inputs, maps)
+        x = gelu(_few(inputs, maps))
+        # Not `.to(dtype)` where that is nothing: torch 2.11, compiling, then takes the result for a view and its gradient for zero.
+        return x if x.dtype == dtype else x.to(dtype)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
+        """Through gelu, then to maps and, where asked, to inputs."""
+        inputs, maps = ctx.saved_tensors
+        x = _few(inputs, maps)
+        d = torch.ops.aten.gelu_backward(grad.to(x.dtype), x).to(grad.dtype)
+        to_inputs = (d @ maps.mT.to(d.dtype)).to(inputs.dtype) if ctx.needs_input_grad[0] else None
+        return to_inputs, (inputs.mT.to(d.dtype) @ d).to(maps.dtype), None
+
+
+def _few(inputs: Tensor, maps: Tensor) -> Tensor:
+    """The product, on CUDA written out so that a compiler folds it into what follows."""
+    if not inputs.is_cuda:
+        return inputs @ maps
+    return sum(
+        (inputs[..., i, None] * maps[:, None, i] for i in range(1, inputs.shape[-1])),
+        inputs[..., 0, None] * maps[:, None, 0],
+    )
+
+
+@explain_misuse
+class FNO(nn.Module):
+    """The velocity network `(fields, times) -> fields`; see the module docstring."""
+
+    def __init__(
+        self,
+        grid_dims: int = 2,
+        modes: int | tuple[int, ...] = 32,
+        hidden: int = 64,
+        projection: int = 256,
+        time_channels: int = 32,
+        *,
+        blocks: int = 4,
+        channels: int = 1,
+        conditions: int = 0,
+        precision: str = "float32",
+        transform: str = "auto",
+        compiled: bool = False,
+    ) -> None:
+        super().__init__()
+        per_axis = (modes,) * whole(grid_dims, "grid_dims", 1) if isinstance(modes, int) else tuple(modes)
+        _check(
+            grid_dims,
+            per_axis,
+            hidden,
+            projection,
+            time_channels,
+            blocks,
+            channels,
+            conditions,
+            precision,
+            transform,
+        )
+        self.modes = (*per_axis[:-1], per_axis[-1] // 2 + 1)
+        self.time_channels, self.channels, self.conditions = time_channels, channels, conditions
+        self.precision, self.transform = precision, transform
+        self.tuning: Tuning | None = None  # how the kernels are launched, if not as usual
+        self.plan: Plan | None = None  # of the last evaluation by kernels
+        self.compile_instead = False  # whether products are compiled where kernels turn out not to work
+        self._no_kernels = False  # on this GPU, as it turned out
+        self.lift_in = nn.Linear(channels * (1 + conditions) + time_channels + grid_dims, projection)
+        self.lift_out = nn.Linear(projection, hidden)
+        self.blocks = nn.ModuleList(Block(hidden, self.modes) for _ in range(blocks))
+        self.project_in = nn.Linear(hidden, projection)
+        self.project_out = nn.Linear(projection, channels)
+        self._core: Callable[[Tensor, Tensor, Transforms], Tensor] = self._velocity
+        if compiled:
+            self.compile_core()
+
+    @staticmethod
+    def shapes(
+        grid_dims: int, modes: tuple[int, ...], hidden: int, projection: int, time_channels: int, *, blocks: int = 4,
+        channels: int = 1, conditions: int = 0, precision: str = "float32",
+    ) -> dict[str, tuple[int, ...]]:  # fmt: skip
+        """The shapes of the weights of a network of these sizes, which is not made."""
+        _check(
+            grid_dims,
+            modes,
+            hidden,
+            projection,
+            time_channels,
+            blocks,
+            channels,
+            conditions,
+            precision,
+            "auto",
+        )
+        kept = (*modes[:-1], modes[-1] // 2 + 1)
+        wide = channels * (1 + conditions) + time_channels + grid_dims
+        linears = {
+            "lift_in": (projection, wide),
+            "lift_out": (hidden, projection),
+            "project_in": (projection, hidden),
+            "project_out": (channels, projection),
+        }
+        found: dict[str, tuple[int, ...]] = {}
+        for name, shape in linears.items():
+            found |= {f"{name}.weight": shape, f"{name}.bias": shape[:1]}
+        for i in range(blocks):
+            found |= {
+                f"blocks.{i}.spectral.weight": (2, *kept, hidden, hidden),
+                f"blocks.{i}.spectral.bias": (hidden,),
+                f"blocks.{i}.pointwise.weight": (hidden, hidden),
+            }
+        return found
+
+    def compile_core(self) -> None:
+        """Compile the network; the first call with a new shape then takes its time."""
+        torch._dynamo.config.recompile_limit = max(64, torch._dynamo.config.recompile_limit)
+        self._core = torch.compile(self._velocity, dynamic=False)
+
+    @property
+    def parameter_count(self) -> int:
+        """Real parameters."""
+        return sum(p.numel() for p in self.parameters())
+
+    def forward(
+        self,
+        u: Float[Tensor, "batch *grid"],
+        t: Float[Tensor, " batch"],
+        condition: Float[Tensor, "batch *grid"] | None = None,
+    ) -> Float[Tensor, "batch *grid"]:
+        """The velocity at state `u` and flow times `t`, one per sample, in float32 (float64 for a network in float64)."""
+        self._check_input(u, t, condition)
+        exact = self.lift_in.weight.dtype
+        if len(u) == 0:
+            return u.to(exact)
+        if self.path(u, condition) == "fused":
+            v = self._fused(u.to(exact), t.double(), None if condition is None else condition.to(exact))
+            if v is not None:
+                return v
+        lattice = tuple(u.shape[-len(self.modes) :])
+        how = transforms(lattice, self.modes, torch.bfloat16 if self.precision == "bf16" else exact, u.device)
+        seen = (u,) if condition is None else (u, condition)
+        channels = torch.stack(seen, -1) if self.channels == 1 else torch.cat(seen, 1).movedim(1, -1)
+        place = how.place.to(exact).expand(len(u), -1, -1)
+        inputs = torch.cat((channels.to(exact).flatten(1, -2), place), -1)
+        v = self._core(inputs, t.double(), how)
+        return v.reshape(u.shape) if self.channels == 1 else v.movedim(-1, 1).reshape(u.shape)
+
+    def path(self, u: Tensor, condition: Tensor | None = None) -> str:
+        """The path that fields like these take; a path that was asked for and cannot be taken is refused."""
+        wish = self.transform if self.transform != "auto" else _wish()
+        if wish in ("dft", "fft") or (wish == "auto" and not self._pays(u)):
+            return "dft" if wish == "auto" else wish
+        against = why_not(u.device, self._kept, self.lift_out.out_features, self.lift_in.out_features)
+        if self.channels > 1 or len(self.modes) not in (2, 3):
+            against = "the kernels know fields of one channel on two or three axes"
+        if not against and condition is not None and condition.requires_grad:
+            against = "the kernels give the condition no gradient"
+        if against and wish == "fused":
+            raise SapcError(f"the kernels cannot be used: {against}; {LEAVE_OPEN}")
+        return "dft" if against else "fused"
+
+    def has_kernels(self, device: torch.device) -> bool:
+        """Whether fields on a device take the fused path."""
+        if self.channels > 1:
+            return False
+        return self.path(torch.empty(1, *(1 for _ in self.modes), device=device)) == "fused"
+
+    def _pays(self, u: Tensor) -> bool:
+        """Exact products of float32 numbers are no work for the matrix units."""
+        return u.is_cuda and self.precision != "float32" and not self._no_kernels
+
+    @property
+    def _kept(self) -> torch.dtype:
+        """Of activations, with the kernels; a network in float64 stays there."""
+        exact = self.lift_in.weight.dtype
+        halves = {"bf16": torch.bfloat16, "fp16": torch.float16}
+        return halves.get(self.precision, exact) if exact == torch.float32 else exact
+
+    def _fused(self, u: Tensor, t: Tensor, condition: Tensor | None) -> Tensor | None:
+        """By the kernels; None if they turn out not to work here."""
+        try:
+            return self._by_kernels(u, t, condition)
+        except (torch.cuda.OutOfMemoryError, NotImplementedError):
+            raise
+        except Exception as error:  # of a compiler, for a GPU that nobody has tried
+            what = f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0] or 'no message'}"
+            if any(sign in str(error) for sign in FATAL):
+                raise SapcError(
+                    f"the kernels of this network fail on this GPU ({what}), after which nothing works in this process; "
+                    f"start again with {KERNELS}=off"
+                ) from error
+            if "fused" in (self.transform, _wish()):
+                raise SapcError(f"the kernels cannot be used: {what}; {LEAVE_OPEN}") from error
+            warnings.warn(
+                f"the kernels of this network cannot be used here ({what}); it runs by products, more slowly; "
+                f"{KERNELS}=off avoids the attempt",
+                SapcWarning,
+                stacklevel=3,
+            )
+            self._no_kernels = True
+            if self.compile_instead:
+                self.compile_core()
+            return None
+
+    def _by_kernels(self, u: Tensor, t: Tensor, condition: Tensor | None) -> Tensor:
+        """What depends on the sample or the line alone is added up here."""
+        from .kernels.network import velocity
+        from .kernels.plan import plan
+
+        how = transforms(tuple(u.shape[1:]), self.modes, self._kept, u.device, unitary=True)
+        d, fields = len(self.modes), 1 + self.conditions
+        widths = self.lift_out.out_features, self.lift_in.out_features
+        self.plan = p = plan(how, *widths, fields, self.precision != "float32", self.tuning)
+        state, time, place = torch.split(self.lift_in.weight, [fields, self.time_channels, d], dim=1)
+        tau = linear(self._embedding(t).to(time.dtype), time, self.lift_in.bias)
+        us = torch.cat((state, place[:, -1:]), 1).T.contiguous()
+        line = (p.lead[:, :, None] * place[:, :-1].T).sum(1)
+        rows = u[..., None, :] if condition is None else torch.stack((u, condition), -2)
+        ends = [
+            us,
+            *self.lift_out.parameters(),
+            *self.project_in.parameters(),
+            *self.project_out.parameters(),
+        ]
+        layers = [x for block in self.blocks for x in cast(Block, block).parameters_on(how)]
+        return velocity(p, rows.contiguous(), tau, line, *ends, *layers)
+
+    def _velocity(self, inputs: Tensor, t: Tensor, how: Transforms) -> Tensor:
+        x = self._lift(inputs, t, how.analyse[0].dtype).reshape(len(t), *how.grid, -1)
+        for i, block in enumerate(self.blocks):
+            x = block(x, how, self.transform == "fft")
+            x = gelu(x) if i < len(self.blocks) - 1 else x
+        x = gelu(linear(x, self.project_in.weight.to(x.dtype), self.project_in.bias.to(x.dtype)))
+        weight, bias = self.project_out.weight, self.project_out.bias
+        if self.channels > 1:
+            return linear(x.to(weight.dtype), weight, bias)
+        if x.is_cuda:  # a sum that a compiler folds into the line above, so that the wide tensor is read once
+            return (x.to(weight.dtype) * weight[0]).sum(-1) + bias
+        return linear(x.to(weight.dtype), weight, bias)[..., 0]
+
+    def _lift(self, inputs: Tensor, t: Tensor, dtype: torch.dtype) -> Tensor:
+        """First layer by what its inputs depend on, then the second; `inputs` are the state's channels, the place and a one."""
+        axes = len(self.modes)
+        state, time, place = torch.split(
+            self.lift_in.weight, [inputs.shape[-1] - axes - 1, self.time_channels, axes], dim=1
+        )
+        shared = torch.cat((state, place), 1).T.expand(len(t), -1, -1)
+        maps = torch.cat(
+            (shared, linear(self._embedding(t).to(time.dtype), time, self.lift_in.bias)[:, None]), 1
+        )
+        x: Tensor = Lift.apply(inputs, maps, dtype)  # type: ignore[no-untyped-call]
+        return linear(x, self.lift_out.weight.to(dtype), self.lift_out.bias.to(dtype))
+
+    def _embedding(self, t: Tensor) -> Tensor:
+        """`[sin, cos]` of the stretched time at frequencies from 1 down to 1 / 2000; in float64: a float32 phase is off by 1e-4."""
+        half = self.time_channels // 2
+        j = torch.arange(half, dtype=t.dtype, device=t.device)
+        phase = (LARGEST_TIME * t)[:, None] * torch.exp(-j * (math.log(LARGEST_TIME) / (half - 1)))
+        return torch.cat((phase.sin(), phase.cos()), 1)
+
+    def _check_input(self, u: Tensor, t: Tensor, condition: Tensor | None) -> None:
+        for x in (u, t) if condition is None else (u, t, condition):
+            if not isinstance(x, Tensor) or not x.is_floating_point() or x.is_meta or x.is_sparse:
+                raise SapcError(
+                    f"this FNO takes tensors of real numbers, got {type(x).__name__} {getattr(x, 'dtype', '')}"
+                )
+        several = (self.channels,) if self.channels > 1 else ()
+        if u.ndim != len(self.modes) + 1 + len(several) or u.shape[1 : 1 + len(several)] != several:
+            wanted = f"(batch, {self.channels} channels, *grid)" if several else "(batch, *grid)"
+            raise SapcError(
+                f"this FNO takes fields {wanted} with {len(self.modes)} grid axes, got shape {tuple(u.shape)}"
+            )
+        if t.shape != u.shape[:1]:
+            raise SapcError(f"one flow time per field: expected shape ({len(u)},), got {tuple(t.shape)}")
+        if condition is not None and condition.shape != u.shape:
+            raise SapcError(
+                f"the condition has shape {tuple(condition.shape)}, the fields {tuple(u.shape)}; they must agree"
+            )
+        if (condition is not None) != bool(self.conditions):
+            wants = "one condition field per sample" if self.conditions else "no condition"
+            raise SapcError(f"this FNO takes {wants}; use weights trained for this method")
+
+
+def _check(
+    dims: int,
+    modes: tuple[int, ...],
+    hidden: int,
+    projection: int,
+    time: int,
+    blocks: int,
+    channels: int,
+    conditions: int,
+    precision: str,
+    transform: str,
+) -> None:
+    sizes = (dims, *modes, hidden, projection, blocks, channels)
+    if not all(fits(n, int) and n >= 1 for n in sizes) or len(modes) != dims:
+        raise SapcError(
+            f"an FNO needs grid_dims >= 1, one positive number of modes per axis and positive widths; got grid_dims {dims}, "
+            f"modes {modes}, hidden {hidden}, projection {projection}, blocks {blocks}, channels {channels}"
+        )
+    widest = max(
+        hidden,
+        projection,
+        whole(time, "time_channels", 4),
+        channels * (1 + whole(conditions, "conditions", 0)),
+    )
+    if blocks > MOST_BLOCKS or math.prod(modes) * widest**2 >= LARGEST:
+        raise SapcError(
+            f"an FNO of {blocks} blocks, {widest} channels and modes {modes} cannot be stored anywhere; choose smaller sizes"
+        )
+    if time < 4 or time % 2:
+        raise SapcError(f"time_channels must be an even number of at least 4, got {time}")
+    choice(precision, "precision", get_args(Precision))
+    if transform not in get_args(Path) or (transform == "fft" and precision in ("bf16", "fp16")):
+        raise SapcError(
+            f"transform {transform!r} with precision {precision}: choose 'auto', 'fused', 'dft', or 'fft' in float32 or tf32"
+        )
+
+
+def _wish() -> str:
+    """The path that the environment asks for."""
+    said = os.environ.get(KERNELS, "").lower()
+    paths = {"": "auto", "auto": "auto", "on": "fused", "off": "dft"}
+    if said not in paths:
+        raise SapcError(f"{KERNELS} is {said!r}; choose on, off or auto")
+    return paths[said]
+
+
+@contextmanager
+def matmul_precision(precision: str) -> Iterator[None]:
+    """Products on CUDA as `precision` says inside the block: those of float32 matrices in TF32 or exact; sums always in float32."""
+    before, cuda = torch.get_float32_matmul_precision(), torch.backends.cuda.matmul
+    halves = cuda.allow_fp16_reduced_precision_reduction, cuda.allow_bf16_reduced_precision_reduction
+    torch.set_float32_matmul_precision("high" if precision in ("tf32", "fp16") else "highest")
+    cuda.allow_fp16_reduced_precision_reduction = cuda.allow_bf16_reduced_precision_reduction = False
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
+        cuda.allow_fp16_reduced_precision_reduction, cuda.allow_bf16_reduced_precision_reduction = halves

@@ -1,0 +1,108 @@
+"""Kernels of a block's physical half: one pass over the activation forward, one backward.
+
+Forward, for each row, with the mixed spectrum Y of this block and the row x:
+
+    h = OUT Y + x W^T + b,     Z = IN gelu(h)            OUT, IN: the inverse and the forward transform along the row
+
+h and Z leave, x and Y enter, everything between stays on the chip. A network that will be differentiated keeps h, and the next kernel
+takes gelu(h) again; one that will not keeps gelu(h).
+
+Backward, from the gradients h' of the next block's sum and Z' of its spectrum:
+
+    x' = h' W + IN^T Z',     h'_before = gelu'(h) x',     Y' = OUT^T h'_before,     W' = h'^T gelu(h),
+
+so one pass reads h' and h and writes h'_before. The gradients of weights are summed by each program over its rows and added up afterwards:
+the order of all sums is fixed.
+"""
+
+from __future__ import annotations
+
+from typing import no_type_check
+
+import triton
+import triton.language as tl
+
+from .device_functions import (
+    add_product,
+    gelu,
+    gelu_and_slope,
+    load_into,
+    load_matrix,
+    load_out,
+    load_row,
+    load_spectrum,
+    product,
+    store_row,
+    store_spectrum,
+)
+
+
+@triton.jit(do_not_specialize=["rows"])
+@no_type_check
+def block_forward(
+    x_p, y_p, h_p, z_p, w_p, b_p, out_p, in_p, rows,
+    T: tl.constexpr, C: tl.constexpr, M: tl.constexpr, MP: tl.constexpr, R: tl.constexpr, TB: tl.constexpr,
+    NT: tl.constexpr, ENTERS: tl.constexpr, LEAVES: tl.constexpr, HOW: tl.constexpr, PRECISION: tl.constexpr, STAGES: tl.constexpr,
+):  # fmt: skip
+    """`ENTERS`: x is a sum that gelu has still to be taken of; `LEAVES`: gelu(h) is kept instead of h."""
+    kind = x_p.dtype.element_ty
+    c = tl.arange(0, C)
+    w, b = load_matrix(w_p, c, c, C, 1, kind), tl.load(b_p + c)  # (out, in)
+    out, into = load_out(out_p, 0, TB, MP), load_into(in_p, 0, TB, R, NT * TB)
+    for row in tl.range(tl.program_id(0), rows, tl.num_programs(0), num_stages=STAGES):
+        y, mean = load_spectrum(y_p, row, T, C, M, MP)
+        base = b + mean
+        z = tl.zeros([R, C], tl.float32)
+        for i in tl.static_range(NT):
+            t = i * TB + tl.arange(0, TB)
+            if NT > 1:
+                out, into = load_out(out_p, i, TB, MP), load_into(in_p, i, TB, R, NT * TB)
+            x = load_row(x_p, row, t, T, C)
+            if ENTERS:
+                x = gelu(x.to(tl.float32), HOW).to(kind)
+            h = product(x, tl.trans(w), PRECISION)
+            h = add_product(out, y, h, PRECISION) + base[None, :]
+            a = gelu(h, HOW)
+            if LEAVES:
+                store_row(h_p, a, row, t, T, C)
+            else:
+                store_row(h_p, h, row, t, T, C)
+            z = add_product(into, a.to(kind), z, PRECISION)
+        store_spectrum(z_p, z, row, C, M, MP, R)
+
+
+@triton.jit(do_not_specialize=["rows"])
+@no_type_check
+def block_backward(
+    g_p, gz_p, h_p, gh_p, gy_p, w_p, gw_p, out_p, in_p, rows,
+    T: tl.constexpr, C: tl.constexpr, M: tl.constexpr, MP: tl.constexpr, R: tl.constexpr, TB: tl.constexpr,
+    NT: tl.constexpr, FIRST: tl.constexpr, HOW: tl.constexpr, PRECISION: tl.constexpr, STAGES: tl.constexpr,
+):  # fmt: skip
+    """`g`, `gz`: h' and Z' of the next block; `out`, `into`: IN^T and OUT^T.
+
+    `FIRST`: what enters the block is the lifting's sum, without gelu. Of Y' its mean is wanted, for the bias.
+    """
+    kind = h_p.dtype.element_ty
+    c = tl.arange(0, C)
+    w = load_matrix(w_p, c, c, C, 1, kind)  # (out, in)
+    gw = tl.zeros([C, C], tl.float32)
+    out, into = load_out(out_p, 0, TB, MP), load_into(in_p, 0, TB, R, NT * TB)
+    for row in tl.range(tl.program_id(0), rows, tl.num_programs(0), num_stages=STAGES):
+        gz, mean = load_spectrum(gz_p, row, T, C, M, MP)
+        gy = tl.zeros([R, C], tl.float32)
+        for i in tl.static_range(NT):
+            t = i * TB + tl.arange(0, TB)
+            if NT > 1:
+                out, into = load_out(out_p, i, TB, MP), load_into(in_p, i, TB, R, NT * TB)
+            g = load_row(g_p, row, t, T, C)
+            a = load_row(h_p, row, t, T, C)
+            gx = product(g, w, PRECISION)
+            gx = add_product(out, gz, gx, PRECISION) + mean[None, :]
+            if not FIRST:
+                x, slope = gelu_and_slope(a.to(tl.float32) + 0.0 * gx, HOW)  # where gx is: so it is made once
+                a, gx = x.to(kind), gx * slope
+            gw = add_product(tl.trans(g), a, gw, PRECISION)
+            store_row(gh_p, gx, row, t, T, C)
+            gy = add_product(into, gx.to(kind), gy, PRECISION)
+        store_spectrum(gy_p, gy, row, C, M, MP, R)
+    tl.store(gw_p + (tl.program_id(0) * C + c[:, None]) * C + c[None, :], gw)

@@ -1,0 +1,259 @@
+"""What is worth knowing of physics and data before a training: do they fit, does the projection converge, how, and how fast.
+
+    report = sapc.check(task)        # a task of your own
+    print(report.text())
+
+The residual of the data themselves is what a law's discretisation leaves; samples will have none of it. If projecting the data moves them
+by more than a few per cent, law and data disagree: a wrong sign, unit, axis kind (periodic, closed, cells) or time.
+
+A residual is judged beside the size of the terms that a law adds up, sum_i |dq/du_i| |u_i|, not beside their sum q, which is zero for a
+divergence or a net flux. Where all terms have one sign, as in a mass, both are the same.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..constraints import Globalised, Manifold
+from ..constraints.terms import Affine, Balance, Constraint, Pin
+from ..errors import SapcError, explain_misuse, whole
+from ..flow import source
+from . import OwnTask
+from .base import device_of
+
+WHY = {
+    "closed form": "only pins, or pins and one integral that does not change: one pass, no iteration",
+    "factorised": "all laws are linear: one Cholesky factor, computed once",
+    "banded Gauss-Newton": "one balance law with a rate or a curved quantity: every row reads one frame, so a pass costs O(grid)",
+    "dense Gauss-Newton": "",
+}
+BROKEN = 0.01  # of a law's terms: what a discretisation leaves is mostly less
+ROWS, FIELDS = 64, 8  # of a law, to see how large its terms are
+FAR = 0.05  # of a field's deviation: projecting data by more says that law and data disagree
+
+
+@dataclass(frozen=True)
+class Channel:
+    """A channel of the data."""
+
+    name: str
+    unit: str
+    least: float
+    largest: float
+    mean: float
+    deviation: float
+
+
+@dataclass(frozen=True)
+class Law:
+    """A law, by how much the data miss it, and how large the terms are that it adds up."""
+
+    name: str
+    rows: int
+    residual: float
+    typical: float
+
+    @property
+    def share(self) -> float:
+        """The residual as a share of the terms."""
+        return self.residual / self.typical if self.typical else float(self.residual > 0)
+
+
+@dataclass(frozen=True)
+class Report:
+    """What `check` found; `moved` are root mean squares in units of the channels' deviations."""
+
+    task: str
+    samples: int
+    grid: str
+    channels: tuple[Channel, ...]
+    pins: tuple[tuple[str, int], ...]
+    points: int
+    laws: tuple[Law, ...]
+    algorithm: str
+    why: str
+    noise: int
+    converged: int
+    iterations: int
+    residual: float
+    data_moved: float
+    seconds: float
+
+    @property
+    def problems(self) -> list[str]:
+        """What should be looked into before training."""
+        found = []
+        if self.converged < self.noise:
+            found.append(
+                f"{self.noise - self.converged} of {self.noise} draws of noise did not reach the manifold (|R| up to {self.residual:.1e}): "
+                "look for laws that contradict each other or the pins, or that hold for no field"
+            )
+        if self.data_moved > FAR:
+            found.append(
+                f"projecting the data moves them by {self.data_moved:.0%} of their deviation: law and data disagree; look at signs, units, "
+                "the kinds of axes (periodic, closed, cells) and times"
+            )
+        found += [
+            f"the data break the {law.name} by up to {law.share:.1%} of its terms: is an axis periodic, or centres of "
+            "cells (--periodic, --cells)? Is there a rate that the law leaves out?"
+            for law in self.laws
+            if law.name != "constraint" and law.share > BROKEN
+        ]
+        if not self.pins and not self.laws:
+            found.append("there is neither a pin nor a law: samples will be unconstrained")
+        return found
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON can hold it."""
+        return {**asdict(self), "problems": self.problems}
+
+    def text(self) -> str:
+        """For people."""
+        lines = [f"{self.task}: {self.samples} samples on {self.grid}"]
+        lines += [
+            f"  channel {c.name}{f' [{c.unit}]' if c.unit else ''}: {c.least:.4g} to {c.largest:.4g}, mean {c.mean:.4g}, "
+            f"deviation {c.deviation:.4g}"
+            for c in self.channels
+        ]
+        lines += [f"  pinned: {label}, {n} of {self.points} values" for label, n in self.pins]
+        lines += [
+            f"  {law.name}: {law.rows} rows; of the data themselves |R| is up to {law.residual:.2g} "
+            f"(its terms add up to {law.typical:.2g} without their signs)"
+            for law in self.laws
+        ]
+        lines += [
+            f"  projection: {self.algorithm} ({self.why})",
+            f"  from noise: {self.converged} of {self.noise} on the manifold, |R| at most {self.residual:.1e}, "
+            f"up to {self.iterations} passes, {1000 * self.seconds:.3g} ms a sample",
+            f"  the data themselves are moved by {self.data_moved:.2%} of their deviation",
+        ]
+        lines += [f"  problem: {p}" for p in self.problems] or ["  no problem found"]
+        return "\n".join(lines)
+
+
+@explain_misuse
+def check(task: OwnTask, noise: int = 16, seed: int = 0, device: str | torch.device = "cpu") -> Report:
+    """Look at a task of your own: its data, its laws, and how noise is projected."""
+    if not isinstance(task, OwnTask):
+        raise SapcError(
+            f"check looks at a task of your own, as sapc.check(sapc.own_task(data, physics)), got {type(task).__name__}"
+        )
+    noise = whole(noise, "number of draws", 1)
+    fields = task.dataset("train").fields
+    own = task.inner(task.enter(fields[:1].double()), solver=Globalised(nearest=0))
+    device = device_of(device)
+    some = fields[:: max(1, len(fields) // noise)][:noise].double().to(device)
+    H = task.inner(task.enter(some), solver=Globalised(nearest=0))
+    g = torch.Generator().manual_seed(seed)
+    v1 = source.sample(task.grid, len(some), g, dtype=torch.float64).to(device)
+    H.project(v1, check=False)  # what happens once only is not part of the time
+    began = time.perf_counter()
+    _, reached = H.solve(v1)
+    seconds = time.perf_counter() - began
+    inner = task.enter(some)
+    moved = (H.project(inner, check=False) - inner).square().mean().sqrt()
+    return Report(
+        task=task.name, samples=sum(task.sizes.values()), grid=_grid(task), channels=_channels(task, fields),
+        pins=_pins(task), points=fields[0].numel(), laws=_laws(task, fields), algorithm=own.algorithm,
+        why=WHY[own.algorithm] or _why_dense(task, own), noise=len(some), converged=int(reached.converged.sum()),
+        iterations=int(reached.iterations.max()), residual=float(reached.residual.max()), data_moved=float(moved),
+        seconds=seconds / len(some),
+    )  # fmt: skip
+
+
+def _grid(task: OwnTask) -> str:
+    axes = ", ".join(
+        f"{a.name} {a.n} points of [{a.start:g}, {a.stop:g}]{_unit(task, a.name)} ({a.kind})"
+        for a in task.grid.axes
+    )
+    return f"{axes}{'; steady' if task.grid.steady else ''}"
+
+
+def _unit(task: OwnTask, name: str) -> str:
+    return f" {unit}" if (unit := task.units.get(name)) else ""
+
+
+def _channels(task: OwnTask, fields: Tensor) -> tuple[Channel, ...]:
+    rows = fields.reshape(len(fields), task.grid.width, -1).transpose(0, 1).flatten(1).double()
+    names = task.grid.channels or ("field",)
+    return tuple(
+        Channel(
+            n, task.units.get(n, ""), *(float(f(r)) for f in (torch.min, torch.max, torch.mean, torch.std))
+        )
+        for n, r in zip(names, rows, strict=True)
+    )
+
+
+def _pins(task: OwnTask) -> tuple[tuple[str, int], ...]:
+    shape = task.grid.shape
+    pins = [part for part in task.constraint.parts if isinstance(part, Pin)]
+    return tuple((_label(pin), int(pin.mask(shape).sum())) for pin in pins)
+
+
+def _label(pin: Pin) -> str:
+    return (
+        pin.label
+        if pin.value is None
+        else f"{pin.label} = {pin.value if isinstance(pin.value, float | int) else 'given'}"
+    )
+
+
+def _laws(task: OwnTask, fields: Tensor) -> tuple[Law, ...]:
+    found = []
+    u = fields[:256].double()
+    for part in task.constraint.parts:
+        if isinstance(part, Balance):
+            name = (
+                "balance"
+                + (" with a rate" if part.rate else "")
+                + (" and a coefficient" if part.coefficient else "")
+            )
+            size = _size_of_terms(part.stored, u) or _size_of_terms(part.residual, u)
+            found.append(_law(name, part.residual(u), size))
+        elif isinstance(part, Constraint):
+            rows = part.measure(u)
+            name = "linear constraint" if isinstance(part, Affine) else "constraint"
+            value = rows if isinstance(part.value, str) else torch.as_tensor(part.value, dtype=torch.float64)
+            size = max(_size_of_terms(part.measure, u), float(value.abs().max()))
+            found.append(_law(name, rows - value, size))
+    return tuple(found)
+
+
+def _law(name: str, residual: Tensor, typical: float) -> Law:
+    return Law(name, residual.shape[1], float(residual.abs().max()), typical)
+
+
+def _size_of_terms(function: Callable[[Tensor], Tensor], u: Tensor) -> float:
+    """Measure how large the terms are that `function` adds up: the largest sum_i |dq/du_i| |u_i| over some of its rows and some fields."""
+    u = u[:FIELDS].detach().requires_grad_()
+    with torch.enable_grad():
+        rows = function(u)
+    # A law that cuts off its gradient says no more of its terms than their sum.
+    if not rows.requires_grad:
+        return float(rows.abs().max())
+    g = torch.Generator().manual_seed(0)
+    largest = 0.0
+    for r in torch.randperm(rows.shape[1], generator=g)[:ROWS].tolist():
+        # Fields do not depend on each other, so the gradient of the sum over the batch holds the gradient of each.
+        (gradient,) = torch.autograd.grad(rows[:, r].sum(), u, retain_graph=True, materialize_grads=True)
+        largest = max(largest, float((gradient * u).detach().abs().flatten(1).sum(1).max()))
+    return largest
+
+
+def _why_dense(task: OwnTask, H: Manifold) -> str:
+    laws = [part for part in task.constraint.parts if not isinstance(part, Pin)]
+    free = [law for law in laws if isinstance(law, Constraint) and not isinstance(law, Affine)]
+    reason = (
+        "a Constraint declares no structure"
+        if free
+        else f"{len(laws)} laws together have no structure that is known"
+    )
+    rows = H.balance(H.fields).shape[1]
+    megabytes = 8 * rows * H.fields[0].numel() / 2**20
+    return f"{reason}: the Jacobian is {rows} x {H.fields[0].numel()}, {megabytes:.3g} MB a sample"

@@ -1,0 +1,136 @@
+"""Trainings that begin with weights: a finished run that goes on, and a run that starts from another's weights.
+
+    run = extension("runs/heat-sapc", steps=12000)      # the finished run with more steps; train it in its own folder
+    run = fine_tuning(run, "runs/heat-sapc")            # a new run that begins with those weights; train it in another folder
+
+Both are a folder with a checkpoint in it before the first step, so that all else is as in a training that was interrupted: it can be
+stopped and goes on to the same bits. The run itself says where it comes from (`Run.stages`, `Run.parent`).
+
+A run that goes on keeps its optimiser, and everything random in step n is a function of the seed and n; the schedule `cosine` is that of
+the new number of steps, from the step reached. A run that starts from another's weights has a new optimiser, and counts its steps from 0.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from .._files import real_path, sha256, write_json
+from ..errors import SapcError, SapcWarning, whole
+from .config import Run
+from .run_folder import Folder, Tensors, about_tensors, load_tensors, load_weights, save_tensors
+from .shipped import find, is_shipped
+
+
+def extension(path: str | os.PathLike[str], steps: int) -> Run:
+    """The finished run in a folder, to be continued to more steps; the run as it is where it has as many already."""
+    folder, steps = Folder(find(path)), whole(steps, "steps", 1)
+    there = folder.run()
+    if is_shipped(folder.path) or folder.weights.name == "model.safetensors":
+        raise SapcError(f"{path} is a model to be passed on; begin a new run with its weights: --from {path}")
+    if steps == there.steps:
+        return there
+    if steps < there.steps:
+        raise SapcError(
+            f"{path} is a run of {there.steps} steps, so --steps cannot be given as {steps}; give more to go on, or choose another folder"
+        )
+    if not folder.trained:
+        raise SapcError(
+            f"{path} is not trained to its end yet; finish its {there.steps} steps first (`sapc train --resume {path}`), then add more"
+        )
+    return there.extended(steps)
+
+
+def fine_tuning(run: Run, start: str | os.PathLike[str]) -> Run:
+    """A run that begins with the weights of another, once they are known to fit its network."""
+    folder = Folder(find(start))
+    folder.run()  # a folder that is none is refused by name
+    if not folder.trained:
+        raise SapcError(f"{start} is not trained to its end; finish it with `sapc train --resume {start}`")
+    tensors, about = load_tensors(folder.weights, sha256=folder.known_digest())
+    _check_fit(run, tensors, folder.weights)
+    origin = {
+        "name": real_path(folder.path).name,
+        "step": about.get("step"),
+        "sha256": sha256(folder.weights),
+    }
+    return replace(run, parent=origin)
+
+
+def _check_fit(run: Run, tensors: Tensors, path: Path) -> None:
+    own = run.network_shapes()
+    there = {name: tuple(value.shape) for name, value in tensors.items()}
+    if wrong := sorted(name for name in {*own, *there} if own.get(name) != there.get(name)):
+        name = wrong[0]
+        raise SapcError(
+            f"the network of {path.parent} does not fit: {name} has shape {there.get(name, 'none')} there and "
+            f"{own.get(name, 'none')} here; take the same sizes, numbers of axes and channels, and a method with the same inputs"
+        )
+
+
+def prepare_extension(folder: Folder, run: Run) -> None:
+    """Make a finished run one that is interrupted at its last step; the caller has locked the folder.
+
+    Until the weights are gone this can be done again from the start, so the optimiser is kept until then; after that there is nothing
+    left to do but to remove it.
+    """
+    if not (run.stages and folder.trained) or about_tensors(folder.weights).get("step") != run.stages[-1]:
+        return
+    tensors, about = load_tensors(folder.weights, sha256=folder.known_digest())
+    state, kept = _optimiser_of(folder, run.stages[-1])
+    if not state:
+        message = f"{folder.path} keeps no state of its optimiser; it begins anew, which a few hundred steps make good"
+        warnings.warn(message, SapcWarning, stacklevel=2)
+        kept = {"schedule": {}, "rates": [about.get("lr", run.lr)]}
+    _write_checkpoint(
+        folder, run, tensors, state, {**kept, "step": run.stages[-1], "seconds": about.get("seconds", 0.0)}
+    )
+    write_json(folder.config, run.to_dict())
+    for old in (*folder.path.glob("scores*.json"), *folder.path.glob("fields*.safetensors")):
+        old.replace(old.with_name(f"step{run.stages[-1]}-{old.name}"))
+    folder.weights.unlink()
+    folder.optimiser.unlink(missing_ok=True)
+
+
+def check_start(folder: Folder, run: Run, start: str | os.PathLike[str] | None) -> None:
+    """Refuse a run that begins with another's weights where these are neither in its folder nor given."""
+    if start is None and run.parent and not folder.trained and not folder.checkpoint.exists():
+        raise SapcError(
+            f"the run in {folder.path} begins with the weights of {run.parent.get('name')}, which are not there; "
+            "give that run as --from RUN, with the settings of this one"
+        )
+
+
+def prepare_fine_tuning(folder: Folder, run: Run, start: str | os.PathLike[str] | None) -> None:
+    """Put the weights that a run begins with into its folder; the caller has locked it and made it this run's."""
+    if start is None or folder.trained or folder.checkpoint.exists():
+        return
+    origin = Folder(find(start))
+    tensors, _ = load_tensors(origin.weights, sha256=origin.known_digest())
+    _write_checkpoint(folder, run, tensors, {}, {"step": 0, "schedule": {}, "rates": [run.lr]})
+
+
+def _optimiser_of(folder: Folder, step: int) -> tuple[Tensors, dict[str, Any]]:
+    """What is kept of the optimiser at this step, if anything is."""
+    if not folder.optimiser.is_file():
+        return {}, {}
+    state, about = load_tensors(folder.optimiser)
+    return (state, about) if about.get("step") == step else ({}, {})
+
+
+def _write_checkpoint(
+    folder: Folder, run: Run, tensors: Tensors, state: Tensors, about: dict[str, Any]
+) -> None:
+    network = run.make_network()
+    load_weights(network, tensors, folder.weights)
+    for name, parameter in network.named_parameters() if not state else ():
+        # As Adam has it before its first step.
+        state[f"adam.step.{name}"] = torch.zeros(())
+        for moment in ("exp_avg", "exp_avg_sq"):
+            state[f"adam.{moment}.{name}"] = torch.zeros_like(parameter)
+    save_tensors(folder.checkpoint, {**network.state_dict(), **state}, about)

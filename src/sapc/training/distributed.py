@@ -1,0 +1,278 @@
+"""Several processes on one training: who am I, what is my share, what do the others say.
+
+Plain torch.distributed with DistributedDataParallel. It needs no further library, adds nothing to the import time, runs under torchrun and
+SLURM as they are, and one loop serves one process and many. `--devices N` starts N processes on this machine; `torchrun` or `srun` start
+them on several, and are recognised by their environment.
+
+A batch is drawn as a whole by every process from the same seed, and each takes its share. So the result does not depend on how many
+processes there are, but for the order of additions.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import socket
+import subprocess
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.multiprocessing.spawn import (
+    ProcessContext,
+    ProcessException,
+    ProcessExitedException,
+    start_processes,
+)
+
+from ..errors import SapcError
+
+HOME = Path(__file__).resolve().parents[2]  # the folder that the package is imported from
+
+
+@dataclass(frozen=True)
+class Team:
+    """This process among those that train together."""
+
+    device: torch.device
+    rank: int = 0
+    size: int = 1
+
+    @property
+    def main(self) -> bool:
+        """Whether this process writes the files."""
+        return self.rank == 0
+
+    def share(self, batch: Tensor) -> Tensor:
+        """This process's part of a batch."""
+        return torch.tensor_split(batch, self.size)[self.rank]
+
+    def total(self, value: Tensor) -> Tensor:
+        """The sum over all processes."""
+        if self.size > 1:
+            dist.all_reduce(value)
+        return value
+
+    def agree(self, flag: bool) -> bool:
+        """Whether any process says so."""
+        if self.size == 1:
+            return flag
+        return bool(self.total(torch.tensor(float(flag), device=self.device)) > 0)
+
+    def same(self, number: int) -> bool:
+        """Whether all processes hold the same number."""
+        if self.size == 1:
+            return True
+        first = torch.tensor(number, device=self.device)
+        dist.broadcast(first, 0)
+        return not self.agree(int(first) != number)
+
+    def wait(self) -> None:
+        """Until all are here."""
+        if self.size > 1:
+            dist.barrier()
+
+    def wrap(self, network: nn.Module) -> nn.Module:
+        """The network with gradients averaged over all processes."""
+        if self.size == 1:
+            return network
+        ids = [self.device.index] if self.device.type == "cuda" else None
+        return nn.parallel.DistributedDataParallel(network, device_ids=ids, gradient_as_bucket_view=True)
+
+
+def kind_of(name: str) -> str:
+    """The kind of device that a name means, without touching it; `auto` is the GPU where there is one."""
+    return ("cuda" if torch.cuda.is_available() else "cpu") if name == "auto" else name.split(":")[0]
+
+
+def find_device(name: str, local_rank: int = 0) -> torch.device:
+    """The device of this process; several processes take one GPU each."""
+    if name == "auto":
+        name = kind_of(name)
+    try:
+        device = torch.device(name)
+        if device.type not in ("cpu", "cuda"):
+            raise RuntimeError("the package knows cpu and cuda only")
+        if device.type == "cuda":
+            # A scheduler may show each process its own GPU only.
+            own = 0 if torch.cuda.device_count() == 1 else local_rank
+            device = torch.device("cuda", own if ":" not in name else device.index)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError, TypeError) as error:
+        raise SapcError(
+            f"the device {name!r} cannot be used ({str(error).splitlines()[0]}); use 'auto', 'cpu', or 'cuda' where there is one"
+        ) from error
+    return device
+
+
+def safe_path() -> dict[str, str]:
+    """The environment in which Python imports this very package, and nothing from the current folder unless PYTHONPATH names it."""
+    paths = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
+    if HOME.name not in ("site-packages", "dist-packages"):  # not installed, but found beside the caller
+        paths.append(str(HOME))
+    return {"PYTHONSAFEPATH": "1", "PYTHONPATH": os.pathsep.join(paths)}
+
+
+@contextmanager
+def starting_safely() -> Iterator[None]:
+    """Python processes that are started inside the block do not import from the current folder, where anything may lie."""
+    before = {name: os.environ.get(name) for name in safe_path()}
+    os.environ.update(safe_path())
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+@contextmanager
+def joined(device: str = "auto") -> Iterator[Team]:
+    """The team that the environment describes: alone, or one of the processes of torchrun or SLURM."""
+    place = _place()
+    if place is None:
+        yield Team(find_device(device))
+        return
+    rank, size, local_rank = place
+    own = find_device(device, local_rank)
+    if own.type == "cuda":
+        torch.cuda.set_device(own)
+    backend = "nccl" if own.type == "cuda" else "gloo"
+    # The others wait while the first one solves the data, which may take long.
+    dist.init_process_group(backend, rank=rank, world_size=size, timeout=timedelta(hours=12))
+    try:
+        yield Team(own, rank, size)
+    finally:
+        dist.destroy_process_group()
+
+
+def _place() -> tuple[int, int, int] | None:
+    """Rank, number of processes and rank on this machine, or None for a single process."""
+    env = os.environ
+    if "RANK" in env and "WORLD_SIZE" in env:
+        found = int(env["RANK"]), int(env["WORLD_SIZE"]), int(env.get("LOCAL_RANK", 0))
+    elif "SLURM_PROCID" in env and int(env.get("SLURM_NTASKS", 1)) > 1 and "SLURM_STEP_ID" in env:
+        found = int(env["SLURM_PROCID"]), int(env["SLURM_NTASKS"]), int(env.get("SLURM_LOCALID", 0))
+        if "MASTER_ADDR" not in env:
+            env["MASTER_ADDR"] = _first_host(env["SLURM_JOB_NODELIST"])
+        env.setdefault("MASTER_PORT", str(20000 + int(env["SLURM_JOB_ID"]) % 20000))
+    else:
+        return None
+    return None if found[1] == 1 else found
+
+
+def _first_host(nodes: str) -> str:
+    """The first name of SLURM's list of nodes, which `scontrol` spells out."""
+    try:
+        listed = subprocess.run(
+            ["scontrol", "show", "hostnames", nodes], capture_output=True, text=True, check=True
+        )
+    except (OSError, subprocess.CalledProcessError) as error:
+        raise SapcError(
+            f"cannot tell the first of SLURM's nodes {nodes!r} (scontrol failed); set MASTER_ADDR and MASTER_PORT"
+        ) from error
+    return listed.stdout.split()[0]
+
+
+def spawn(processes: int, work: Callable[..., None], *arguments: Any, device: str = "auto") -> None:
+    """Run `work(*arguments)` in several processes of this machine that form a team; the first one's error is raised here."""
+    if _place() is not None:
+        raise SapcError("--devices starts processes itself; under torchrun or srun leave it out")
+    if processes < 1:
+        raise SapcError(f"the number of devices must be at least 1, got {processes}")
+    if kind_of(device) == "cuda":
+        if ":" in device:
+            raise SapcError(f"{processes} processes take one GPU each; say 'cuda' instead of {device!r}")
+        if processes > (there := torch.cuda.device_count()):
+            raise SapcError(
+                f"{processes} GPUs were asked for, but there are {there}; choose fewer, or --device cpu"
+            )
+    context = torch.multiprocessing.get_context("spawn")
+    errors = context.SimpleQueue()
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    with starting_safely():
+        started = start_processes(  # type: ignore[no-untyped-call]
+            _member,
+            (processes, port, errors, work, arguments),
+            nprocs=processes,
+            join=False,
+            start_method="spawn",
+        )
+    assert started is not None
+    logging.getLogger("torch.multiprocessing.spawn").setLevel(logging.ERROR)  # what it would say, we say
+    with termination_as_interrupt():
+        _wait(started, errors)
+
+
+def _wait(started: ProcessContext, errors: Any) -> None:
+    """Until all processes have ended; the first error or interrupt is raised here."""
+    interrupted = False
+    while True:
+        try:
+            if started.join():
+                return
+        except (
+            KeyboardInterrupt
+        ):  # they stop together and save; a terminal tells every process, `kill` this one only
+            interrupted = True
+            for process in started.processes:
+                process.terminate()
+        except ProcessException as error:
+            for process in started.processes:
+                process.join()
+            if not errors.empty():
+                kind, text = errors.get()
+                raise (KeyboardInterrupt(text) if kind == "interrupt" else SapcError(text)) from None
+            if interrupted:
+                raise KeyboardInterrupt from error
+            if isinstance(error, ProcessExitedException):
+                raise SapcError(
+                    f"process {error.error_index} of the team was killed ({error.signal_name or f'exit code {error.exit_code}'}; out of "
+                    "memory?); the same command continues from the last checkpoint"
+                ) from None
+            raise
+
+
+@contextmanager
+def termination_as_interrupt() -> Iterator[None]:
+    """Inside, SIGTERM, which schedulers send, interrupts as Ctrl-C does."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _member(
+    rank: int, size: int, port: int, errors: Any, work: Callable[..., None], arguments: tuple[Any, ...]
+) -> None:
+    os.environ.update(
+        RANK=str(rank),
+        WORLD_SIZE=str(size),
+        LOCAL_RANK=str(rank),
+        MASTER_ADDR="127.0.0.1",
+        MASTER_PORT=str(port),
+    )
+    try:
+        work(*arguments)
+    except SapcError as error:
+        errors.put(("error", str(error)))
+        raise SystemExit(2) from None
+    except KeyboardInterrupt as error:
+        errors.put(("interrupt", str(error)))
+        raise SystemExit(130) from None

@@ -1,0 +1,345 @@
+"""Training: one loop for every method, one process or many, that can be stopped at any moment and goes on as if it had not been.
+
+A step whose loss or gradient is not finite ends the training; a checkpoint is only written when all steps before it were fine.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from .._files import replacing
+from .._memory import allocating
+from ..errors import SapcError, explain_misuse
+from ..nn.fno import matmul_precision
+from .config import Run
+from .continuation import check_start, extension, fine_tuning, prepare_extension, prepare_fine_tuning
+from .distributed import joined
+from .run_folder import Folder, check_shapes, environment, save_tensors
+from .step import Solving, Stepped, Training
+
+LOG_EVERY = 50  # steps between log lines, and between looks at the device
+AGREE_EVERY = 10  # steps between questions whether someone wants to stop
+NOT_SHARED = (
+    "the processes see different states of {}; a run folder has to be on a file system that all of them share"
+)
+DEAD = (
+    "step {} gave no gradient to {}, which would not be trained; if the network is compiled, try without (--no-compile) "
+    "or another version of torch"
+)
+SAVE_SHARE = 0.02  # of the time may go into checkpoints
+Progress = Callable[[int, int, dict[str, float]], None]
+
+
+@explain_misuse
+def train(
+    run: Run,
+    path: str | Path,
+    *,
+    device: str = "auto",
+    compiled: bool | None = None,
+    tensorboard: bool = False,
+    save_seconds: float = 15.0,
+    progress: Progress | None = None,
+    solving: Solving | None = None,
+    start: str | os.PathLike[str] | None = None,
+    extend: bool = False,
+    keep_optimiser: bool = False,
+) -> Folder:
+    """Train a run in its folder, from the start or from where it was left; returns the folder.
+
+    `compiled` is whether the network is compiled, by default on a GPU; `save_seconds` the shortest time between checkpoints
+    (longer where writing one takes long; 0: one every 50 steps).
+    `progress` is called with (step, steps, losses), `solving` with (split, done, total) while solutions are computed.
+    `start` is a trained run, its folder or the name of a model that comes with the package, with whose weights this one begins;
+    `extend` continues the finished run in this folder to the steps of `run`, which is else the same; `keep_optimiser` leaves the
+    optimiser beside the trained weights, twice their size, for such a run (`sapc train` does so).
+    """
+    folder = Folder(path)
+    if start is not None:
+        run = fine_tuning(run, start)
+    if extend:
+        there = extension(path, run.steps)
+        run = replace(run, stages=there.stages, parent=there.parent)
+    if tensorboard:
+        _summary_writer()  # complains now where it is missing
+    with ExitStack() as stack:
+        team = stack.enter_context(joined(device))
+        if run.batch % team.size:
+            raise SapcError(
+                f"a batch of {run.batch} cannot be shared evenly by {team.size} processes; choose a multiple"
+            )
+        if team.main:
+            stack.enter_context(_begun(folder, run, start))
+        team.wait()
+        if not team.same(int(folder.trained)):
+            raise SapcError(NOT_SHARED.format(folder.path))
+        if folder.trained:
+            return folder
+        stack.enter_context(matmul_precision(run.precision))
+        interrupts = stack.enter_context(Interrupts())
+        with allocating(f"training with a batch of {run.batch}"):
+            if folder.checkpoint.exists():
+                check_shapes(run, folder.checkpoint)
+            training = Training(run, team, compiled=compiled, solving=solving)
+            Loop(training, folder, interrupts, progress, save_seconds, tensorboard, keep_optimiser).run()
+        team.wait()
+    return folder
+
+
+@contextmanager
+def _begun(folder: Folder, run: Run, start: str | os.PathLike[str] | None) -> Iterator[None]:
+    """The folder checked, then locked, then made this run's; one that is refused is left as it was."""
+    folder.check(run)
+    _check_physics(run, folder)
+    check_start(folder, run, start)
+    with folder.locked():
+        prepare_extension(folder, run)
+        folder.begin(run)
+        _keep_physics(run, folder)
+        prepare_fine_tuning(folder, run, start)
+        yield
+
+
+def _check_physics(run: Run, folder: Folder) -> None:
+    """Refuse to train on with other physics than the run was begun with: its settings would name the one, its weights know both."""
+    if run.own is None:
+        return
+    given, begun = run.own.physics, run.options["own"]["physics"]
+    if begun["sha256"] and given.sha256 != begun["sha256"]:
+        raise SapcError(
+            f"{given.label} is not the physics that the run in {folder.path} was begun with ({begun.get('file') or 'a function'}); "
+            "give that one, or begin another run with these weights (--from)"
+        )
+
+
+def _keep_physics(run: Run, folder: Folder) -> None:
+    """Put the text of a physics file into the folder, if it is the one that the run's settings name."""
+    physics = run.own.physics if run.own is not None else None
+    if physics is not None and physics.text and physics.sha256 == run.options["own"]["physics"]["sha256"]:
+        with replacing(folder.physics) as partial:
+            partial.write_text(physics.text, encoding="utf-8")
+
+
+class Loop:
+    """Steps, log lines, validations and checkpoints, until the end or until asked to stop."""
+
+    def __init__(
+        self,
+        training: Training,
+        folder: Folder,
+        interrupts: Interrupts,
+        progress: Progress | None,
+        save_seconds: float,
+        tensorboard: bool,
+        keep_optimiser: bool = False,
+    ) -> None:
+        self.training, self.folder, self.interrupts = training, folder, interrupts
+        self.team, self.run_ = training.team, training.run
+        self.progress, self.save_seconds, self.tensorboard = progress, save_seconds, tensorboard
+        self.pending: list[Stepped] = []  # what steps said, still on the device
+        self.losses: list[float] = []  # since the last line of the log
+        self.residuals: list[float] = []  # the same of a second objective, where it is finite
+        self.fallbacks = 0.0  # steps since then that left it out
+        self.shown: dict[str, float] = {}
+        self.before, self.saved_step = 0.0, 0
+        self.keep_optimiser = keep_optimiser
+        self.write: Callable[[dict[str, float], int], None] = lambda values, step: None
+
+    def run(self) -> None:
+        """From the checkpoint, or from the start, to the trained weights."""
+        training, steps = self.training, self.run_.steps
+        if self.folder.checkpoint.exists():
+            about = training.restore(self.folder.checkpoint)
+            self.before, self.losses = about.get("seconds", 0.0), about.get("losses", [])
+            self.residuals, self.fallbacks = about.get("residuals", []), about.get("fallbacks", 0.0)
+            self.saved_step = training.step
+        if not self.team.same(training.step):
+            raise SapcError(NOT_SHARED.format(self.folder.path))
+        if self.team.main:
+            self.folder.cut_log(training.step)
+            self.folder.note_start(step=training.step, processes=self.team.size)
+        self.start = self.saved = time.monotonic()
+        with ExitStack() as stack:
+            if self.tensorboard and self.team.main:
+                self.write = stack.enter_context(_tensorboard(self.folder.path, training.step))
+            checked = False
+            self.interrupts.patient = True  # from here on there is something to save
+            while training.step < steps:
+                stepped = training.advance()
+                if not checked and bool(stepped.norm.isfinite()) and (dead := training.without_gradient()):
+                    raise SapcError(DEAD.format(training.step, ", ".join(dead)))
+                checked = True
+                self._after_step(stepped)
+        self._finish()
+
+    def _after_step(self, stepped: Stepped) -> None:
+        step, run = self.training.step, self.run_
+        self.pending.append(stepped)
+        ends = step == run.steps
+        if step % LOG_EVERY == 0 or ends:
+            self._log()
+        if step % run.validate == 0 or ends:
+            self._check()
+            validation = self.training.validate()
+            if run.schedule == "plateau":
+                self.training.schedule.step(validation)
+            if not math.isfinite(validation):
+                raise SapcError(self._failed(f"the validation loss at step {step} is {validation:.3g}"))
+            self._note(validation=validation)
+        if (
+            self.progress
+            and self.team.main
+            and (step % LOG_EVERY == 0 or stepped.loss.device.type == "cpu" or ends)
+        ):
+            self.progress(step, run.steps, self.shown)
+        if self.team.size == 1 or step % AGREE_EVERY == 0:
+            stop = self.team.agree(self.interrupts.asked) and not ends
+            due = time.monotonic() - self.saved > self.save_seconds
+            if stop or (due and step % LOG_EVERY == 0 and self.team.main):
+                self._save()
+            if stop:
+                raise KeyboardInterrupt(
+                    f"training stopped at step {step} of {run.steps}; the same command continues it from there"
+                )
+
+    def _check(self) -> None:
+        """Look at the losses since the last look; ends the training if one is not finite."""
+        if not self.pending:
+            return
+        said = torch.stack([torch.stack([x.float() for x in s if x is not None]) for s in self.pending])
+        losses, norms, *more = (self.team.total(said) / self.team.size).T.tolist()
+        first = self.training.step - len(losses)
+        self.pending.clear()
+        for i, (loss, norm) in enumerate(zip(losses, norms, strict=True)):
+            if not (math.isfinite(loss) and math.isfinite(norm)):
+                raise SapcError(
+                    self._failed(f"step {first + i + 1} has loss {loss:.3g} and gradient norm {norm:.3g}")
+                )
+        self.losses += losses
+        if more:
+            self.residuals += [value for value in more[0] if math.isfinite(value)]
+            self.fallbacks += sum(more[1])
+
+    def _failed(self, what: str) -> str:
+        kept = (
+            f"step {self.saved_step}, is in {self.folder.path}"
+            if self.saved_step
+            else "the start, was not written"
+        )
+        return (
+            f"{what}: training cannot go on; the last good checkpoint, {kept}; "
+            "try a smaller lr or another precision (tf32, float32) in another folder"
+        )
+
+    def _log(self) -> None:
+        self._check()
+        rate = self.training.optimiser.param_groups[0]["lr"]
+        values = {"loss": math.fsum(self.losses) / len(self.losses), "lr": rate}
+        if self.training.method.penalty is not None:
+            if self.residuals:
+                values["residual"] = math.fsum(self.residuals) / len(self.residuals)
+            values["fallbacks"] = self.fallbacks
+        self._note(**values)
+        self.losses, self.residuals, self.fallbacks = [], [], 0.0
+
+    def _note(self, **values: float) -> None:
+        self.shown = {**self.shown, **values}
+        if self.team.main:
+            self.folder.append(step=self.training.step, **values, seconds=round(self._seconds(), 3))
+            self.write(values, self.training.step)
+
+    def _seconds(self) -> float:
+        return self.before + time.monotonic() - self.start
+
+    def _save(self) -> None:
+        """Only what is known to be fine; rarely enough to cost little time."""
+        self._check()
+        if self.team.main:
+            began = time.monotonic()
+            self.training.save(
+                self.folder.checkpoint,
+                seconds=self._seconds(),
+                losses=self.losses,
+                residuals=self.residuals,
+                fallbacks=self.fallbacks,
+            )
+            self.saved = time.monotonic()
+            if self.save_seconds > 0:
+                self.save_seconds = max(self.save_seconds, (self.saved - began) / SAVE_SHARE)
+        self.saved_step = self.training.step
+
+    def _finish(self) -> None:
+        if self.team.main:
+            data = self.training.data
+            about = {
+                "step": self.training.step,
+                "seconds": self._seconds(),
+                "range": [float(data.min()), float(data.max())],
+                "device": environment()["device"],
+                **self.shown,
+            }
+            if self.keep_optimiser:
+                self.training.save_optimiser(self.folder.optimiser)
+            save_tensors(self.folder.weights, self.training.network.state_dict(), about)
+            self.folder.checkpoint.unlink(missing_ok=True)
+
+
+class Interrupts:
+    """Ctrl-C and the scheduler's SIGTERM become a wish that the loop grants between two steps.
+
+    The second Ctrl-C is obeyed at once, and so is the first while there is nothing to save.
+    """
+
+    def __init__(self) -> None:
+        self.asked = self.patient = False
+        self.previous: dict[int, Any] = {}
+
+    def __enter__(self) -> Interrupts:
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self.previous[number] = signal.signal(number, self._ask)
+        return self
+
+    def _ask(self, number: int, frame: Any) -> None:
+        if not self.patient or (self.asked and number == signal.SIGINT):
+            raise KeyboardInterrupt
+        self.asked = True
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self.previous.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def _tensorboard(path: Path, step: int) -> Iterator[Callable[[dict[str, float], int], None]]:
+    writer = _summary_writer()(str(path / "tensorboard"), purge_step=step + 1)
+
+    def write(values: dict[str, float], at: int) -> None:
+        for name, value in values.items():
+            writer.add_scalar(name, value, at)
+
+    try:
+        yield write
+    finally:
+        writer.close()
+
+
+def _summary_writer() -> Callable[..., Any]:
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError as error:
+        raise SapcError(
+            "--tensorboard needs the package tensorboard; install it with pip install 'sapc[tensorboard]'"
+        ) from error
+    return SummaryWriter

@@ -1,0 +1,283 @@
+"""The state of a training and its step.
+
+Everything random in step n is a function of the seed and n alone: which solutions, which source draws, which flow times. So nothing of a
+generator's state has to be kept, and a run continued from a checkpoint takes the same steps to the same bits as one never stopped.
+
+    rows of step n    entries n batch .. (n+1) batch of the epochs' permutations laid end to end
+    source, times     a generator seeded by (seed, n)
+    validation        one seeded by (seed, n) too: fresh draws, so that the plateau is one of the objective, not of one draw of it
+
+A method with a second objective has two gradients. Each is averaged over all processes, then the method combines them, so several
+processes take the step that one would. Where the second is not finite the step is the first's alone, and that is counted.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from ..constraints import Manifold
+from ..errors import SapcError
+from ..flow import source
+from ..methods import Penalty
+from ..tasks import Task
+from .config import Run
+from .distributed import Team
+from .run_folder import OPTIMISER, Tensors, load_tensors, load_weights, save_tensors, steps_of
+
+Solving = Callable[[str, int, int], None]  # told of a split how many of its solutions are there
+MOMENTS = ("step", "exp_avg", "exp_avg_sq")  # what Adam keeps of every parameter
+
+
+class Stepped(NamedTuple):
+    """What a step says of itself, on the device; the last two only with a second objective."""
+
+    loss: Tensor
+    norm: Tensor  # of the gradient
+    residual: Tensor | None = None  # the second objective
+    fallback: Tensor | None = None  # one where its gradient was not finite and left out
+
+
+class Training:
+    """The state of a training and its step."""
+
+    def __init__(
+        self,
+        run: Run,
+        team: Team,
+        compiled: bool | None = None,
+        data: tuple[Tensor, Tensor] | None = None,
+        solving: Solving | None = None,
+    ) -> None:
+        """With the run's own data, or with given training and validation fields."""
+        if run.batch % team.size:
+            raise SapcError(
+                f"a batch of {run.batch} cannot be shared evenly by {team.size} processes; choose a multiple"
+            )
+        self.run, self.team, self.step = run, team, 0
+        self.task, self.method = run.make_task(), run.make_method()
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(run.seed)  # the CPU's only: weights are drawn there
+            self.network = run.make_network().to(team.device)
+        self.network.compile_instead = team.device.type == "cuda" and compiled is None
+        pays = team.device.type == "cuda" and not self.network.has_kernels(team.device)
+        if pays if compiled is None else compiled:
+            self.network.compile_core()
+        self.model = team.wrap(self.network)
+        self.optimiser = torch.optim.Adam(self.network.parameters(), lr=run.lr, fused=True)
+        self.schedule = torch.optim.lr_scheduler.ReduceLROnPlateau(
+            self.optimiser, factor=run.factor, patience=run.patience, min_lr=run.lr_floor
+        )
+        self.data, self.held_out = data or (
+            _fields(self.task, split, size, run.seed, team, solving)
+            for split, size in (("train", run.train), ("validation", run.validation))
+        )
+        first = self.data[:1].to(team.device)
+        self.H = self.task.inner(first, solver=run.solver(self.task))
+        self.generator = torch.Generator(team.device)
+        self._epoch, self._order = -1, torch.empty(0, dtype=torch.long)
+
+    # -- randomness --
+
+    def _seeded(self, *what: object) -> torch.Generator:
+        return self.generator.manual_seed(seed_of(self.run.seed, *what))
+
+    def _rows(self) -> Tensor:
+        """Which solutions this step takes."""
+        n, rows, wanted = len(self.data), [], self.run.batch
+        at = self.step * self.run.batch
+        while wanted:
+            epoch, first = divmod(at, n)
+            if epoch != self._epoch:
+                order = torch.Generator().manual_seed(seed_of(self.run.seed, "epoch", epoch))
+                self._epoch, self._order = (
+                    epoch,
+                    _sent(torch.randperm(n, generator=order), self.data.device),
+                )
+            rows.append(self._order[first : first + wanted])
+            at, wanted = at + len(rows[-1]), wanted - len(rows[-1])
+        return torch.cat(rows)
+
+    def _draw(self, v0: Tensor, g: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
+        """This process's share of the data with source draws and flow times."""
+        n, share = len(v0), self.team.share
+        t = torch.rand(n, generator=g, device=self.team.device)
+        if least := self.method.t_min:
+            t = least + (1 - least) * t
+        v1 = source.sample(self.task.grid, n, generator=g, length=self.run.length)
+        return share(v0).to(self.team.device, non_blocking=True), share(v1), share(t)
+
+    # -- a step --
+
+    def loss(self, v0: Tensor, v1: Tensor, t: Tensor) -> Tensor:
+        """The method's objective."""
+        H = self._manifold(v0)
+        return self.method.loss(self.method.velocity(self.model, H), v0, v1, t, H)
+
+    def _manifold(self, v0: Tensor) -> Manifold:
+        return self.H.on(v0) if self.method.constrained else self.H
+
+    def advance(self) -> Stepped:
+        """One step."""
+        if self.run.schedule == "cosine":
+            for group in self.optimiser.param_groups:
+                group["lr"] = self.run.rate(self.step)
+        v0 = self.data[self._rows()]
+        v0, v1, t = self._draw(v0, self._seeded("step", self.step))
+        self.optimiser.zero_grad(set_to_none=True)
+        if (penalty := self.method.penalty) is not None:
+            loss, *more = self._two_gradients(penalty, v0, v1, t)
+        else:
+            loss, more = self.loss(v0, v1, t), []
+            torch.autograd.backward(loss)
+        norm = torch.nn.utils.clip_grad_norm_(self.network.parameters(), self.run.clip)
+        self.optimiser.step()
+        self.step += 1
+        return Stepped(loss.detach(), norm, *more)
+
+    def _two_gradients(
+        self, penalty: Penalty, v0: Tensor, v1: Tensor, t: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Set the gradient to the combination of both objectives'; the objectives, and whether the second was left out."""
+        H = self._manifold(v0)
+        v = self.method.velocity(self.network, H)  # not the wrapped one: averages are taken here
+        first = self.method.loss(v, v0, v1, t, H)
+        g1 = self._gradient(first)
+        second = penalty.loss(v, v0, v1, t, H, self.step / self.run.steps)
+        g2 = self._gradient(second)
+        g = penalty.combine(g1, g2)
+        fine = g.isfinite().all()  # of the combination: squares can overflow where gradients do not
+        g = torch.where(fine, g, g1)
+        parameters = list(self.network.parameters())
+        for p, part in zip(parameters, torch.split(g, [p.numel() for p in parameters]), strict=True):
+            p.grad = part.view_as(p)
+        return first.detach(), second.detach(), (~fine).to(first.dtype)
+
+    def _gradient(self, objective: Tensor) -> Tensor:
+        """As one vector, averaged over all processes."""
+        parameters = list(self.network.parameters())
+        parts = torch.autograd.grad(objective, parameters, allow_unused=True, materialize_grads=True)
+        return self.team.total(torch.cat([part.flatten() for part in parts])) / self.team.size
+
+    def without_gradient(self) -> list[str]:
+        """Layers that the last step gave no gradient; there should be none, but a compiler can be wrong and say nothing.
+
+        A single number may have none by right: a constant is taken out by a projection that a method trains through.
+        """
+        named = self.network.named_parameters()
+        return [n for n, p in named if p.grad is None or (p.numel() > 1 and not bool(p.grad.count_nonzero()))]
+
+    @torch.no_grad()
+    def validate(self) -> float:
+        """The mean objective over the validation split."""
+        g, n = self._seeded("validation", self.step), len(self.held_out)
+        total = torch.zeros((), dtype=torch.float64, device=self.team.device)
+        for v0 in self.held_out.chunk(math.ceil(n / self.run.batch)):
+            v0, v1, t = self._draw(v0, g)
+            if len(v0):
+                total += len(v0) * self.loss(v0, v1, t).double()
+        return float(self.team.total(total)) / n
+
+    # -- keeping it --
+
+    def save(self, path: Path, **more: Any) -> None:
+        """Write everything that the next step depends on, and what the caller wants back."""
+        tensors, about = self._optimiser_state()
+        save_tensors(path, {**self.network.state_dict(), **tensors}, {**about, **more})
+
+    def save_optimiser(self, path: Path) -> None:
+        """Write what a training that goes on needs besides the weights."""
+        save_tensors(path, *self._optimiser_state())
+
+    def _optimiser_state(self) -> tuple[Tensors, dict[str, Any]]:
+        tensors = {
+            f"adam.{key}.{name}": value
+            for name, parameter in self.network.named_parameters()
+            for key, value in self.optimiser.state[parameter].items()
+        }
+        schedule = {k: v for k, v in self.schedule.state_dict().items() if isinstance(v, int | float | list)}
+        rates = [group["lr"] for group in self.optimiser.param_groups]
+        return tensors, {"step": self.step, "schedule": schedule, "rates": rates}
+
+    def restore(self, path: Path) -> dict[str, Any]:
+        """Go on from a checkpoint; returns what `save` was told to keep besides."""
+        tensors, about = load_tensors(path)
+        adam = {name: tensors.pop(name) for name in list(tensors) if name.startswith(OPTIMISER)}
+        load_weights(self.network, tensors, path)
+        if missing := {"step", "schedule", "rates"} - set(about):
+            raise SapcError(f"{path} is not a checkpoint: it lacks {', '.join(sorted(missing))}")
+        for name, parameter in self.network.named_parameters():
+            if lost := [k for k in MOMENTS if f"adam.{k}.{name}" not in adam]:
+                raise SapcError(
+                    f"{path} is not a whole checkpoint: the optimiser's {lost[0]} of {name} is missing"
+                )
+            found = {k: adam[f"adam.{k}.{name}"] for k in MOMENTS}
+            shapes = [list(v.shape) for v in found.values()]
+            if shapes != [[], list(parameter.shape), list(parameter.shape)]:
+                raise SapcError(
+                    f"{path} is not a whole checkpoint: the optimiser's state of {name} has shapes {shapes}"
+                )
+            self.optimiser.state[parameter] = {k: v.to(self.team.device) for k, v in found.items()}
+        _check_schedule(about, self.schedule.state_dict(), path)
+        for group, rate in zip(self.optimiser.param_groups, about["rates"], strict=True):
+            group["lr"] = rate
+        # Another version of torch may have kept more, or other, entries.
+        own = self.schedule.state_dict()
+        self.schedule.load_state_dict({name: v for name, v in about["schedule"].items() if name in own})
+        self.step = steps_of(about, path)
+        return about
+
+
+def _check_schedule(about: dict[str, Any], own: dict[str, Any], path: Path) -> None:
+    """Refuse rates, a schedule or losses of a checkpoint that are none."""
+
+    def numbers(value: Any) -> bool:
+        return isinstance(value, list) and all(map(number, value))
+
+    def number(value: Any) -> bool:
+        return isinstance(value, int | float)
+
+    schedule, rates = about["schedule"], about["rates"]
+    fine = isinstance(schedule, dict) and all(
+        (numbers if isinstance(own[name], list) else number)(value)
+        for name, value in schedule.items()
+        if name in own
+    )
+    fine &= numbers(rates) and len(rates) == 1
+    fine &= all(numbers(about.get(name, [])) for name in ("losses", "residuals"))
+    fine &= all(number(about.get(name, 0.0)) for name in ("seconds", "fallbacks"))
+    if not fine:
+        raise SapcError(f"{path} is not a whole checkpoint: its rates, schedule or losses are not numbers")
+
+
+def _sent(x: Tensor, device: torch.device) -> Tensor:
+    """On the device, without waiting for it."""
+    return x.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else x.to(device)
+
+
+def seed_of(*what: object) -> int:
+    """A seed for a generator from a description."""
+    return int.from_bytes(hashlib.sha256(repr(what).encode()).digest()[:8]) >> 1
+
+
+def _fields(task: Task, split: str, size: int, seed: int, team: Team, solving: Solving | None) -> Tensor:
+    """Solutions, on the device if they fit beside the training, else on the CPU, from where each batch is fetched."""
+    if not team.main:
+        team.wait()  # the first process solves and fills the cache
+    progress = partial(solving, split) if solving is not None and team.main else None
+    fields = task.enter(
+        task.dataset(split, size=size, seed=seed, device=team.device, progress=progress).fields
+    )
+    if team.main:
+        team.wait()
+    if team.device.type == "cpu":
+        return fields
+    free = torch.cuda.mem_get_info(team.device)[0]
+    return fields.to(team.device) if fields.nbytes < free / 3 else fields
