@@ -132,7 +132,7 @@ def convergence(device: str, draws: int) -> list[dict[str, object]]:
     return rows
 
 
-def _summary(reports: list[sapc.projection.Report]) -> dict[str, float]:
+def _summary(reports: list[sapc.constraints.Report]) -> dict[str, float]:
     def every(name: str) -> torch.Tensor:
         return torch.cat([getattr(r, name).double() for r in reports])
 

@@ -110,7 +110,9 @@ def jobs(chosen: argparse.Namespace) -> Iterator[Job]:
 
 def shipped() -> set[str]:
     """Cells whose scores come with the package."""
-    found = (read_scores(path) for path in (ROOT / "src" / "sapc" / "pretrained").glob("*/scores.json"))
+    found = (
+        read_scores(path) for path in (ROOT / "src" / "sapc" / "models" / "pretrained").glob("*/scores.json")
+    )
     return {f"{s['run']['task']}-{s['settings']['method']}-seed{s['run']['seed']}" for s in found}
 
 

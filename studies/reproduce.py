@@ -26,7 +26,7 @@ from sapc.models.model import load
 from sapc.training.config import Run, preset
 from sapc.training.run_folder import Folder, load_tensors, save_tensors
 
-SHIPPED = Path(__file__).resolve().parent.parent / "src" / "sapc" / "pretrained"
+SHIPPED = Path(__file__).resolve().parent.parent / "src" / "sapc" / "models" / "pretrained"
 SHOWN = ("mmse", "smse", "w2", "ce_local", "ce_global")
 
 

@@ -6,7 +6,7 @@
     docs/results-compact.md, -full.md, -paper.md    the tables of `sapc report` for the runs of one preset
     docs/results.md, README.md                      between two marks: ours beside the printed values, all presets at one look
 
-Scores: src/sapc/pretrained and results/compact (preset compact), results/full and results/paper.
+Scores: src/sapc/models/pretrained and results/compact (preset compact), results/full and results/paper.
 """
 
 from __future__ import annotations
@@ -21,14 +21,15 @@ from statistics import fmean
 from typing import Any
 
 from sapc import fpd
-from sapc.experiments.report import make_report, paper
+from sapc.experiments.report import make_report
 from sapc.experiments.results.reading import read_scores
+from sapc.methods import paper
 
 ROOT = Path(__file__).resolve().parent.parent
 SCORES = {
     "paper": [ROOT / "results" / "paper"],
     "full": [ROOT / "results" / "full"],
-    "compact": [ROOT / "src" / "sapc" / "pretrained", ROOT / "results" / "compact"],
+    "compact": [ROOT / "src" / "sapc" / "models" / "pretrained", ROOT / "results" / "compact"],
 }
 METRICS = ("mmse", "smse", "w2", "ce_local", "ce_global")
 ORDER = tuple(dict.fromkeys((*paper.METHODS, *paper.ABLATION_METHODS)))

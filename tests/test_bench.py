@@ -289,7 +289,7 @@ def test_methods_in_both_styles(both_styles):
             assert (theirs[f"{what}_peak_bytes"] is not None) == known
 
 
-def same_networks(run: sapc.config.Run) -> list[torch.nn.Module]:
+def same_networks(run: sapc.training.config.Run) -> list[torch.nn.Module]:
     ours, theirs = (style.network(run, CPU).eval().requires_grad_(False) for style in (OURS, PEERS))
     theirs.load_state_dict(ours.state_dict())
     assert (ours.transform, theirs.transform, theirs.precision) == ("auto", "fft", "float32")
@@ -407,7 +407,7 @@ def test_memory_is_what_was_held_at_once(pieces):
     assert memory.free(CPU) > size
 
 
-def published_row(run: sapc.config.Run) -> dict:
+def published_row(run: sapc.training.config.Run) -> dict:
     return list(bench.backbone(run, Timer(CPU, repeats=1, warm_up=0), lambda _: None))[-1]
 
 

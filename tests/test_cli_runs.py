@@ -106,7 +106,7 @@ def test_settings_reach_the_run(call):
         5,
         3,
     )
-    assert own.backbone == sapc.config.Backbone((3, 3), 5, 6, 8, blocks=1)
+    assert own.backbone == sapc.training.config.Backbone((3, 3), 5, 6, 8, blocks=1)
     assert (own.precision, own.projector) == ("tf32", "nearest")
 
 

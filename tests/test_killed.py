@@ -89,7 +89,7 @@ def test_an_export_that_was_killed_leaves_no_folder_and_can_be_repeated(tmp_path
     def export() -> None:
         import sapc.models.hub
 
-        sapc.hub.write_json = lambda *_: die()  # the last of the files
+        sapc.models.hub.write_json = lambda *_: die()  # the last of the files
         model.save_pretrained(home)
 
     killed(export)

@@ -427,7 +427,7 @@ def test_resuming_takes_the_same_steps(tmp_path):
 
 def test_pins_without_a_grid_mean_the_axes_of_the_data():
     task = sapc.own_task(waves(), lambda grid: Pin.at(x=0) & Pin.frame(0))
-    mask = sapc.condition.pinned_mask(task)
+    mask = sapc.models.condition.pinned_mask(task)
     assert mask.sum() == 2 * (6 + 12 - 1)
     with pytest.raises(SapcError, match="steady and have no frames"):
         sapc.own_task(fields(STEADY), Pin.frame(0))
@@ -512,7 +512,7 @@ def sensors(grid, value, **where):
     mask = Pin.at(grid, **where).mask(grid.shape)
     values = torch.full((1, *grid.shape), torch.nan, dtype=torch.float64)
     values[:, mask] = value
-    return sapc.fields.Sensors(mask, values, 0.0)
+    return sapc.data.Sensors(mask, values, 0.0)
 
 
 def test_sensors_that_contradict_are_told(trained):

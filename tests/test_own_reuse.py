@@ -351,7 +351,7 @@ def test_save_pretrained_keeps_the_scores_of_its_folder(home, tmp_path):
     path = model.save_pretrained(tmp_path / "passed")
     kept = json.loads((path / "scores.json").read_text())
     assert kept["mean"] == scores["mean"]
-    assert kept["weights"] == sapc.files.sha256(path / "model.safetensors")
+    assert kept["weights"] == sapc._files.sha256(path / "model.safetensors")
     assert run("export", tmp_path / "run", tmp_path / "exported") == 0
     for name in ("scores.json", "README.md", "config.json", "physics.py"):
         assert (path / name).read_text() == (tmp_path / "exported" / name).read_text()
@@ -360,7 +360,7 @@ def test_save_pretrained_keeps_the_scores_of_its_folder(home, tmp_path):
 
 
 def test_the_commands_of_every_card_name_the_folder(tmp_path):
-    card = sapc.card.model_card(sapc.preset("tiny", "heat", "sapc"), 7, {}, half=False)
+    card = sapc.models.card.model_card(sapc.preset("tiny", "heat", "sapc"), 7, {}, half=False)
     assert commands(card) == [
         "data heat",
         "train heat --method sapc --preset tiny",
@@ -394,7 +394,7 @@ def test_a_training_does_not_go_on_with_other_physics(home, tmp_path):
     shutil.copytree(home / "mass", tmp_path / "run")
     text = (home / "mass.py").read_text()
     (tmp_path / "other.py").write_text(text + "\n# another law\n")
-    run = sapc.checkpoint.Folder(tmp_path / "run").run()
+    run = sapc.training.run_folder.Folder(tmp_path / "run").run()
     with pytest.warns(sapc.SapcWarning, match="is not the physics"):
         other = run.attach(tmp_path / "other.py", waves())
     before = (tmp_path / "run" / "weights.safetensors").read_bytes()

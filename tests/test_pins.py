@@ -85,7 +85,7 @@ def test_the_units_of_a_network_make_no_contradiction():
     given = Pin.frame(0) & Pin.at(x=0, value=101333.3)
     assert len(given.on(u)) == 3
     scale = Scale.of(u, grid)
-    H = sapc.projection.Manifold(scale.constraint(given).parts, scale.enter(u))
+    H = sapc.constraints.Manifold(scale.constraint(given).parts, scale.enter(u))
     assert bool(H.solve(noise((3, 6, 4)))[1].converged.all())
 
 
@@ -94,9 +94,9 @@ def test_a_condition_that_contradicts_a_pin_is_refused():
     task = sapc.get_task("heat", grid=(8, 6))
     u = noise((1, 8, 6))
     with pytest.raises(SapcError, match=r"prescribe different values at 1 point"):
-        sapc.condition.pinned_values(u, task, Pin.at(x=0, value=7.0))
+        sapc.models.condition.pinned_values(u, task, Pin.at(x=0, value=7.0))
     u[:, 0, 0] = torch.nan
-    assert (sapc.condition.pinned_values(u, task, Pin.at(x=0, value=7.0))[:, 0] == 7).all()
+    assert (sapc.models.condition.pinned_values(u, task, Pin.at(x=0, value=7.0))[:, 0] == 7).all()
 
 
 def test_values_that_a_dtype_cannot_hold_are_refused():

@@ -46,7 +46,7 @@ def test_folders_are_whole(name):
 def test_published_scores_are_of_these_weights_and_in_the_card(name):
     folder = Folder(pretrained.find(name))
     scores = json.loads(folder.scores.read_text())
-    assert scores["weights"] == sapc.files.sha256(folder.weights)
+    assert scores["weights"] == sapc._files.sha256(folder.weights)
     w2 = scores["mean"]["metrics"]["w2"]
     assert f"| W2 | {w2:.2g} |" in folder.card.read_text()
     told = paper.printed("generation", scores["run"]["task"], "w2", scores["run"]["method"])
@@ -149,7 +149,7 @@ def test_scores_go_along_with_what_they_were_measured_on(trained, tmp_path):
     whole = model.save_pretrained(tmp_path / "whole", scores=scores)
     half = model.save_pretrained(tmp_path / "half", half=True, scores=scores)
     kept = [json.loads((path / "scores.json").read_text()) for path in (whole, half)]
-    assert kept[0]["weights"] == sapc.files.sha256(whole / "model.safetensors")
+    assert kept[0]["weights"] == sapc._files.sha256(whole / "model.safetensors")
     assert "weights" not in kept[1]
     assert [
         (p / "README.md").read_text().count("before the weights were rounded") for p in (whole, half)

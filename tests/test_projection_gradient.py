@@ -174,7 +174,7 @@ def test_nothing_is_kept_unless_somebody_wants_the_gradient(monkeypatch):
     def refuse(*_):
         raise AssertionError("a path was kept")
 
-    monkeypatch.setattr(sapc.projection.restoration, "_taken", refuse)
+    monkeypatch.setattr(sapc.constraints.projection.feasible, "_taken", refuse)
     H.project(u.detach(), check=False)
     with torch.no_grad():
         H.project(u, check=False)
@@ -200,8 +200,8 @@ def test_gradients_of_samples_do_not_influence_each_other(name, dense, monkeypat
     mixed = passes.pullback(spoilt.detach(), resting, w)
     assert relative(mixed[rest], passes.pullback(u.detach(), torch.ones_like(resting), w)[rest]) < 1e-10
     assert torch.equal(mixed[1], w[1])
-    monkeypatch.setattr(sapc.projection.manifold, "CACHE_BYTES", 1)
-    monkeypatch.setattr(sapc.projection.manifold, "JACOBIAN_BYTES", 1)
+    monkeypatch.setattr(sapc.constraints.manifold, "CACHE_BYTES", 1)
+    monkeypatch.setattr(sapc.constraints.manifold, "JACOBIAN_BYTES", 1)
     assert relative(pulled(H, u, w), together) < 1e-10  # portions of one sample
 
 

@@ -262,7 +262,7 @@ def test_shapes_are_compared_before_any_memory_is_taken(model_folder):
 
 
 def test_scores_with_a_word_for_a_number_are_not_passed_on(model_folder, call, tmp_path):
-    shipped = Folder(Path(sapc.__file__).parent / "pretrained" / "heat-ffm")
+    shipped = Folder(Path(sapc.__file__).parent / "models" / "pretrained" / "heat-ffm")
     scores = read_json(shipped.scores)
     model = sapc.load("heat-ffm", "cpu")
     for path in ("mean.metrics.mmse", "mean.floor.w2", "mean.worst_residual", "mean.metrics", "mean"):

@@ -44,7 +44,7 @@ def lines(folder):
 SCRIPT = """
 import sys, time
 import sapc.training.loop as t
-from sapc.config import preset
+from sapc.training.config import preset
 t.LOG_EVERY = 5
 def slow(step, steps, shown):
     print(step, flush=True)

@@ -106,14 +106,14 @@ def test_weights_that_were_written_again_need_not_be_those_of_the_scores(copied)
     folder = Folder(copied)
     tensors, about = load_tensors(folder.weights)
     save_tensors(folder.weights, {name: t + 1e-3 for name, t in tensors.items()}, about)
-    assert json.loads(folder.scores.read_text())["weights"] != sapc.files.sha256(folder.weights)
+    assert json.loads(folder.scores.read_text())["weights"] != sapc._files.sha256(folder.weights)
     assert sapc.load(copied, "cpu").step == 8000
 
 
 def test_the_list_of_shipped_weights_is_complete_and_right():
     for name in pretrained.model_names():
         folder = pretrained.HOME / name
-        assert pretrained.shipped_digest(folder) == sapc.files.sha256(folder / "model.safetensors")
+        assert pretrained.shipped_digest(folder) == sapc._files.sha256(folder / "model.safetensors")
 
 
 def test_shipped_weights_are_those_of_the_list(copied, monkeypatch):

@@ -18,6 +18,9 @@ A run is a task, a method and everything else that decides a training; a model i
     sapc.evaluate.evaluate(model, samples=100)["mean"]
 """
 
+from importlib import import_module
+from types import ModuleType
+
 from . import _startup  # noqa: F401 (first, as the others take seconds)
 
 # isort: split
@@ -112,3 +115,10 @@ __all__ = [
 
 when_unknown.append(load_plugins)  # tasks and methods do not know each other: here they meet
 when_task.append(register_task)
+
+
+def __getattr__(name: str) -> ModuleType:
+    """Import a module of version 0.1.0 by its old name, as in `sapc.config.Backbone`."""
+    if name in _old_names.MOVED:
+        return import_module(f"{__name__}.{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
