@@ -16,8 +16,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
@@ -26,6 +25,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from ._stencils import difference, difference_into
 from .errors import SapcError, explain_misuse, fits
 
 Kind = Literal["periodic", "closed", "cells"]
@@ -97,13 +97,6 @@ class Axis:
             return (u.roll(-1, dim) - u.roll(1, dim)) / (2 * self.spacing)
         return difference(u, dim % u.ndim, 0.5 / self.spacing)
 
-    def derivative_transposed(self, w: Tensor, dim: int) -> Tensor:
-        """The transpose of `derivative`: `<derivative(u), w> = <u, derivative_transposed(w)>`."""
-        self._check(w, dim)
-        if self.kind == "periodic":
-            return -self.derivative(w, dim)
-        return difference(w, dim % w.ndim, 0.5 / self.spacing, transposed=True)
-
     def _check(self, u: Any, dim: Any) -> None:
         if not (fits(u, Tensor) and fits(dim, int) and -u.ndim <= dim < u.ndim and u.dtype != torch.bool):
             raise SapcError(
@@ -116,7 +109,7 @@ class Axis:
 
     def difference_into(self, out: Tensor, u: Tensor, dim: int, transposed: bool = False) -> Tensor:
         """`derivative` or its transpose on an axis that is not periodic, written into `out`; cannot be differentiated."""
-        return _difference(u, dim, 0.5 / self.spacing, transposed, out)
+        return difference_into(out, u, dim, 0.5 / self.spacing, transposed)
 
 
 def _is_finite(number: Any) -> bool:
@@ -124,90 +117,6 @@ def _is_finite(number: Any) -> bool:
         return math.isfinite(number)
     except (TypeError, ValueError, OverflowError, RuntimeError):  # text, arrays, tensors, 10**400
         return False
-
-
-def shift(u: Tensor, dim: int, k: int) -> Tensor:
-    """`u` moved by `k` points along `dim`, zeros moving in: entry i is `u[i - k]`."""
-    dim %= u.ndim
-    kept = u.narrow(dim, max(-k, 0), u.shape[dim] - abs(k))
-    return torch.nn.functional.pad(kept, (0, 0) * (u.ndim - 1 - dim) + (max(k, 0), max(-k, 0)))
-
-
-_compilable = [False]  # seen by all threads: on a GPU, gradients are computed by another one
-
-
-@contextmanager
-def compilable() -> Iterator[None]:
-    """Inside, differences are made of operations that a compiler can fuse, instead of written piece by piece into memory."""
-    before, _compilable[0] = _compilable[0], True
-    try:
-        yield
-    finally:
-        _compilable[0] = before
-
-
-def _stencil(u: Tensor, dim: int, scale: float, transposed: bool) -> Tensor:
-    """`_difference` without writing into memory: `k (S^T - S) u + v u`, S the shift by one, k doubled at the ends, v zero except there."""
-    i = torch.arange(u.shape[dim], device=u.device).reshape(-1, *(1,) * (u.ndim - 1 - dim))
-    first, last = (i == 0).to(u), (i == u.shape[dim] - 1).to(u)
-    k, v = scale * (1 + first + last), 2 * scale * (last - first)
-    if transposed:
-        return shift(k * u, dim, 1) - shift(k * u, dim, -1) + v * u
-    return k * (shift(u, dim, -1) - shift(u, dim, 1)) + v * u
-
-
-def difference(u: Tensor, dim: int, scale: float, transposed: bool = False) -> Tensor:
-    """`scale` times the difference of the neighbours along `dim`, twice the one-sided difference at the ends; or its transpose."""
-    out: Tensor = _Difference.apply(u, dim, scale, transposed)  # type: ignore[no-untyped-call]
-    return out
-
-
-def _difference(u: Tensor, dim: int, scale: float, transposed: bool, out: Tensor) -> Tensor:
-    """`scale (u_{i+1} - u_{i-1})` inside, twice the one-sided difference at the ends; transposed, that matrix's transpose."""
-    n = u.shape[dim]
-    inner, left, right = out.narrow(dim, 1, n - 2), u.narrow(dim, 0, n - 2), u.narrow(dim, 2, n - 2)
-    first, second, last_but_one, last = (u.select(dim, i) for i in (0, 1, n - 2, n - 1))
-    if transposed:
-        torch.sub(left, right, out=inner)
-        out.select(dim, 1).add_(first)
-        out.select(dim, n - 2).sub_(last)
-        out.select(dim, 0).copy_(-2 * first - second)
-        out.select(dim, n - 1).copy_(2 * last + last_but_one)
-    else:
-        torch.sub(right, left, out=inner)
-        out.select(dim, 0).copy_(2 * (second - first))
-        out.select(dim, n - 1).copy_(2 * (last - last_but_one))
-    return out.mul_(scale)
-
-
-class _Difference(torch.autograd.Function):
-    """Central differences with one-sided ends, or their transpose.
-
-    The derivative of a linear map is its transpose and that of the transpose the map again, so this differentiates to any order;
-    written out because slicing would fill a whole field with zeros for every slice it differentiates.
-    """
-
-    @staticmethod
-    def forward(u: Tensor, dim: int, scale: float, transposed: bool) -> Tensor:
-        """See `_difference`."""
-        if _compilable[0]:
-            return _stencil(u, dim, scale, transposed)
-        return _difference(u, dim, scale, transposed, torch.empty_like(u))
-
-    @staticmethod
-    def setup_context(ctx, inputs, output) -> None:  # type: ignore[no-untyped-def]
-        """Nothing of the field is kept: the map is linear."""
-        _, ctx.dim, ctx.scale, ctx.transposed = inputs
-
-    @staticmethod
-    def backward(ctx, w: Tensor):  # type: ignore[no-untyped-def]
-        """The transpose."""
-        return _Difference.apply(w, ctx.dim, ctx.scale, not ctx.transposed), None, None, None  # type: ignore[no-untyped-call]
-
-    @staticmethod
-    def vmap(info, in_dims, u: Tensor, dim: int, scale: float, transposed: bool):  # type: ignore[no-untyped-def]
-        """One more batch dimension in front."""
-        return _Difference.apply(u.movedim(in_dims[0], 0), dim + 1, scale, transposed), 0  # type: ignore[no-untyped-call]
 
 
 @dataclass(frozen=True, eq=False)

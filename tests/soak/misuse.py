@@ -143,7 +143,6 @@ def _constraints() -> Iterator[Target]:
     square = lambda u: (u**2).flatten(1).sum(1, keepdim=True)
     yield Target("Axis", sapc.Axis, {"name": "x", "n": 8, "start": 0.0, "stop": 1.0, "kind": "closed"})
     yield Target("Axis.derivative", grid.axes[0].derivative, {"u": u, "dim": 1})
-    yield Target("Axis.derivative_transposed", grid.axes[0].derivative_transposed, {"w": u, "dim": 1})
     yield Target("Grid", sapc.Grid, {"axes": grid.axes, "channels": ("h",), "steady": False})
     yield Target("Grid.resize", lambda n: grid.resize(n, 8), {"n": 8})
     yield Target("Grid.channel", grid.channel, {"name": "h"})

@@ -1,14 +1,16 @@
 """Constraints, the manifolds they define, and how fields are projected onto them.
 
 terms         Pin, Balance, Affine, Constraint: residuals; `a & b` stacks them
+acceleration  gradients and kernels that a law may bring
 manifold      a constraint bound to the conditions of a batch
 projection/   closed form, factorised, banded or dense Gauss-Newton, chosen by declared structure
 """
 
+from .acceleration import LawKernel, WithGradient
 from .manifold import Algorithm, Manifold, Report
 from .projection.closed_form import GramSolver
 from .projection.gauss_newton import Globalised, Plain, Solver
-from .terms import Affine, Balance, Constraint, LawKernel, Pin, Stack, Stackable, WithGradient
+from .terms import Affine, Balance, Constraint, Pin, Stack, Stackable
 
 __all__ = [
     "Affine",

@@ -25,18 +25,19 @@ from __future__ import annotations
 
 from functools import cached_property
 from math import pi
-from typing import Any, ClassVar, final
+from typing import ClassVar, final
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ..constraints import Plain
-from ..constraints.terms import Balance, LawKernel, Pin, Stackable, WithGradient
+from ..constraints import Plain, WithGradient
+from ..constraints.terms import Balance, Pin, Stackable
 from ..grid import Axis, Grid
 from .base import Parameters, Task
 from .etdrk4 import frames
 from .initial_profiles import Profile, rescaled, sines
+from .law_gradients import reaction_diffusion_kernel, supply_slope
 from .random_parameters import Streams
 
 DIFFUSIVITY = 0.005
@@ -69,10 +70,14 @@ class ReactionDiffusion(Task):
     @cached_property
     def constraint(self) -> Stackable:
         """The initial frame, and mass with its sources."""
-        supply = WithGradient(self.supply, self._supply)
-        label = (self.name, self.grid)
-        times, kernel = self.grid.time.points, LawKernel(_kernel, self._kernel_data())
-        return Pin.frame(0) & Balance(self.grid.integral(), supply, times=times, label=label, kernel=kernel)
+        flux = DIFFUSIVITY / self.grid["x"].spacing
+        return Pin.frame(0) & Balance(
+            self.grid.integral(),
+            WithGradient(self.supply, lambda u: (self.supply(u), supply_slope(self.grid, flux, GROWTH, u))),
+            times=self.grid.time.points,
+            label=(self.name, self.grid),
+            kernel=reaction_diffusion_kernel(self.grid, flux, GROWTH),
+        )
 
     def supply(self, u: Tensor) -> Tensor:
         """`g_L - g_R + rho int u (1 - u) dx` of every frame, the fluxes by one-sided differences."""
@@ -80,20 +85,6 @@ class ReactionDiffusion(Task):
         g_left = -DIFFUSIVITY * (u[:, 1] - u[:, 0]) / dx
         g_right = -DIFFUSIVITY * (u[:, -1] - u[:, -2]) / dx
         return g_left - g_right + GROWTH * self.grid.integral()(u * (1 - u))
-
-    def _supply(self, u: Tensor) -> tuple[Tensor, Tensor]:
-        """The same with its gradient: `rho w (1 - 2 u)`, and the fluxes' weights in the four cells they read."""
-        weights = GROWTH * self.grid.integral().weights_like(u)[:, None]
-        slope = weights * (1 - 2 * u)
-        flux = DIFFUSIVITY / self.grid["x"].spacing
-        for edge, inside in ((0, 1), (-1, -2)):
-            slope[:, edge].add_(flux)
-            slope[:, inside].sub_(flux)
-        return self.supply(u), slope
-
-    def _kernel_data(self) -> Tensor:
-        numbers = torch.tensor((DIFFUSIVITY / self.grid["x"].spacing, GROWTH), dtype=torch.float64)
-        return torch.cat((numbers, self.grid.weights))
 
     def _draw(self, streams: Streams, size: int) -> dict[str, Tensor]:
         i, j = streams.product(size)
@@ -111,12 +102,6 @@ class ReactionDiffusion(Task):
 
     def _workspace(self, block: int) -> int:
         return 3 * self.grid["x"].n ** 2  # the DCT matrix
-
-
-def _kernel() -> tuple[Any, ...]:
-    from .law_kernels import reaction_diffusion  # needs Triton
-
-    return (reaction_diffusion,)
 
 
 def initial_profiles(r: Float[Tensor, "n 13"]) -> Profile:

@@ -16,7 +16,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..constraints.terms import Affine, Balance, Constraint, Pin, Stackable, WithGradient
+from ..constraints.acceleration import WithGradient
+from ..constraints.terms import Affine, Balance, Constraint, Pin, Stackable
 from ..errors import SapcError, fits
 from ..grid import FrameIntegral, Grid
 

@@ -18,15 +18,16 @@ and integrals are trapezoid sums. On exact solutions the discrete law therefore 
 
 from __future__ import annotations
 
-from functools import cached_property
-from typing import Any, ClassVar, final
+from functools import cached_property, partial
+from typing import ClassVar, final
 
 import torch
 from torch import Tensor
 
-from ..constraints import Plain
-from ..constraints.terms import Balance, LawKernel, Pin, Stackable, WithGradient
+from ..constraints import Plain, WithGradient
+from ..constraints.terms import Balance, Pin, Stackable
 from ..grid import Axis, Grid
+from . import law_gradients
 from .base import Parameters, Task
 from .random_parameters import Streams
 
@@ -47,17 +48,13 @@ class Stokes(Task):
     def balance(self) -> Balance:
         """The energy balance, with the viscosity that the field itself shows."""
         return Balance(
-            WithGradient(self.energy, self._energy),
-            WithGradient(self.power, self._power),
-            WithGradient(self.viscosity, self._viscosity),
+            WithGradient(self.energy, partial(law_gradients.energy, self.grid)),
+            WithGradient(self.power, partial(law_gradients.power, self.grid)),
+            WithGradient(self.viscosity, partial(law_gradients.viscosity, self.grid)),
             times=self.grid.time.points,
             label=("stokes", self.grid),
-            kernel=LawKernel(_kernel, self._kernel_data()),
+            kernel=law_gradients.stokes_kernel(self.grid),
         )
-
-    def _kernel_data(self) -> Tensor:
-        halves = [0.5 / self.grid[axis].spacing for axis in ("x", "t")]
-        return torch.cat((torch.tensor(halves, dtype=torch.float64), self.grid.weights))
 
     def energy(self, u: Tensor) -> Tensor:
         """`int u^2 dx` of every frame."""
@@ -75,52 +72,10 @@ class Stokes(Task):
         u_xx = self.grid.derivative(self.grid.derivative(u, "x"), "x")
         return (u_t * u_xx).sum(1).sum(1) / (u_xx**2).sum(1).sum(1)
 
-    # The same three with their gradients, by hand: D is the difference in x, w the quadrature weights in x.
-
-    def _energy(self, u: Tensor) -> tuple[Tensor, Tensor]:
-        wu = self.grid.integral().weights_like(u)[:, None] * u
-        return (wu * u).sum(1), wu.mul_(2)
-
-    def _power(self, u: Tensor) -> tuple[Tensor, Tensor]:
-        x = self.grid["x"]
-        u_x = x.difference_into(torch.empty_like(u), u, 1)
-        y = self.grid.integral().weights_like(u)[:, None] * u_x
-        slope = y * u_x
-        work = u[:, -1] * u_x[:, -1] - u[:, 0] * u_x[:, 0]
-        s = 2 * (work - slope.sum(1))
-        y.mul_(-2)[:, -1].add_(u[:, -1])
-        y[:, 0].sub_(u[:, 0])
-        x.difference_into(slope, y, 1, transposed=True)
-        slope[:, -1].add_(u_x[:, -1])
-        slope[:, 0].sub_(u_x[:, 0])
-        return s, slope.mul_(2)
-
-    def _viscosity(self, u: Tensor) -> tuple[Tensor, Tensor]:
-        x, t = self.grid["x"], self.grid["t"]
-        slope = torch.empty_like(
-            u
-        )  # holds u_x, then <u_t, u_xx>, then the slope: a field less to allocate each time
-        u_xx = x.difference_into(torch.empty_like(u), x.difference_into(slope, u, 1), 1)
-        u_t = t.difference_into(torch.empty_like(u), u, 2)
-        above = torch.mul(u_t, u_xx, out=slope).flatten(1).sum(1)
-        below = torch.mul(u_xx, u_xx, out=slope).flatten(1).sum(1)
-        nu = above / below
-        inner = u_t.addcmul_(u_xx, nu[:, None, None], value=-2)
-        twice = x.difference_into(u_t.new_empty(u.shape), inner, 1, transposed=True)
-        x.difference_into(inner, twice, 1, transposed=True)
-        t.difference_into(slope, u_xx, 2, transposed=True)
-        return nu, slope.add_(inner).div_(below[:, None, None])
-
     def _solve(self, parameters: Parameters) -> Tensor:
         k, w = (parameters[name][:, None, None] for name in ("decay", "frequency"))
         x, t = self.grid["x"].points.to(k)[:, None], self.grid["t"].points.to(k)
         return AMPLITUDE * (-k * x).exp() * torch.cos(k * x - w * t)
-
-
-def _kernel() -> tuple[Any, ...]:
-    from .law_kernels import stokes, viscosity, viscosity_slope  # need Triton
-
-    return stokes, viscosity, viscosity_slope
 
 
 @final

@@ -32,7 +32,8 @@ import torch
 from torch import Tensor
 
 from ...grid import FrameIntegral
-from ..terms import Balance, WithGradient
+from ..acceleration import WithGradient
+from ..terms import Balance
 from .tridiagonal import solve_tridiagonal
 
 PIECE = 2**13  # numbers

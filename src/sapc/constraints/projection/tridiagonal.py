@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ...grid import shift
+from ..._stencils import shift
 
 
 def solve_tridiagonal(

@@ -17,9 +17,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ...._stencils import compilable
 from ...._triton import capturing, has_triton
 from ....errors import SapcWarning
-from ....grid import compilable
 from ..feasible import Eager, Passes, State
 from ..gauss_newton import Globalised
 from ..linearisation import Banded, Problem

@@ -1,0 +1,90 @@
+"""What lets the laws of the curved tasks be projected onto faster: gradients by hand, and kernels for a GPU.
+
+A gradient is `both` of `sapc.WithGradient`: the value, and the gradient of the sum of all values. D is the difference in x, w the
+quadrature weights in x; the other letters are those of the tasks' own files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..constraints import LawKernel
+from ..grid import Grid
+
+
+def energy(grid: Grid, u: Tensor) -> tuple[Tensor, Tensor]:
+    """Compute `int u^2 dx` of every frame and its gradient `2 w u`."""
+    wu = grid.integral().weights_like(u)[:, None] * u
+    return (wu * u).sum(1), wu.mul_(2)
+
+
+def power(grid: Grid, u: Tensor) -> tuple[Tensor, Tensor]:
+    """Compute Stokes' `2 ([u u_x]_0^1 - int u_x^2 dx)` and its gradient `2 (D^T (b u - 2 w u_x) + b u_x)`, b = -1, 0 .., 0, 1."""
+    x = grid["x"]
+    u_x = x.difference_into(torch.empty_like(u), u, 1)
+    y = grid.integral().weights_like(u)[:, None] * u_x
+    slope = y * u_x
+    work = u[:, -1] * u_x[:, -1] - u[:, 0] * u_x[:, 0]
+    s = 2 * (work - slope.sum(1))
+    y.mul_(-2)[:, -1].add_(u[:, -1])
+    y[:, 0].sub_(u[:, 0])
+    x.difference_into(slope, y, 1, transposed=True)
+    slope[:, -1].add_(u_x[:, -1])
+    slope[:, 0].sub_(u_x[:, 0])
+    return s, slope.mul_(2)
+
+
+def viscosity(grid: Grid, u: Tensor) -> tuple[Tensor, Tensor]:
+    """Compute `nu = <u_t, u_xx> / <u_xx, u_xx>` and its gradient `(D^T D^T (u_t - 2 nu u_xx) + D_t^T u_xx) / <u_xx, u_xx>`."""
+    x, t = grid["x"], grid["t"]
+    # Holds u_x, then <u_t, u_xx>, then the slope: a field less to allocate each time.
+    slope = torch.empty_like(u)
+    u_xx = x.difference_into(torch.empty_like(u), x.difference_into(slope, u, 1), 1)
+    u_t = t.difference_into(torch.empty_like(u), u, 2)
+    above = torch.mul(u_t, u_xx, out=slope).flatten(1).sum(1)
+    below = torch.mul(u_xx, u_xx, out=slope).flatten(1).sum(1)
+    nu = above / below
+    inner = u_t.addcmul_(u_xx, nu[:, None, None], value=-2)
+    twice = x.difference_into(u_t.new_empty(u.shape), inner, 1, transposed=True)
+    x.difference_into(inner, twice, 1, transposed=True)
+    t.difference_into(slope, u_xx, 2, transposed=True)
+    return nu, slope.add_(inner).div_(below[:, None, None])
+
+
+def supply_slope(grid: Grid, flux: float, growth: float, u: Tensor) -> Tensor:
+    """Compute the gradient of reaction-diffusion's supply: `rho w (1 - 2 u)`, and `nu / dx` in the four cells that the fluxes read."""
+    slope = growth * grid.integral().weights_like(u)[:, None] * (1 - 2 * u)
+    for edge, inside in ((0, 1), (-1, -2)):
+        slope[:, edge].add_(flux)
+        slope[:, inside].sub_(flux)
+    return slope
+
+
+def stokes_kernel(grid: Grid) -> LawKernel:
+    """Return Stokes' energy balance for a GPU."""
+
+    def load() -> tuple[Any, ...]:
+        from .law_kernels import stokes, viscosity, viscosity_slope  # need Triton
+
+        return stokes, viscosity, viscosity_slope
+
+    return _kernel(load, grid, *(0.5 / grid[axis].spacing for axis in ("x", "t")))
+
+
+def reaction_diffusion_kernel(grid: Grid, flux: float, growth: float) -> LawKernel:
+    """Return reaction-diffusion's mass balance for a GPU."""
+
+    def load() -> tuple[Any, ...]:
+        from .law_kernels import reaction_diffusion  # needs Triton
+
+        return (reaction_diffusion,)
+
+    return _kernel(load, grid, flux, growth)
+
+
+def _kernel(load: Callable[[], tuple[Any, ...]], grid: Grid, *numbers: float) -> LawKernel:
+    return LawKernel(load, torch.cat((torch.tensor(numbers, dtype=torch.float64), grid.weights)))
