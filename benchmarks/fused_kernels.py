@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import statistics
 import subprocess
 import sys
 import time
@@ -23,6 +22,7 @@ from itertools import product
 from pathlib import Path
 
 import torch
+from _measure import milliseconds
 from torch import Tensor
 
 from sapc.nn.dft import transforms
@@ -117,26 +117,6 @@ def launches(kernel: str, dims: int) -> Iterator[Launch]:
         launch = Launch(*some)
         if launch.registers is None or launch.programs * launch.warps * 32 * launch.registers <= 65536:
             yield launch
-
-
-def milliseconds(
-    call: Callable[[], object], device: torch.device, repeats: int = 20, before: int = 3
-) -> float:
-    """The median; on a GPU by its own clock."""
-    if device.type != "cuda":
-        start = time.perf_counter()
-        call()
-        return 1e3 * (time.perf_counter() - start)
-    for _ in range(before):
-        call()
-    marks = [torch.cuda.Event(enable_timing=True) for _ in range(2 * repeats)]
-    for a, b in zip(marks[::2], marks[1::2], strict=True):
-        torch.cuda._sleep(200_000)  # so that the host is ahead
-        a.record()
-        call()
-        b.record()
-    torch.cuda.synchronize()
-    return statistics.median(a.elapsed_time(b) for a, b in zip(marks[::2], marks[1::2], strict=True))
 
 
 def case(dims: int, precision: str, device: torch.device, batch: int | None, tiny: bool) -> Case:

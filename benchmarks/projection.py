@@ -1,8 +1,9 @@
 """Projection benchmark: ratios measured in one run.
 
-    python benchmarks/projection.py [--device cuda] [--draws 50] [--json FILE]
+    python benchmarks/projection.py [--device cuda] [--task heat] [--preset paper] [--draws 50] [--json FILE]
 
-1. fast against dense   seconds per field of the structured projection (a batch of 256) over the dense one, the same solver settings
+1. fast against dense   milliseconds per field of the projection by declared structure, beside the same solver on a dense Jacobian: from a
+                        draw of the source and from an endpoint estimate half-way along, with the residuals that both reached
 2. Navier-Stokes        a batch of 16 full-size fields, and the peak memory it took over its input
 3. O(grid)              seconds per field as the grid grows, and the observed exponent
 4. convergence          Stokes: share of draws on the manifold, mean distance moved, beside the plain iteration's
@@ -10,111 +11,123 @@
 
 from __future__ import annotations
 
-import argparse
-import json
 import math
-import platform
-import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
 
 import torch
-from rich.console import Console
-from rich.table import Table
+from _measure import (
+    PEERS,
+    Results,
+    Row,
+    arguments,
+    bounded,
+    jacobian_bytes,
+    make_timer,
+    peak,
+    show,
+    unfit,
+    weigh,
+)
+from torch import Tensor
 
 import sapc
+from sapc.experiments.timing import Data, Timer, make_problem, smooth_error, solutions
+from sapc.training.config import Run, preset
 
 LEVELS = (None, 1e-3, 1e-2, 1e-1)
-CONSOLE = Console(width=max(130, Console().width))  # the tables are wider than 80 columns
 
 
-def seconds(call: Callable[[], object], device: str, repeats: int = 3) -> float:
-    """The fastest of a few runs after one warm-up."""
-    times = []
-    for i in range(repeats + 1):
-        if device == "cuda":
-            torch.cuda.synchronize()
-        start = time.perf_counter()
-        call()
-        if device == "cuda":
-            torch.cuda.synchronize()
-        if i:
-            times.append(time.perf_counter() - start)
-    return min(times)
-
-
-def noise(shape: tuple[int, ...], device: str, seed: int = 0) -> torch.Tensor:
+def noise(shape: tuple[int, ...], device: torch.device, seed: int = 0) -> Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(device)
 
 
-def fast_against_dense(device: str, batch: int = 256, dense_batch: int = 4) -> list[dict[str, object]]:
-    rows = []
-    for name in ("heat", "reaction_diffusion", "stokes_ic", "stokes_bc", "burgers"):
-        task = sapc.get_task(name)
-        fields = task.dataset("test1", size=2, seed=0).fields[:1].double().to(device)
-        for label, solver in (
-            ("default", sapc.Globalised()),
-            ("feasible only", sapc.Globalised(nearest=0)),
-            ("paper", task.plain),
-        ):
-            if solver is None or (task.plain is None and label != "default"):
-                continue
-            H = task.manifold(fields, solver=solver)
-            u = noise((batch, *task.grid.shape), device)
-            fast = seconds(lambda H=H, u=u: H.project(u, check=False), device, 2) / batch
-            dense = H.dense()
-            slow = (
-                seconds(lambda D=dense, u=u: D.project(u[:dense_batch], check=False), device, 1) / dense_batch
-            )
-            rows.append(
-                {
-                    "task": name,
-                    "solver": label,
-                    "algorithm": H.algorithm,
-                    "fast_s": fast,
-                    "dense_s": slow,
-                    "ratio": slow / fast,
-                }
-            )
-    return rows
+@torch.no_grad()
+def fast_against_dense(run: Run, data: Data, timer: Timer) -> Iterator[Row]:
+    """A row per solver and start; the solver that sampling uses comes first, and from both starts."""
+    task = run.make_task()
+    H, truth, draws = make_problem(run, data, timer.device)
+    pins, rows = (part(truth[:1]).shape[1] for part in (H[:1].local, H[:1].balance))
+    about = {
+        "task": run.task,
+        "grid": list(run.grid),
+        "algorithm": H.algorithm,
+        "pins": pins,
+        "rows": rows,
+        "jacobian_bytes": jacobian_bytes(H),
+        "stacked_bytes": 8 * (pins + rows) * truth[0].numel(),
+    }
+    cases = [("of sampling", H, "noise", draws)]
+    cases.append(("of sampling", H, "estimate", truth + smooth_error(task, truth) / 2))
+    if task.plain is not None:
+        cases.append(("nearest", H.with_solver(sapc.Globalised()), "noise", draws))
+        cases.append(("paper", H.with_solver(task.plain), "noise", draws))
+    for solver, M, start, u in cases:
+        seconds, memory = weigh(timer, partial(M.project, u, check=False))
+        row = about | {"solver": solver, "start": start, "ours_fields": len(u), "ours_peak_bytes": memory}
+        row |= {
+            "ours_ms": 1e3 * seconds / len(u),
+            "ours_residual": _size(M.residual(M.project(u, check=False))),
+        }
+        yield row | _dense(M, u, timer, row["ours_ms"])
 
 
-def navier_stokes(device: str) -> dict[str, object]:
+def _dense(H: sapc.Manifold, u: Tensor, timer: Timer, ours_ms: float) -> Row:
+    if (reason := unfit(H, timer.device)) is not None:
+        return {"dense_ms": None, "dense_fields": 0, "dense_left_out": reason, "ratio": None}
+
+    def some(n: int) -> Callable[[], Tensor]:
+        return partial(PEERS.manifold(H[:n]).project, u[:n], check=False)
+
+    figure = bounded(some, len(u), timer)
+    row = figure.named("dense")
+    if figure.seconds is None:
+        return {**row, "ratio": None}
+    few = H[: figure.fields]
+    ours, dense = (M.project(u[: figure.fields], check=False) for M in (few, PEERS.manifold(few)))
+    row |= {"ratio": row["dense_ms"] / ours_ms, "dense_residual": _size(few.residual(dense))}
+    return row | {"apart": _size(ours - dense) / _size(ours)}
+
+
+def _size(x: Tensor) -> float:
+    return float(x.abs().max())
+
+
+def navier_stokes(timer: Timer) -> Row:
     task = sapc.get_task("navier_stokes")
-    fields = noise((16, *task.grid.shape), device, 1)
+    fields = noise((16, *task.grid.shape), timer.device, 1)
     H = task.manifold(fields)
-    u = noise(fields.shape, device, 2).float()
-    took = seconds(lambda: H.project(u, check=False), device)
-    peak = None
-    if device == "cuda":
-        torch.cuda.reset_peak_memory_stats()
-        before = torch.cuda.memory_allocated()
-        H.project(u, check=False)
-        peak = (torch.cuda.max_memory_allocated() - before) / (u.numel() * 8)
+    u = noise(fields.shape, timer.device, 2).float()
+    call = partial(H.project, u, check=False)
+    seconds = timer(call)
+    with peak(timer.device) as memory:
+        call()
     return {
         "batch": 16,
-        "seconds": took,
-        "peak_over_field_float64": peak,
-        "residual": float(H.residual(H.project(u.double())).abs().max()),
+        "seconds": seconds,
+        "peak_over_field_float64": memory.bytes and memory.bytes / (u.numel() * 8),
+        "residual": _size(H.residual(H.project(u.double()))),
     }
 
 
-def against_grid(device: str) -> list[dict[str, object]]:
+def against_grid(timer: Timer) -> list[Row]:
     rows = []
     for name, sizes in (("heat", (100, 200, 400, 800)), ("stokes_ic", (50, 100, 200, 400))):
         times = []
         for n in sizes:
             task = sapc.get_task(name, grid=(n, n))
-            fields = task.dataset("test0", size=1, seed=0).fields.double().to(device)
+            fields = task.dataset("test0", size=1, seed=0).fields.double().to(timer.device)
             H = task.manifold(fields, solver=sapc.Plain(n_iter=4, mu=1e-8, tol=1e-300))
-            u = fields + 1e-3 * noise((2, n, n), device)
-            times.append(seconds(lambda H=H, u=u: H.project(u, check=False), device) / 2)
+            u = fields + 1e-3 * noise((2, n, n), timer.device)
+            times.append(timer(partial(H.project, u, check=False)) / 2)
         exponent = math.log(times[-1] / times[-3]) / math.log((sizes[-1] / sizes[-3]) ** 2)
         rows.append({"task": name, "sizes": sizes, "seconds": times, "exponent": exponent})
     return rows
 
 
-def convergence(device: str, draws: int) -> list[dict[str, object]]:
+def convergence(device: torch.device, draws: int) -> list[Row]:
     rows = []
     for name in ("reaction_diffusion", "stokes_ic", "stokes_bc"):
         task = sapc.get_task(name)
@@ -146,69 +159,41 @@ def _summary(reports: list[sapc.constraints.Report]) -> dict[str, float]:
     }
 
 
-def show(title: str, rows: list[dict[str, object]]) -> None:
-    table = Table(title=title, title_justify="left")
-    for column in rows[0]:
-        table.add_column(column)
-    for row in rows:
-        table.add_row(*(_text(v) for v in row.values()))
-    CONSOLE.print(table)
-
-
-def _text(value: object) -> str:
-    if isinstance(value, float):
-        return f"{value:.3g}"
-    if isinstance(value, tuple | list):
-        return " ".join(_text(v) for v in value)
-    return str(value)
-
-
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    parser = arguments(__doc__, device="cpu")
+    parser.add_argument(
+        "--task", action="append", help="of the first table; may be repeated; all unless given"
     )
-    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--preset", default="paper", help="sizes of the first table")
     parser.add_argument(
         "--draws", type=int, default=8, help="draws per task and noise level for the convergence table"
     )
-    parser.add_argument("--json", help="write the figures here as well")
     options = parser.parse_args()
     warnings.simplefilter("ignore", sapc.SapcWarning)
-    device = options.device
-    hardware = (
-        torch.cuda.get_device_name()
-        if device == "cuda"
-        else f"{platform.machine()}, {torch.get_num_threads()} threads"
-    )
-    result = {"hardware": hardware, "torch": torch.__version__, "sapc": sapc.__version__}
-    result["fast_against_dense"] = fast_against_dense(device)
-    show("seconds per field, and dense / fast", result["fast_against_dense"])
-    result["navier_stokes"] = navier_stokes(device)
-    show("Navier-Stokes", [result["navier_stokes"]])
-    result["against_grid"] = against_grid(device)
+    timer = make_timer(options.device)
+    results = Results(timer, options.json)
+    few = replace(timer, repeats=2, warm_up=1)
+    for name in options.task or sapc.task_names():
+        run = preset(options.preset, name, "sapc")
+        rows = results.add("fast_against_dense", fast_against_dense(run, solutions(run, timer.device), few))
     show(
-        "seconds per field against grid size n x n; exponent in the number of points", result["against_grid"]
+        "per field, and dense / ours",
+        rows,
+        [n for n in rows[0] if n not in ("grid", "jacobian_bytes", "stacked_bytes")],
     )
-    result["convergence"] = convergence(device, options.draws)
-    flat = [
-        {
-            "task": r["task"],
-            "noise": r["noise"] or "white",
-            **{
-                f"{a} {b}": r[b][a]
-                for a in ("on_manifold", "moved", "nearest", "iterations")
-                for b in ("default", "plain")
-            },
-        }
-        for r in result["convergence"]
+    show("Navier-Stokes", results.add("navier_stokes", [navier_stokes(few)]))
+    title = "seconds per field against grid size n x n; exponent in the number of points"
+    show(title, results.add("against_grid", against_grid(timer)))
+    names = [
+        f"{a} {b}" for a in ("on_manifold", "moved", "nearest", "iterations") for b in ("default", "plain")
     ]
-    show(
-        "convergence (share on the manifold at 1e-10, mean distance moved, share at the nearest point, iterations)",
-        flat,
-    )
-    if options.json:
-        with open(options.json, "w") as file:
-            json.dump(result, file, indent=1)
+    flat = [
+        {"task": row["task"], "noise": row["noise"] or "white"}
+        | {name: row[name.split()[1]][name.split()[0]] for name in names}
+        for row in results.add("convergence", convergence(timer.device, options.draws))
+    ]
+    show("convergence: shares at 1e-10, mean distance, shares at the nearest point, iterations", flat)
+    results.finish()
 
 
 if __name__ == "__main__":

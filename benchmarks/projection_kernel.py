@@ -11,12 +11,12 @@ one holds the fastest of them against the passes, with the largest difference of
 from __future__ import annotations
 
 import argparse
-import statistics
 import time
 import warnings
 from collections.abc import Callable
 
 import torch
+from _measure import milliseconds
 
 import sapc
 from sapc.constraints.projection.gpu.launch import tuned
@@ -40,28 +40,6 @@ def cases(device: str, batch: int, tiny: bool) -> dict[Case, tuple[sapc.Manifold
     return found
 
 
-def milliseconds(call: Callable[[], object], device: str, repeats: int, before: int) -> float:
-    """The median over the repeats; on a GPU by its own clock."""
-    times = []
-    for i in range(before + repeats):
-        if device == "cuda":
-            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            torch.cuda.synchronize()
-            torch.cuda._sleep(1_000_000)  # so that the host is ahead, as behind a network pass
-            start.record()
-            call()
-            end.record()
-            end.synchronize()
-            took = start.elapsed_time(end)
-        else:
-            begin = time.perf_counter()
-            call()
-            took = 1e3 * (time.perf_counter() - begin)
-        if i >= before:
-            times.append(took)
-    return statistics.median(times)
-
-
 def projected(H: sapc.Manifold, u: torch.Tensor, fused: bool) -> Callable[[], torch.Tensor]:
     solver = H.solver
     assert isinstance(solver, sapc.Globalised)
@@ -78,7 +56,10 @@ def measure(options: argparse.Namespace) -> None:
     wanted = {}
     for case, (H, u) in found.items():
         call = projected(H, u, fused=False)
-        wanted[case], passes[case] = call(), milliseconds(call, options.device, repeats, before)
+        wanted[case], passes[case] = (
+            call(),
+            milliseconds(call, options.device, repeats, before, ahead=1_000_000),
+        )
         used = H.solve(u)[1].iterations
         print(f"{case}: passes {used.double().mean():.2f} on average, {used.max()} at most", flush=True)
     for warps in options.warps:
@@ -90,7 +71,7 @@ def measure(options: argparse.Namespace) -> None:
                     begin = time.perf_counter()
                     difference = float((call() - wanted[case]).abs().max())
                     first = time.perf_counter() - begin
-                    ms = milliseconds(call, options.device, repeats, before)
+                    ms = milliseconds(call, options.device, repeats, before, ahead=1_000_000)
                 apart[case] = max(apart.get(case, 0.0), difference)
                 fastest[case] = min(fastest.get(case, (ms, warps, entries)), (ms, warps, entries))
                 print(

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
-import io
 import json
 import math
+import sys
 from pathlib import Path
 
 import pytest
@@ -14,19 +14,20 @@ import torch
 pytest.importorskip("rich")
 pytest.importorskip("typer")
 from rich.cells import cell_len
-from rich.console import Console
 
 import sapc
 from commands import contents, one_sentence
-from sapc import cli
-from sapc.experiments import bench
-from sapc.experiments.bench import memory, methods, peers
-from sapc.experiments.bench.backbone import Published
-from sapc.experiments.bench.methods import Sampler
-from sapc.experiments.bench.style import OURS, PEERS
-from sapc.experiments.bench.timer import Timer
-from sapc.experiments.bench.trained import like_trained, solutions
+from sapc.experiments.timing import Timer, solutions, stand_in
 from sapc.training.step import Training
+
+# The scripts of the repository, which are no package.
+sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
+import _measure
+import backbone
+import methods
+import projection
+from _measure import OURS, PEERS
+from methods import Sampler
 
 CPU = torch.device("cpu")
 QUICK = (
@@ -48,22 +49,19 @@ def test_all_parts(call, folder):
     code, out, err = call(*QUICK, "--out", "new/b.json")
     assert (code, err) == (0, "")
     assert max(map(cell_len, out.splitlines())) <= 80
-    assert all(word in out for word in ("fft, float32, eager", "dft, float32, eager", "heat", "stokes_ic"))
     assert out.splitlines()[-1] == "wrote new/b.json"
     result = json.loads(Path("new/b.json").read_text())
-    assert (result["format"], result["preset"]) == ("sapc-bench-1", "tiny")
+    assert (result["format"], result["preset"], result["complete"]) == ("sapc-bench-1", "tiny", True)
     assert result["clock"] == ("process" if result["threads"] == 1 else "wall")
     assert (result["threads"], len(result["load"])) in ((torch.get_num_threads(), n) for n in (0, 2))
-    paths = [row["path"] for row in result["backbone"]]
-    assert paths[:2] == ["fft, float32, eager", "dft, float32, eager"]
-    assert [path.split()[0] for path in paths[2:]] == ["neuraloperator"]
-    assert result["backbone"][0]["of_plain"] == 1.0
-    assert not {"methods", "projection"} & set(result)  # only when asked for
     for part in ("training", "sampling"):
         assert [row["task"] for row in result[part]] == ["heat", "stokes_ic"]
         for row in result[part]:
             assert 0 < row["ffm_ms"] < math.inf
             assert math.isclose(row["ratio"], row["sapc_ms"] / row["ffm_ms"])
+    starts = [(row["task"], row["start"]) for row in result["projection"]]
+    assert starts == [(task, start) for task in ("heat", "stokes_ic") for start in ("noise", "estimate")]
+    assert max(row["ours_residual"] for row in result["projection"]) < 1e-11
 
 
 def test_one_part_of_one_task_as_json(call, folder):
@@ -71,35 +69,33 @@ def test_one_part_of_one_task_as_json(call, folder):
     assert (code, err) == (0, "")
     result = json.loads(out)
     assert [row["task"] for row in result["training"]] == ["heat"]
-    assert not {"backbone", "sampling"} & set(result)
+    assert not {"projection", "sampling"} & set(result)
     assert contents(folder) == []
 
 
-with memory.peak(torch.device("cpu")) as _peak:
+with _measure.peak(CPU) as _peak:
     pass
 TELLS = _peak.bytes is not None  # whether this system says how much memory a call took
-METHODS = ("bench", "--preset", "tiny", "--device", "cpu", "--steps", "1", "--part", "methods")
+
+
+def costs(task, names, timer=None, peers=True):
+    timer = timer or Timer(CPU, repeats=3, warm_up=1)
+    data = solutions(sapc.preset("tiny", task, "sapc"), CPU)
+    return methods.method_costs("tiny", task, names, data, timer, 1, peers)
 
 
 @pytest.fixture(scope="module")
 def every_method():
-    """All methods on two tasks, and what was kept after each."""
-    kept = []
-    keep = lambda result: kept.append(json.loads(json.dumps(result)))
-    result = bench.bench(["heat", "stokes_ic"], "tiny", "cpu", 1, ("methods",), keep=keep, peers=False)
-    return result, kept
+    """All methods on two tasks."""
+    return [row for task in ("heat", "stokes_ic") for row in costs(task, sapc.method_names(), peers=False)]
 
 
 def test_every_method_of_every_task(every_method):
-    result, kept = every_method
     names = ["ffm", *(name for name in sapc.method_names() if name != "ffm")]
-    rows = result["methods"]
-    assert [(r["task"], r["method"]) for r in rows] == [
+    assert [(r["task"], r["method"]) for r in every_method] == [
         (task, name) for task in ("heat", "stokes_ic") for name in names
     ]
-    assert [len(each.get("methods", [])) for each in kept] == [*range(1, 23), 22]
-    assert [each["complete"] for each in kept] == [False] * 22 + [True]
-    for row in rows:
+    for row in every_method:
         method = sapc.get_method(row["method"])
         assert (row["step_ms"] is None) == (not method.trains)
         assert (row["nfe"], row["steps"]) == (method.evaluations(), 100)
@@ -110,10 +106,21 @@ def test_every_method_of_every_task(every_method):
         assert 0 < row["sample_ms"] < math.inf
 
 
+def test_figures_are_written_one_by_one(folder):
+    results = _measure.Results(Timer(CPU), "b.json", preset="tiny")
+    kept = []
+    rows = ({"n": n} for n in range(3) if kept.append(Path("b.json").exists()) is None)
+    assert results.add("some", rows) == [{"n": 0}, {"n": 1}, {"n": 2}]
+    assert kept == [False, True, True]
+    assert not json.loads(Path("b.json").read_text())["complete"]
+    results.finish()
+    content = json.loads(Path("b.json").read_text())
+    assert (content["format"], content["complete"], len(content["some"])) == ("sapc-bench-1", True, 3)
+
+
 def test_every_method_beside_ffm(every_method):
-    rows = every_method[0]["methods"]
-    for row in rows:
-        ffm = next(r for r in rows if (r["task"], r["method"]) == (row["task"], "ffm"))
+    for row in every_method:
+        ffm = next(r for r in every_method if (r["task"], r["method"]) == (row["task"], "ffm"))
         assert math.isclose(row["sample_of_ffm"], row["sample_ms"] / ffm["sample_ms"])
         if row["step_ms"] is None:
             assert row["step_of_ffm"] is None
@@ -122,7 +129,7 @@ def test_every_method_beside_ffm(every_method):
 
 
 def test_a_training_in_stages_is_timed_in_each(every_method):
-    for row in every_method[0]["methods"]:
+    for row in every_method:
         assert len(row["stages_ms"]) == (0 if row["step_ms"] is None else 4 if row["method"] == "pbfm" else 1)
         if row["stages_ms"]:
             assert math.isclose(row["step_ms"], sum(row["stages_ms"]) / len(row["stages_ms"]))
@@ -160,7 +167,7 @@ def test_the_networks_work_is_part_of_the_gradient():
     run = sapc.preset("tiny", "heat", "ffm")
     task = run.make_task()
     truth = solutions(run, CPU)[0].double()
-    v = like_trained(run.make_network(), task, truth, pull=0.9)
+    v = stand_in(run.make_network(), task, truth, pull=0.9)
     vt, t = torch.randn_like(truth).requires_grad_(), torch.full((len(truth),), 0.5, dtype=torch.float64)
     (slope,) = torch.autograd.grad(v(vt, t).sum(), vt)
     rest = slope - 0.9 / 0.5  # what the replaced velocity does not explain is the network's
@@ -174,91 +181,9 @@ def test_a_method_too_large_for_memory_is_a_gap_and_not_an_end(monkeypatch):
 
     monkeypatch.setattr(Training, "advance", full)
     monkeypatch.setattr(Sampler, "timed", full)
-    result = bench.bench(["heat"], "tiny", "cpu", 1, ("methods",), methods=["pbfm"], peers=False)
-    assert [row["step_ms"] for row in result["methods"]] == [None, None]
-    assert [row["sample_of_ffm"] for row in result["methods"]] == [None, None]
-    console = Console(width=80, record=True, file=io.StringIO())
-    console.print(*cli.bench.tables(result))
-    assert console.export_text().count("memory") == 4
-
-
-def test_chosen_methods_come_with_ffm(call, folder):
-    code, out, err = call(
-        *METHODS,
-        "--no-peers",
-        "--task",
-        "heat",
-        "--method",
-        "pcfm",
-        "--method",
-        "cond_ffm",
-        "--method",
-        "pcfm",
-    )
-    assert (code, err) == (0, "")
-    assert max(map(cell_len, out.splitlines())) <= 80
-    assert [line.split()[0] for line in out.splitlines()[4:7]] == ["ffm", "pcfm", "cond_ffm"]
-    assert not {"The network", "A training step"} & set(out.splitlines())
-
-
-WIDE = {
-    "step_ms": 1234567.8, "step_of_ours": 1234.56, "step_fields": 256, "step_peak_bytes": 137 * 2**30,
-    "sample_ms": None, "sample_of_ours": None, "sample_fields": 0, "sample_peak_bytes": None,
-    "sample_left_out": "time: one field takes about 123 s",
-}  # fmt: skip
-
-
-def test_tables_of_methods_are_whole_at_80_columns():
-    row = {
-        "task": "reaction_diffusion", "method": "eci_stokes_bc", "precision": "float32", "batch": 256, "sampled": 256, "nfe": 2100,
-        "step_ms": 123456.7, "step_of_ffm": 123.456, "sample_ms": 1234567.8, "sample_of_ffm": 1234.56, "peak_bytes": 139 * 2**30,
-        "step_peak_bytes": 138 * 2**30, "peers": WIDE,
-    }  # fmt: skip
-    console = Console(width=80, record=True, file=io.StringIO())
-    console.print(*cli.bench.tables({"methods": [row]}))
-    text = console.export_text()
-    assert "…" not in text
-    words = (
-        "reaction_diffusion",
-        "eci_stokes_bc",
-        "123457",
-        "123.46",
-        "1234568",
-        "1234.56",
-        "142336",
-        "141312",
-        "140288",
-        "2100",
-        "eci_stokes_bc, sample: time: one field takes about 123 s",
-    )
-    assert all(word in text for word in words)
-    assert len(text.splitlines()) == 13  # title, head and note are one line each
-
-
-WHOLE = (
-    "dft, float32, compiled", "reaction_diffusion", "12346", "123.40", "142336", "139264", "138240", "2e-16", "123457", "1234.56",
-    "fields",
-)  # fmt: skip
-
-
-def test_tables_are_whole_at_80_columns():
-    times = {"ffm_ms": 12345.6, "sapc_ms": 0.0123, "ratio": 123.4}
-    row = {"task": "reaction_diffusion", "batch": 256, "precision": "float32", **times}
-    network = {
-        "grid": [64, 64, 50], "batch": 32, "path": "dft, float32, compiled", "step_ms": 12345.6, "forward_ms": 0.5,
-        "of_plain": 1.0, "peak_bytes": 139 * 2**30,
-    }  # fmt: skip
-    projection = {
-        "task": "reaction_diffusion", "start": "noise", "ours_ms": 0.000123, "ours_peak_bytes": 136 * 2**30, "ours_residual": 1e-16,
-        "dense_ms": 123456.7, "dense_peak_bytes": 135 * 2**30, "dense_residual": 2e-16, "ratio": 1234.56, "dense_fields": 256,
-    }  # fmt: skip
-    console = Console(width=80, record=True, file=io.StringIO())
-    parts = {"backbone": [network], "training": [row], "sampling": [row], "projection": [projection]}
-    for table in cli.bench.tables(parts):
-        console.print(table)
-    text = console.export_text()
-    assert "…" not in text
-    assert all(word in text for word in WHOLE)
+    rows = list(costs("heat", ["pbfm"], peers=False))
+    assert [row["step_ms"] for row in rows] == [None, None]
+    assert [row["sample_of_ffm"] for row in rows] == [None, None]
 
 
 # -- beside the peers' style --
@@ -269,7 +194,7 @@ CHOSEN = ["ffm", "sapc", "cond_ffm", "cafm", "pbfm", "dflow"]
 
 @pytest.fixture(scope="module")
 def both_styles():
-    return bench.bench(["heat"], "tiny", "cpu", 1, ("methods",), methods=CHOSEN)["methods"]
+    return list(costs("heat", CHOSEN))
 
 
 def test_methods_in_both_styles(both_styles):
@@ -324,15 +249,21 @@ def test_both_styles_train_the_same(task, name):
         torch.testing.assert_close(b.norm, a.norm, rtol=1e-3, atol=0)
 
 
+def dense_rows(run, data):
+    return list(projection.fast_against_dense(run, data, Timer(CPU, repeats=1, warm_up=0)))
+
+
 @pytest.fixture(scope="module")
 def projections():
-    return bench.bench(None, "tiny", "cpu", 1, ("projection",))["projection"]
+    runs = [sapc.preset("tiny", task, "sapc") for task in sapc.task_names()]
+    return [row for run in runs for row in dense_rows(run, solutions(run, CPU))]
 
 
 def test_projections_of_every_task_agree(projections):
     both = ("noise", "estimate")
-    assert [(r["task"], r["start"]) for r in projections] == [(t, s) for t in sapc.task_names() for s in both]
-    for row in projections:
+    used = [row for row in projections if row["solver"] == "of sampling"]
+    assert [(r["task"], r["start"]) for r in used] == [(t, s) for t in sapc.task_names() for s in both]
+    for row in used:
         assert math.isclose(row["ratio"], row["dense_ms"] / row["ours_ms"])
         assert max(row["ours_residual"], row["dense_residual"]) < 1e-11
         assert row["apart"] < 1e-9  # the same solver on the same rows takes the same way
@@ -342,31 +273,12 @@ def test_projections_of_every_task_agree(projections):
         assert {row[f"{whose}_peak_bytes"] is not None for whose in ("ours", "dense")} == {TELLS}
 
 
-def test_projections_are_printed_whole(call, folder):
-    arguments = (*QUICK[:-2], "--part", "projection", "--out", "b.json")
-    code, out, err = call(*arguments)
-    assert (code, err) == (0, "")
-    assert max(map(cell_len, out.splitlines())) <= 80
-    assert all(
-        word in out for word in ("Projection from noise", "Projection from estimate", "a dense Jacobian")
-    )
-    code, out, err = call(*arguments, "--no-peers", "--force")
-    assert (code, err) == (0, "")
-    rows = json.loads(Path("b.json").read_text())["projection"]
-    assert len(rows) == 2
-    assert not any("dense_ms" in row or "ratio" in row for row in rows)
-
-
 def test_a_jacobian_too_large_is_left_out_with_the_reason():
     run = sapc.preset("tiny", "heat", "sapc", grid=(1000, 1000), batch=1)
     zero = torch.zeros(1, *run.grid)
-    timer = Timer(CPU, repeats=1, warm_up=0)
-    rows = list(bench.projection(run, (zero, zero), timer, lambda _: None))
+    rows = dense_rows(run, (zero, zero))
     assert {row["dense_left_out"] for row in rows} == {"memory: a Jacobian takes 22.3 GiB"}
     assert all(row["ratio"] is None and row["ours_ms"] > 0 for row in rows)
-    console = Console(width=80, record=True, file=io.StringIO())
-    console.print(*cli.bench.tables({"projection": rows}))
-    assert console.export_text().count("heat: memory: a Jacobian takes 22.3 GiB") == 2
 
 
 @pytest.mark.parametrize("fits", [0, 1, 4, 9])
@@ -376,14 +288,14 @@ def test_as_many_fields_as_fit(fits):
             raise torch.OutOfMemoryError
         return lambda: None
 
-    figure = peers.bounded(make, 9, Timer(CPU))
+    figure = _measure.bounded(make, 9, Timer(CPU))
     assert figure.fields == {0: 0, 1: 1, 4: 4, 9: 9}[fits]
     assert (figure.left_out is None) == (fits > 0)
 
 
 def test_what_takes_too_long_is_left_out_with_the_reason():
-    assert peers.too_long(peers.LIMIT) is None
-    assert peers.too_long(123.4) == "time: one field takes about 123 s"
+    assert _measure.too_long(_measure.LIMIT) is None
+    assert _measure.too_long(123.4) == "time: one field takes about 123 s"
 
 
 def test_an_error_that_is_not_memory_goes_on():
@@ -391,8 +303,8 @@ def test_an_error_that_is_not_memory_goes_on():
         raise RuntimeError("something else")
 
     with pytest.raises(RuntimeError, match="something else"):
-        memory.unless_full(broken)
-    assert memory.unless_full(lambda: torch.empty(2**55, dtype=torch.float64)) is None
+        _measure.unless_full(broken)
+    assert _measure.unless_full(lambda: torch.empty(2**55, dtype=torch.float64)) is None
 
 
 @pytest.mark.skipif(not TELLS, reason="this system does not tell")
@@ -400,15 +312,15 @@ def test_an_error_that_is_not_memory_goes_on():
 def test_memory_is_what_was_held_at_once(pieces):
     size = 2**26
     for _ in range(2):  # what the first one freed has to count for the second
-        with memory.peak(CPU) as peak:
+        with _measure.peak(CPU) as peak:
             held = [torch.ones(size // 4 // pieces) for _ in range(pieces)]
             del held
         assert 0.9 * size < peak.bytes < 1.2 * size
-    assert memory.free(CPU) > size
+    assert _measure.free(CPU) > size
 
 
 def published_row(run: sapc.training.config.Run) -> dict:
-    return list(bench.backbone(run, Timer(CPU, repeats=1, warm_up=0), lambda _: None))[-1]
+    return list(backbone.backbone(run, Timer(CPU, repeats=1, warm_up=0)))[-1]
 
 
 def test_the_published_network_if_it_is_missing():
@@ -426,7 +338,7 @@ def test_the_published_network_if_it_is_there(task):
     row = published_row(run)
     assert row["path"] == f"neuraloperator {neuralop.__version__}"
     assert row["step_ms"] > 0
-    network = Published(run)
+    network = backbone.Published(run)
     count = sum(p.numel() * (2 if p.is_complex() else 1) for p in network.parameters())
     assert count == run.make_network().parameter_count
     assert network(torch.zeros(2, *run.grid), torch.rand(2)).shape == (2, *run.grid)
@@ -442,8 +354,7 @@ BAD = {
     "unknown task": (["--task", "haet"], "unknown task 'haet'"),
     "unknown preset": (["--preset", "huge"], "unknown preset 'huge'"),
     "unknown part": (["--part", "all"], "unknown part 'all'"),
-    "unknown method": (["--part", "methods", "--method", "ecci"], "unknown method 'ecci'"),
-    "methods of another part": (["--method", "eci"], "add --part methods"),
+    "a part that left": (["--part", "methods"], "benchmarks/ has more of them"),
     "no steps": (["--steps", "0"], "at least 1, got 0"),
     "bad device": (["--device", "tpu"], "device 'tpu' cannot be used"),
     "existing file": (["--out", "mine.json"], "exists already"),

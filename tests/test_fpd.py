@@ -6,6 +6,8 @@ import hashlib
 import json
 import re
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -20,7 +22,6 @@ from sapc.errors import SapcError, SapcWarning
 from sapc.evaluation.evaluate import evaluate, write_scores
 from sapc.evaluation.frechet import features, random_encoder
 from sapc.evaluation.frechet.distance import Distance
-from sapc.experiments import calibration
 from sapc.experiments.compare import Comparison, markdown, tables
 
 pytest.importorskip("hypothesis")
@@ -361,7 +362,7 @@ def test_fpd_with_weights_named_by_option_or_environment(call, own, poseidon_b, 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--calibrate",), "needs its weights"),
+        (("--calibrate",), "benchmarks/calibrate_frd.py run --poseidon"),
         (("--poseidon", "~nobody-of-this-name/x"), "no weights at ~nobody"),
         (("--poseidon", "nowhere"), "no weights at nowhere"),
         (("--poseidon", "run/weights.safetensors"), "not weights of Poseidon"),
@@ -377,41 +378,39 @@ def test_bad_weights_are_one_sentence_before_the_work(call, own, options, messag
     assert sorted(Path("run").iterdir()) == before
 
 
-def test_calibration(call, own, poseidon_b, monkeypatch):
-    monkeypatch.setattr(calibration, "NOISE", (1.0,))
-    monkeypatch.setattr(calibration, "SHIFT", (3.0,))
-    monkeypatch.setattr(calibration, "STEPS", ())
-    code, out, err = call(*own, "--poseidon", str(poseidon_b), "--calibrate")
-    assert (code, err) == (0, "")
-    assert "agreement of FRD with FPD in the order: Kendall's tau" in out
-    assert out.index("mmse") < out.index("agreement of FRD")
-    assert f"fpd by model.safetensors, sha256 {fpd.poseidon_distance(poseidon_b).about()[0]['sha256']}" in out
-    assert out.index("wrote run/scores.json") < out.index("wrote run/calibration.json")
-    assert max(map(cell_len, out.splitlines())) <= 120
-    found = json.loads(Path("run/calibration.json").read_text())
-    rows = found["sets"]["test0"]["ensembles"]
-    assert list(rows) == [
-        "solutions",
-        "noise 1",
-        "spread 0.5",
-        "spread 0.8",
-        "spread 1.25",
-        "shift 3",
-        "2 steps",
+def test_calibration(run, poseidon_b, folder):
+    script = Path(__file__).parents[1] / "benchmarks" / "calibrate_frd.py"
+    options = [
+        "--poseidon",
+        poseidon_b,
+        "--set",
+        "test0",
+        "--samples",
+        "4",
+        "--reference",
+        "5",
+        "--steps",
+        "2",
     ]
-    for name in ("fpd", "frd"):
-        assert rows["solutions"][name] < rows["shift 3"][name]
+    done = subprocess.run(
+        [sys.executable, script, run, *options, "--device", "cpu", "--json", "calibration.json"],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "agreement of FRD with FPD in the order" in done.stdout
+    found = json.loads(Path("calibration.json").read_text())
+    rows = found["sets"]["test0"]["ensembles"]
+    ensembles = ["solutions", "noise 0.1", "noise 0.3", "noise 1", "spread 0.5", "spread 0.8", "spread 1.25"]
+    assert list(rows) == [*ensembles, "shift 0.1", "shift 0.3", "shift 1", "1 steps", "2 steps"]
     order = fpd.agreement(*([row[name] for row in rows.values()] for name in ("fpd", "frd")))
     assert found["sets"]["test0"]["agreement"] == found["mean"] == order
-    scores = json.loads(Path("run/scores.json").read_text())
-    assert {"fpd", "frd"} <= set(scores["mean"]["metrics"])
+    distances = fpd.distances(poseidon_b, True, torch.device("cpu"))
+    settings = {"splits": ["test0"], "samples": 4, "reference": 5, "steps": 2, "floor_repeats": 0}
+    scores = evaluate(sapc.load(run, device="cpu"), **settings, distances=distances)
     assert found["settings"]["fpd_weights"] == scores["settings"]["fpd_weights"]
-    assert scores["mean"]["metrics"]["frd"] == pytest.approx(rows["2 steps"]["frd"], rel=1e-6)
-
-
-def test_calibration_takes_the_two_in_their_order(run, one):
-    with pytest.raises(SapcError, match="FRD against FPD, got frd and frd"):
-        calibration.calibrate(sapc.load(run, device="cpu"), [one, one], ["test0"], samples=2, reference=2)
+    for name in ("fpd", "frd"):
+        assert scores["mean"]["metrics"][name] == pytest.approx(rows["2 steps"][name], rel=1e-6)
 
 
 # -- in comparisons --

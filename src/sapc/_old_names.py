@@ -11,8 +11,6 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 
 MOVED = {
-    "bench": "experiments.bench",
-    "calibration": "experiments.calibration",
     "card": "models.card",
     "checking": "tasks.check",
     "checkpoint": "training.run_folder",
@@ -45,6 +43,12 @@ MOVED = {
 }
 """Old names, without `sapc.`, and what they are called now."""
 
+GONE = {
+    "bench": "`sapc bench` stays, and benchmarks/ of the repository measures the rest",
+    "calibration": "it is benchmarks/calibrate_frd.py of the repository",
+}
+"""Old names of modules that left the package, and where their work is done now."""
+
 
 class _Alias(Loader):
     """Give a module under another name."""
@@ -68,6 +72,8 @@ class _Finder(MetaPathFinder):
     ) -> ModuleSpec | None:
         package, _, name = fullname.partition(".")
         first, _, rest = name.partition(".")
+        if package == "sapc" and first in GONE:
+            raise ModuleNotFoundError(f"{fullname} left the package: {GONE[first]}", name=fullname)
         if package != "sapc" or first not in MOVED:
             return None
         new = ".".join(part for part in (package, MOVED[first], rest) if part)

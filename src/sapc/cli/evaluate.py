@@ -17,8 +17,7 @@ from ..evaluation import evaluate as evaluation
 from ..evaluation.frechet import GET
 from ..evaluation.frechet import distance as fpd
 from ..evaluation.moments import Kept
-from ..experiments import calibration
-from ..models.model import Model, load
+from ..models.model import load
 from ..training.shipped import find, is_shipped
 from .app import app, out
 from .arguments import AsJson, Device, Frd, Poseidon, RunFolder, SamplerName
@@ -60,7 +59,8 @@ def evaluate(
         bool,
         typer.Option(
             "--calibrate",
-            help="Also show how alike FRD and FPD order some 16 ensembles per set; needs --poseidon.",
+            help="Moved to benchmarks/calibrate_frd.py of the repository.",
+            hidden=True,
         ),
     ] = False,
     as_json: AsJson = False,
@@ -70,11 +70,13 @@ def evaluate(
     Example: [bold]sapc evaluate runs/heat-sapc --set test0 --samples 100[/bold], or with the paper's fourth metric:
     [bold]sapc evaluate runs/heat-sapc --poseidon Poseidon-B[/bold]
     """
-    if calibrate and not poseidon:
-        raise SapcError(f"--calibrate compares FRD with FPD and needs its weights; {GET}")
+    if calibrate:
+        raise SapcError(
+            f"--calibrate is a script now: python benchmarks/calibrate_frd.py {folder} --poseidon ..."
+        )
     reading = said(time=time, samples=samples_dim, steady=steady)
     model = load(folder, device, physics=physics, data=data, reading=reading)
-    distances = fpd.distances(poseidon or None, frd or calibrate, model.device)
+    distances = fpd.distances(poseidon or None, frd, model.device)
     kept = Kept()
     with stages_bar("starting") as bar:
         result = evaluation.evaluate(
@@ -92,12 +94,6 @@ def evaluate(
         if shipped:
             where = f"{folder} comes with the package; `sapc export {folder} FOLDER` makes a copy whose scores are kept"
         print(f"wrote {path}" if path else f"not written: {where}", flush=True)
-    if calibrate:
-        result["calibration"] = _calibrate(model, distances, result, batch)
-        written = calibration.write_calibration(folder, result["calibration"]) if finished else None
-        if not as_json:
-            _print_calibration(result["calibration"])
-            print(*([f"wrote {written}"] if written else ()))
     if as_json:
         print(json.dumps(result))
 
@@ -109,36 +105,6 @@ def _print(result: dict[str, Any]) -> None:
             out.print(trajectory_table(name, scores["trajectory"]))
             _print_energy(scores["trajectory"])
     _print_rest(result)
-
-
-def _calibrate(
-    model: Model, both: tuple[fpd.Distance, ...], result: dict[str, Any], batch: int | None
-) -> dict[str, Any]:
-    settings = result["settings"]
-    with stages_bar("calibrating") as bar:
-        return calibration.calibrate(
-            model, both, list(result["sets"]), settings["samples"], settings["reference"], settings["steps"],
-            settings["seed"], method=settings["method"], batch=batch, progress=bar,
-        )  # fmt: skip
-
-
-def _print_calibration(found: dict[str, Any]) -> None:
-    """Per test set what was ordered, the best first, and the agreement."""
-    for name, about in found["sets"].items():
-        table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
-        table.add_column(f"{name}, ensemble", no_wrap=True)
-        for column in ("fpd", "frd"):
-            table.add_column(column, justify="right", no_wrap=True)
-        for ensemble, row in sorted(about["ensembles"].items(), key=lambda item: item[1]["fpd"]):
-            table.add_row(ensemble, f"{row['fpd']:.2e}", f"{row['frd']:.2e}")
-        out.print(table)
-        if len(found["sets"]) > 1:
-            print(f"{name}: {_agree(about['agreement'])}")
-    print(f"agreement of FRD with FPD in the order: {_agree(found['mean'])}")
-
-
-def _agree(values: dict[str, float]) -> str:
-    return f"Kendall's tau {values['kendall']:.2f}, Spearman's rho {values['spearman']:.2f}"
 
 
 def score_table(result: dict[str, Any]) -> Table:

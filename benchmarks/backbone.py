@@ -1,25 +1,30 @@
-"""A step of the network, by path and precision, beside the published one where that is installed.
+"""A step of the network, by path and precision, beside neuraloperator's FNO where that is installed.
 
-neuraloperator's FNO gets the same sizes and, as channels of its input, the same time embedding and coordinates. It is no dependency of
-this package, and imported only here.
+    python benchmarks/backbone.py [--task heat] [--preset small] [--path fft --path fused] [--no-peers] [--json FILE]
+
+The first row is what all are compared with: full FFTs run eagerly, the way this is usually written. Then products with DFT matrices in
+every precision, compiled where there is a GPU, and the kernels. neuraloperator's FNO gets the same sizes and, as channels of its input,
+the same time embedding and coordinates. It is no dependency of this package, and imported only here.
 """
 
 from __future__ import annotations
 
 import importlib
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, get_args
+from typing import get_args
 
 import torch
+from _measure import Results, Row, announce, arguments, make_timer, show, weigh
 from torch import Tensor, nn
 
-from ..._triton import why_no_kernels
-from ...nn.fno import LARGEST_TIME, Precision, matmul_precision
-from ...training.config import Run
-from .timer import Timer
+from sapc._triton import why_no_kernels
+from sapc.experiments.timing import Timer
+from sapc.nn.fno import LARGEST_TIME, Precision, matmul_precision
+from sapc.tasks import task_names
+from sapc.training.config import Run, preset
 
 PATHS = ("fft", "dft", "fused")
 
@@ -41,16 +46,15 @@ def kinds(device: torch.device, paths: Sequence[str] = PATHS) -> list[tuple[str,
 def backbone(
     run: Run,
     timer: Timer,
-    progress: Callable[[str], None],
     peers: bool = True,
     paths: Sequence[str] = PATHS,
-) -> Iterator[dict[str, Any]]:
+) -> Iterator[Row]:
     """Forward pass, and step with backward pass; the first row is the plain path that all are compared with."""
     first = 0.0
     for transform, precision, compiled in kinds(timer.device, paths):
         how = "kernels" if transform == "fused" else "compiled" if compiled else "eager"
         label = f"{transform}, {precision}, {how}"
-        progress(f"backbone {'x'.join(map(str, run.grid))}: {label}")
+        announce(f"backbone {'x'.join(map(str, run.grid))}: {label}")
         network = replace(run, precision=precision).make_network().to(timer.device)
         network.transform = transform
         if compiled:
@@ -60,16 +64,16 @@ def backbone(
         yield {**row, "of_plain": row["step_ms"] / first}
         torch.compiler.reset()
     if peers:
-        progress(f"backbone {'x'.join(map(str, run.grid))}: neuraloperator")
+        announce(f"backbone {'x'.join(map(str, run.grid))}: neuraloperator")
         row = _published_row(run, timer)
         yield {**row, "of_plain": row["step_ms"] / first if row["step_ms"] else None}
 
 
-def _row(run: Run, label: str, network: nn.Module, precision: str, timer: Timer) -> dict[str, Any]:
+def _row(run: Run, label: str, network: nn.Module, precision: str, timer: Timer) -> Row:
     u = torch.randn(run.batch, *run.grid, device=timer.device)
     t = torch.rand(run.batch, device=timer.device)
     with matmul_precision(precision):
-        step, memory = timer.weighed(partial(_learn, network, u, t))
+        step, memory = weigh(timer, partial(_learn, network, u, t))
         with torch.no_grad():
             forward = timer(partial(network, u, t))
     return {
@@ -83,7 +87,7 @@ def _learn(network: nn.Module, u: Tensor, t: Tensor) -> None:
     torch.autograd.backward((network(u, t) - u).square().mean())
 
 
-def _published_row(run: Run, timer: Timer) -> dict[str, Any]:
+def _published_row(run: Run, timer: Timer) -> Row:
     """neuraloperator's, or why there is none."""
     missing = {
         "grid": list(run.grid),
@@ -137,3 +141,26 @@ class Published(nn.Module):
         place = self.place.expand(len(u), *self.place.shape)
         out: Tensor = self.network(torch.cat((u[:, None], time.expand(-1, -1, *grid), place), 1))
         return out[:, 0]
+
+
+def main() -> None:
+    parser = arguments(__doc__)
+    parser.add_argument(
+        "--task", action="append", help="may be repeated; one of each number of axes unless given"
+    )
+    parser.add_argument("--path", action="append", choices=PATHS, help="may be repeated; all unless given")
+    parser.add_argument("--preset", help="paper on a GPU, small without, unless given")
+    parser.add_argument("--no-peers", action="store_true", help="without neuraloperator's")
+    options = parser.parse_args()
+    timer = make_timer(options.device)
+    size = options.preset or ("paper" if timer.device.type == "cuda" else "small")
+    results = Results(timer, options.json, preset=size)
+    runs = [preset(size, name, "ffm") for name in reversed(options.task or task_names())]
+    for run in {len(run.grid): run for run in runs}.values():
+        results.add("backbone", backbone(run, timer, not options.no_peers, options.path or PATHS))
+    results.finish()
+    show("The network: a step is forward and backward", results.content["backbone"])
+
+
+if __name__ == "__main__":
+    main()

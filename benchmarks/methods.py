@@ -1,8 +1,12 @@
-"""A training step and a sample of every method, and of the same method in the peers' style (see `style`).
+"""Every method: a training step, a sample, network evaluations and memory, beside the same method in the peers' style (`_measure.py`).
+
+    python benchmarks/methods.py [--task heat] [--preset small] [--method sapc --method eci] [--steps 10] [--no-peers] [--json FILE]
 
 Where a training has stages (PBFM unrolls one step more in each quarter), a step is timed in each, and their mean stands for the whole.
 Samples are timed in few steps, as many in both styles, and scaled by evaluations of the network; what a sampler does once, at its end, is
-scaled with them. D-Flow has the batch of its publication: 20 integrations forwards and back, and one more.
+scaled with them. D-Flow has the batch of its publication: 20 integrations forwards and back, and one more. A velocity stands in for a
+trained one (`sapc.experiments.timing`). What the peers' style would need minutes or too much memory for is timed on fewer fields, whose
+number stands in the row, or left out, with the reason in the row.
 """
 
 from __future__ import annotations
@@ -11,23 +15,37 @@ import statistics
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import torch
+from _measure import (
+    OURS,
+    PEERS,
+    Figure,
+    Results,
+    Row,
+    Style,
+    announce,
+    arguments,
+    bounded,
+    make_timer,
+    show,
+    too_long,
+    unfit,
+    unless_full,
+    weigh,
+)
 from torch import Tensor
 
-from ...flow import source
-from ...methods import Method, get_method
-from ...models.model import JOINT
-from ...nn.fno import matmul_precision
-from ...training.config import Run, preset
-from ...training.step import Training
-from .memory import unless_full
-from .peers import Figure, bounded, too_long, unfit
-from .style import OURS, PEERS, Style
-from .timer import Timer
-from .trained import PULL, Counted, Data, like_trained
+from sapc.experiments.timing import Data, Timer, solutions, stand_in
+from sapc.flow import source
+from sapc.methods import Method, get_method, method_names
+from sapc.models.model import JOINT
+from sapc.nn.fno import matmul_precision
+from sapc.tasks import task_names
+from sapc.training.config import Run, preset
+from sapc.training.step import Training
 
+PULL = 0.9  # of the way to the solution, where the end has to depend on the source
 STAGES = 4  # parts of a training with a second objective; no published one has more
 
 
@@ -38,23 +56,22 @@ def method_costs(
     data: Data,
     timer: Timer,
     steps: int,
-    progress: Callable[[str], None],
     peers: bool = True,
-) -> Iterator[dict[str, Any]]:
+) -> Iterator[Row]:
     """A row per method: a training step of those that train, a sample, evaluations, memory, and both times as multiples of FFM's."""
-    first: dict[str, Any] = {}
+    first: Row = {}
     ours, theirs = (_Costs(data, timer, steps, style) for style in (OURS, PEERS))
     for method in map(get_method, dict.fromkeys(("ffm", *names))):
         run = preset(size, task, method.weights)
-        progress(f"{task}: {method.name}")
-        row: dict[str, Any] = {
+        announce(f"{task}: {method.name}")
+        row: Row = {
             "task": task, "method": method.name, "weights": method.weights, "precision": run.precision, "batch": run.batch,
             "steps": method.steps, "nfe": method.evaluations(), **ours.row(method, run),
         }  # fmt: skip
         first = first or row
         row |= {f"{what}_of_ffm": _ratio(row, first, f"{what}_ms") for what in ("step", "sample")}
         if peers:
-            progress(f"{task}: {method.name}, peers' style")
+            announce(f"{task}: {method.name}, peers' style")
             row["peers"] = theirs.bounded_row(method, run)
             row["peers"] |= {
                 f"{what}_of_ours": _ratio(row["peers"], row, f"{what}_ms") for what in ("step", "sample")
@@ -62,7 +79,7 @@ def method_costs(
         yield row
 
 
-def _ratio(row: dict[str, Any], first: dict[str, Any], key: str) -> float | None:
+def _ratio(row: Row, first: Row, key: str) -> float | None:
     return row[key] / first[key] if row[key] and first[key] else None
 
 
@@ -81,15 +98,15 @@ class _Costs:
             self.samplers[kind] = Sampler(run, self.data, self.timer, method.joint, self.style)
         return self.samplers[kind]
 
-    def row(self, method: Method, run: Run) -> dict[str, Any]:
+    def row(self, method: Method, run: Run) -> Row:
         """With whole batches."""
         with matmul_precision(self.style.of(run).precision):
-            step: dict[str, Any] = {"step_ms": None, "stages_ms": [], "step_peak_bytes": None}
+            step: Row = {"step_ms": None, "stages_ms": [], "step_peak_bytes": None}
             if method.trains:
                 step = step_cost(run, self.data, self.timer)
             return step | self.sampler(method, run).cost(method, self.steps)
 
-    def bounded_row(self, method: Method, run: Run) -> dict[str, Any]:
+    def bounded_row(self, method: Method, run: Run) -> Row:
         """With as many fields as a bound allows; a step is one of the whole batch all the same."""
         with matmul_precision(self.style.of(run).precision):
             sampler = self.sampler(method, run)
@@ -145,11 +162,11 @@ def stages(state: Training) -> list[Callable[[], object]]:
     return [partial(at, k * state.run.steps // count) for k in range(count)]
 
 
-def step_cost(run: Run, data: Data, timer: Timer) -> dict[str, Any]:
+def step_cost(run: Run, data: Data, timer: Timer) -> Row:
     """Milliseconds of a step; with a second objective those of each stage, and their mean. None where memory does not suffice."""
 
     def each() -> list[tuple[float, int | None]]:
-        return [timer.weighed(step) for step in stages(OURS.training(run, data, timer.device))]
+        return [weigh(timer, step) for step in stages(OURS.training(run, data, timer.device))]
 
     if (found := unless_full(each)) is None:  # the figures of the other methods are still wanted
         return {"step_ms": None, "stages_ms": [], "step_peak_bytes": None, "step_full": True}
@@ -159,6 +176,18 @@ def step_cost(run: Run, data: Data, timer: Timer) -> dict[str, Any]:
         "stages_ms": times,
         "step_peak_bytes": max(peaks, default=None),
     }
+
+
+class Counted:
+    """A velocity that counts its evaluations; those repeated for a gradient do not count, as in `Method.nfe`."""
+
+    def __init__(self, v: Callable[..., Tensor]) -> None:
+        self.v, self.calls = v, 0
+
+    def __call__(self, vt: Tensor, t: Tensor, *shown: Tensor) -> Tensor:
+        """Evaluate the velocity."""
+        self.calls += not torch.is_grad_enabled()
+        return self.v(vt, t, *shown)
 
 
 class Sampler:
@@ -171,7 +200,7 @@ class Sampler:
         self.H = style.manifold(self.task.manifold(truth, solver=run.solver(self.task)))
         # L-BFGS stops at once if the end does not depend on the source.
         network = style.network(run, timer.device)
-        self.v = Counted(like_trained(network, self.task, truth, pull=PULL if joint else 1.0))
+        self.v = Counted(stand_in(network, self.task, truth, pull=PULL if joint else 1.0))
         self.shown = run.make_method().shows
         self.v1 = self.draw(n)
 
@@ -185,7 +214,7 @@ class Sampler:
         more = (partial(self.draw, len(v1)),) if method.redraws else ()
         return partial(method.sample, method.velocity(self.v, H), v1, H, steps, *more)
 
-    def cost(self, method: Method, steps: int) -> dict[str, Any]:
+    def cost(self, method: Method, steps: int) -> Row:
         """Milliseconds per sample at the method's own number of steps, and the most memory it took."""
         n = len(self.v1)
         if (found := unless_full(partial(self.timed, method, steps))) is None:
@@ -203,7 +232,7 @@ class Sampler:
         evaluations = self.v.calls
         # An optimisation of the source is a thousand evaluations, an average in itself.
         timer = replace(self.timer, repeats=1 if method.joint else 3, warm_up=0)
-        seconds, peak = timer.weighed(call)
+        seconds, peak = weigh(timer, call)
         return seconds, evaluations, peak
 
     @torch.no_grad()
@@ -216,3 +245,50 @@ class Sampler:
     def projection(self) -> Tensor:
         """Of one field, from the source."""
         return self.H[:1].project(self.v1[:1], check=False)
+
+
+def print_rows(task: str, rows: list[Row]) -> None:
+    """Print our figures, and those of the peers' style."""
+    ours = (
+        "method",
+        "step_ms",
+        "step_of_ffm",
+        "step_peak_bytes",
+        "nfe",
+        "sampled",
+        "sample_ms",
+        "sample_of_ffm",
+        "peak_bytes",
+    )
+    show(f"{task}: every method", rows, ours)
+    peers = [{"method": row["method"]} | row["peers"] for row in rows if "peers" in row]
+    if peers:
+        show(f"{task}: the peers' way, eager FFTs in float32 and dense Jacobians", peers)
+
+
+def main() -> None:
+    parser = arguments(__doc__)
+    parser.add_argument("--task", action="append", help="may be repeated; all unless given")
+    parser.add_argument(
+        "--method", action="append", help="may be repeated; all unless given, and FFM in any case"
+    )
+    parser.add_argument("--preset", help="paper on a GPU, small without, unless given")
+    parser.add_argument("--steps", type=int, default=10, help="sampling steps that are timed")
+    parser.add_argument("--no-peers", action="store_true", help="ours alone")
+    options = parser.parse_args()
+    timer = make_timer(options.device)
+    size = options.preset or ("paper" if timer.device.type == "cuda" else "small")
+    results = Results(timer, options.json, preset=size)
+    for task in options.task or task_names():
+        data = solutions(preset(size, task, "sapc"), timer.device)
+        names = options.method or method_names()
+        rows = results.add(
+            "methods", method_costs(size, task, names, data, timer, options.steps, not options.no_peers)
+        )
+        print_rows(task, [row for row in rows if row["task"] == task])
+        torch.compiler.reset()
+    results.finish()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,204 @@
+"""Time a training step, a sample and a projection on this machine, SAPC beside FFM, with fresh weights.
+
+A fresh network would give the sampler endpoint estimates that no trained one gives, so its velocity is replaced, after it was computed,
+by one that points at a solution u with a smooth error that fades with t: `(vt - u) / t - error`, so that the endpoint estimate at t is
+`u + t error`. The network's work stays. Times are medians, on a GPU by its own clock, on one CPU thread by that of the process.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..constraints import Manifold
+from ..flow import source
+from ..methods import get_method
+from ..nn.cuda_graph import Replayed
+from ..nn.fno import FNO, matmul_precision
+from ..tasks import Task
+from ..training.config import Run, preset
+from ..training.distributed import Team
+from ..training.run_folder import environment
+from ..training.step import Training
+
+Data = tuple[Tensor, Tensor]
+"""Solutions for training and for validation."""
+
+PARTS = ("training", "sampling", "projection")
+METHODS = ("ffm", "sapc")
+ERROR = 0.05  # of the endpoint estimate at t = 1, relative to the solution's spread
+
+
+@dataclass(frozen=True)
+class Timer:
+    """Median seconds of a call."""
+
+    device: torch.device
+    repeats: int = 20
+    warm_up: int = 3
+
+    def __call__(self, call: Callable[[], object]) -> float:
+        """Warm up, then time each call."""
+        for _ in range(self.warm_up):
+            call()
+        if self.device.type != "cuda":
+            return statistics.median(self._host(call) for _ in range(self.repeats))
+        marks: list[Any] = [torch.cuda.Event(enable_timing=True) for _ in range(self.repeats + 1)]  # type: ignore[no-untyped-call]
+        marks[0].record()
+        for mark in marks[1:]:
+            call()
+            mark.record()
+        torch.cuda.synchronize(self.device)
+        return float(statistics.median(a.elapsed_time(b) for a, b in pairwise(marks))) / 1e3
+
+    @property
+    def clock(self) -> str:
+        """The device's; with a single thread the process's, which does not count what other programs do; or the one on the wall."""
+        if self.device.type == "cuda":
+            return "device"
+        return "process" if torch.get_num_threads() == 1 else "wall"
+
+    def _host(self, call: Callable[[], object]) -> float:
+        now = time.process_time if self.clock == "process" else time.perf_counter
+        start = now()
+        call()
+        return now() - start
+
+
+def measure(
+    timer: Timer,
+    tasks: Sequence[str],
+    size: str,
+    steps: int = 10,
+    parts: Sequence[str] = PARTS,
+    progress: Callable[[str], None] = lambda stage: None,
+    save: Callable[[dict[str, Any]], None] = lambda result: None,
+) -> dict[str, Any]:
+    """Measure the parts for every task in the preset `size`, as JSON can hold it; `save` gets what there is after every task."""
+    result = describe(timer) | {"preset": size, "complete": False} | {part: [] for part in parts}
+    for task in tasks:
+        progress(f"{task}: data")
+        run = preset(size, task, "sapc")
+        data = solutions(run, timer.device)
+        for part in parts:
+            progress(f"{task}: {part}")
+            result[part] += _MEASURES[part](run, data, timer, steps)
+        torch.compiler.reset()
+        save(result)
+    result |= {"load": result["load"] + _load(), "complete": True}
+    save(result)
+    return result
+
+
+def describe(timer: Timer) -> dict[str, Any]:
+    """Describe the machine and how it is measured."""
+    threads = torch.get_num_threads()
+    about = {"format": "sapc-bench-1", "environment": environment(), "threads": threads}
+    return about | {"clock": timer.clock, "load": _load()}
+
+
+def _load() -> list[float]:
+    """Return how many programs wanted a core in the last minute: whoever shares the machine is in the figures."""
+    return [os.getloadavg()[0]] if hasattr(os, "getloadavg") else []
+
+
+def solutions(run: Run, device: torch.device) -> Data:
+    """Return a batch of solutions, repeated; few are solved where that takes long."""
+    size = min(run.batch, 64 if len(run.grid) == 2 else 4)
+    few = run.make_task().dataset("train", size=size, device=device).fields.to(device)
+    fields = few[torch.arange(run.batch, device=device) % len(few)]
+    return fields, fields[: max(1, run.batch // 4)]
+
+
+def smooth_error(task: Task, truth: Tensor) -> Tensor:
+    """Return the error of the endpoint estimate at t = 1, `(*grid)`."""
+    mesh = (torch.linspace(0, 1, n, dtype=truth.dtype, device=truth.device) for n in task.grid.shape)
+    waves = torch.stack([torch.cos(3 * x + i) for i, x in enumerate(torch.meshgrid(*mesh, indexing="ij"))])
+    return ERROR * truth.std() * waves.prod(0)
+
+
+def make_network(run: Run, device: torch.device) -> FNO:
+    """Make a fresh network that runs as a training's does."""
+    network = run.make_network().to(device)
+    if device.type == "cuda" and not network.has_kernels(device):
+        network.compile_core()
+    return network
+
+
+def stand_in(
+    network: FNO, task: Task, truth: Tensor, pull: float = 1.0, recorded: bool = False
+) -> Callable[..., Tensor]:
+    """Return a velocity with a network's work and a trained network's answer, for as many of the solutions as there are states.
+
+    It can be differentiated, the network's work included. With `pull` below one its flow ends short of u, by more the farther it began.
+    `recorded`: as a model evaluates it; but what a recording needs of memory cannot be seen from outside.
+    """
+    network, error = network.eval().requires_grad_(False), smooth_error(task, truth)
+    evaluate: Callable[..., Tensor] = Replayed(network) if recorded else network
+
+    def velocity(vt: Tensor, t: Tensor, *shown: Tensor) -> Tensor:
+        idle = evaluate(vt.float(), t, *(x.float() for x in shown)) * 1e-6
+        t = t.reshape(-1, *(1,) * len(task.grid.shape))
+        return pull * (vt - truth[: len(vt)]) / t - error + idle
+
+    return velocity
+
+
+def make_problem(run: Run, data: Data, device: torch.device) -> tuple[Manifold, Tensor, Tensor]:
+    """Return the manifolds of a batch of solutions, the solutions, and source draws for them, in float64."""
+    task = run.make_task()
+    truth = data[0][: run.batch].to(device, torch.float64)
+    noise = source.sample(task.grid, len(truth), dtype=torch.float64, device=device)
+    return task.manifold(truth, solver=run.solver(task)), truth, noise
+
+
+def _time_training(run: Run, data: Data, timer: Timer, steps: int) -> list[dict[str, Any]]:
+    """Time a step of FFM and of SAPC, drawing and projecting included."""
+    row: dict[str, Any] = {"task": run.task, "batch": run.batch, "precision": run.precision}
+    with matmul_precision(run.precision):
+        for method in METHODS:
+            state = Training(replace(run, method=method), Team(timer.device), data=data)
+            row[f"{method}_ms"] = 1e3 * timer(state.advance)
+    return [row | {"ratio": row["sapc_ms"] / row["ffm_ms"]}]
+
+
+def _time_sampling(run: Run, data: Data, timer: Timer, steps: int) -> list[dict[str, Any]]:
+    """Time a field with FFM and with SAPC in one batch, scaled to a hundred steps; with SAPC also a field alone."""
+    H, truth, v1 = make_problem(run, data, timer.device)
+    v = stand_in(make_network(run, timer.device), run.make_task(), truth, recorded=True)
+    row: dict[str, Any] = {"task": run.task, "batch": len(truth), "precision": run.precision}
+    # A recording begins after a few evaluations.
+    short = replace(timer, repeats=3, warm_up=1 if steps > 10 else 2)
+    scale = 1e3 * 100 / steps
+    with torch.inference_mode(), matmul_precision(run.precision):
+        for name in METHODS:
+            method = get_method(name)
+            row[f"{name}_ms"] = scale / len(truth) * short(partial(method.sample, v, v1, H, steps))
+        row["alone_ms"] = scale * short(partial(method.sample, v, v1[:1], H[:1], steps))
+    return [row | {"ratio": row["sapc_ms"] / row["ffm_ms"]}]
+
+
+def _time_projection(run: Run, data: Data, timer: Timer, steps: int) -> list[dict[str, Any]]:
+    """Time the projection that sampling uses: from a source draw, and from an endpoint estimate half-way along."""
+    H, truth, noise = make_problem(run, data, timer.device)
+    rows = []
+    for start, u in (("noise", noise), ("estimate", truth + smooth_error(run.make_task(), truth) / 2)):
+        with torch.no_grad():
+            project = partial(H.project, u, check=False)
+            rows.append({
+                "task": run.task, "grid": list(run.grid), "algorithm": H.algorithm, "start": start, "ours_fields": len(u),
+                "ours_ms": 1e3 * timer(project) / len(u), "ours_residual": float(H.residual(project()).abs().max()),
+            })  # fmt: skip
+    return rows
+
+
+_MEASURES = {"training": _time_training, "sampling": _time_sampling, "projection": _time_projection}
