@@ -54,7 +54,7 @@ def main():
     assert H.residual(v).abs().max() < 1e-9
 
     data = sapc.Fields(u.float(), GRID, origin={"path": "oscillators", "sha256": "made here"})
-    task = sapc.own_task(data, physics, "oscillators")
+    task = sapc.Task.from_data(data, physics, "oscillators")
     print(sapc.check(task, noise=8).text())
     with tempfile.TemporaryDirectory() as folder:
         sapc.train.train(sapc.preset("tiny", task, "sapc", steps=40), folder)

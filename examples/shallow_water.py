@@ -92,7 +92,7 @@ def main():
 
     save(chosen.out / "simulations.nc", simulate(chosen.samples, seed=0))
     data = sapc.read_fields(chosen.out / "simulations.nc")
-    task = sapc.own_task(data, physics, "shallow_water")
+    task = sapc.Task.from_data(data, physics, "shallow_water")
     print(sapc.check(task).text())
 
     run = sapc.preset("small", task, "sapc", steps=chosen.steps, batch=16)

@@ -6,8 +6,9 @@ import pytest
 import torch
 
 import sapc
+from sapc.data.normalizer import Normalizer
 from sapc.grid import Axis, Grid
-from sapc.tasks.scaling import Scale
+from sapc.tasks.rescale import rescale
 
 GRID = Grid((Axis("x", 6, kind="periodic"), Axis("t", 40, 0.0, 3.0)), ("u",))
 
@@ -93,21 +94,21 @@ def test_a_task_gives_its_times():
 def test_own_data_give_their_times_and_so_do_constraints_added_later():
     u = grown(GRID, 12)
     data = sapc.Fields(u.float(), GRID)
-    task = sapc.own_task(data, lambda grid: sapc.Pin.frame(0) & growth(grid), "growth")
+    task = sapc.Task.from_data(data, lambda grid: sapc.Pin.frame(0) & growth(grid), "growth")
     H = task.manifold(u)
     assert H.residual(u).abs().max() < 1e-12
     w = torch.randn(12, *GRID.shape, dtype=torch.float64)
-    v = task.leave(task.inner(task.enter(u)).project(w))  # in the network's units
+    v = task.denormalize(task.normalized_manifold(task.normalize(u)).project(w))  # in the network's units
     assert H.residual(v).abs().max() < 1e-9
-    plain = sapc.own_task(data, sapc.Pin.frame(0), "plain")
+    plain = sapc.Task.from_data(data, sapc.Pin.frame(0), "plain")
     assert plain.manifold(u, growth(GRID)).residual(u).abs().max() < 1e-12
-    v = plain.leave(plain.inner(plain.enter(u), growth(GRID)).project(w))
+    v = plain.denormalize(plain.normalized_manifold(plain.normalize(u), growth(GRID)).project(w))
     assert H.residual(v).abs().max() < 1e-9
 
 
 def test_units_keep_times():
-    scale = Scale.of(grown(GRID, 3), GRID)
-    assert torch.equal(scale.constraint(growth(GRID)).times, GRID.time.points)
+    scale = Normalizer.fit(grown(GRID, 3), GRID)
+    assert torch.equal(rescale(growth(GRID), scale).parts[0].times, GRID.time.points)
 
 
 def test_a_law_is_the_same_each_time_it_gets_its_times_and_labels_tell_times_apart():

@@ -11,8 +11,9 @@ import torch
 
 import sapc
 from sapc import Affine, Axis, Balance, Constraint, Fields, Grid, Pin, SapcError, WithGradient
+from sapc.data.normalizer import Normalizer
 from sapc.tasks.physics import load_physics
-from sapc.tasks.scaling import Scale
+from sapc.tasks.rescale import rescale
 
 pytest.importorskip("hypothesis")
 from hypothesis import given, settings
@@ -168,13 +169,13 @@ def mixed(grid):
 def test_scaled_constraints_hold_where_the_given_ones_do(kind):
     """Projected in the network's units, fields are on the manifold in their own; and by the same algorithm."""
     u, constraint = draws(GRID, 3), mixed(GRID)[kind]
-    scale = Scale.of(u, GRID)
+    scale = Normalizer.fit(u, GRID)
     H = constraint.on(u)
-    inner = scale.constraint(constraint).on(scale.enter(u))
+    inner = rescale(constraint, scale).on(scale.normalize(u))
     assert inner.algorithm == H.algorithm
     w = sapc.source.sample(GRID, 3, torch.Generator().manual_seed(1), dtype=torch.float64)
-    v = scale.leave(inner.project(w))
-    size = H.residual(scale.leave(w)).abs().max()
+    v = scale.denormalize(inner.project(w))
+    size = H.residual(scale.denormalize(w)).abs().max()
     assert H.residual(v).abs().max() < 1e-9 * size
     torch.testing.assert_close(inner.project(w), inner.dense().project(w), atol=1e-7, rtol=0)
 
@@ -183,12 +184,12 @@ def test_scaled_constraints_hold_where_the_given_ones_do(kind):
 def test_a_linear_law_of_fields_with_a_large_mean_is_met(mean):
     """As that of temperatures in kelvin: the mean is no part of what rounding is measured by."""
     u = draws(GRID, 3) + mean
-    scale = Scale.of(u, GRID)
-    law = scale.constraint(Affine(lambda u: GRID.total("h")(u), value="field"))
+    scale = Normalizer.fit(u, GRID)
+    law = rescale(Affine(lambda u: GRID.total("h")(u), value="field"), scale)
     w = sapc.source.sample(GRID, 3, torch.Generator().manual_seed(1), dtype=torch.float64)
-    v, report = law.on(scale.enter(u)).solve(w)
+    v, report = law.on(scale.normalize(u)).solve(w)
     assert report.converged.all()
-    totals = [GRID.total("h")(fields) for fields in (scale.leave(v), u)]
+    totals = [GRID.total("h")(fields) for fields in (scale.denormalize(v), u)]
     torch.testing.assert_close(*totals, rtol=1e-12, atol=0)
 
 
@@ -196,20 +197,20 @@ def test_a_linear_law_of_fields_with_a_large_mean_is_met(mean):
 @settings(max_examples=20, deadline=None)
 def test_units_come_back(seed, shift, power):
     u = draws(GRID, 4, seed) * 10**power + shift
-    scale = Scale.of(u, GRID)
-    w = scale.enter(u)
+    scale = Normalizer.fit(u, GRID)
+    w = scale.normalize(u)
     flat = w.transpose(0, 1).flatten(1)
     torch.testing.assert_close(flat.mean(1), torch.zeros(2, dtype=torch.float64), atol=1e-6, rtol=0)
     torch.testing.assert_close(flat.std(1, correction=0), torch.ones(2, dtype=torch.float64))
-    torch.testing.assert_close(scale.leave(w), u, rtol=1e-12, atol=1e-9 * float(u.abs().max()))
-    assert Scale.from_dict(scale.to_dict(), GRID) == scale
+    torch.testing.assert_close(scale.denormalize(w), u, rtol=1e-12, atol=1e-9 * float(u.abs().max()))
+    assert Normalizer.from_dict(scale.to_dict(), GRID) == scale
 
 
 def test_a_constant_channel_is_refused():
     u = draws(GRID, 2)
     u[:, 1] = 4
     with pytest.raises(SapcError, match="all values of u are 4"):
-        Scale.of(u, GRID)
+        Normalizer.fit(u, GRID)
 
 
 # -- physics from files --
@@ -242,18 +243,18 @@ def test_mistakes_in_physics_are_told_with_their_line(tmp_path, text, message):
     file = tmp_path / "my.py"
     file.write_text(text)
     with pytest.raises(SapcError, match=message):
-        sapc.own_task(fields(), file)
+        sapc.Task.from_data(fields(), file)
 
 
 def test_other_physics_is_refused(tmp_path):
     with pytest.raises(SapcError, match="there is no file"):
-        sapc.own_task(fields(), tmp_path / "no.py")
+        sapc.Task.from_data(fields(), tmp_path / "no.py")
     with pytest.raises(SapcError, match="got int"):
-        sapc.own_task(fields(), 3)
+        sapc.Task.from_data(fields(), 3)
     with pytest.raises(SapcError, match="name is made of letters"):
-        sapc.own_task(fields(), law, "a-b")
+        sapc.Task.from_data(fields(), law, "a-b")
     with pytest.raises(SapcError, match=r"these fields are steady; use Affine"):
-        sapc.own_task(fields(STEADY), lambda grid: Balance(grid.integral("p")))
+        sapc.Task.from_data(fields(STEADY), lambda grid: Balance(grid.integral("p")))
 
 
 def test_data_that_violate_a_prescribed_value_are_refused():
@@ -261,10 +262,10 @@ def test_data_that_violate_a_prescribed_value_are_refused():
     with pytest.raises(
         SapcError, match=r"violate the pin 'u, lat\[0\]' by up to .* deviation, at most in sample"
     ):
-        sapc.own_task(fields(), wall)
+        sapc.Task.from_data(fields(), wall)
     data = fields()
     data.values[:, 1, :, 0] = 0
-    assert sapc.own_task(data, wall).pinned == "u, lat[0]"
+    assert sapc.Task.from_data(data, wall).pinned == "u, lat[0]"
 
 
 # -- from data to samples --
@@ -273,7 +274,7 @@ def test_data_that_violate_a_prescribed_value_are_refused():
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
     path = tmp_path_factory.mktemp("own") / "run"
-    task = sapc.own_task(waves(), law)
+    task = sapc.Task.from_data(waves(), law)
     run = sapc.preset("tiny", task, "sapc", steps=4)
     sapc.train.train(run, path)
     return path
@@ -321,7 +322,7 @@ def test_a_model_of_own_data_asks_for_its_physics(trained):
 
 
 def test_every_method_trains_and_samples_on_own_data(tmp_path):
-    task = sapc.own_task(waves(), law)
+    task = sapc.Task.from_data(waves(), law)
     for method in ("ffm", "cond_ffm", "cafm", "pbfm"):
         run = sapc.preset("tiny", task, method, steps=1)
         sapc.train.train(run, tmp_path / method)
@@ -349,7 +350,7 @@ def test_steady_fields_of_one_to_three_dimensions(tmp_path, axes):
     values = torch.rand(12, *grid.shape, generator=g)
     data = Fields(values, grid, {}, {}, {"path": "s.npz", "sha256": f"steady{axes}"}, None)
     total = lambda grid: Pin.at(grid, x=0) & Affine(grid.integral("c"), value="field")
-    run = sapc.preset("tiny", sapc.own_task(data, total), "sapc", steps=2)
+    run = sapc.preset("tiny", sapc.Task.from_data(data, total), "sapc", steps=2)
     sapc.train.train(run, tmp_path / "run")
     model = sapc.load(tmp_path / "run", physics=total)
     u = model.sample(4, values[:4], steps=2)
@@ -367,7 +368,7 @@ def test_four_axes_and_a_quadratic_invariant_of_two_channels(tmp_path):
     data = Fields(values, grid, {}, {}, {"path": "q.h5", "sha256": "four"}, None)
     both = lambda u: u.square().mean((1, 2, 3, 4))  # a^2 + b^2, one number per frame
     circle = lambda grid: Constraint(both, value="field")
-    task = sapc.own_task(data, circle)
+    task = sapc.Task.from_data(data, circle)
     report = sapc.check(task, noise=4)
     assert report.algorithm == "dense Gauss-Newton"
     assert "declares no structure" in report.why
@@ -379,12 +380,12 @@ def test_four_axes_and_a_quadratic_invariant_of_two_channels(tmp_path):
 
 
 def test_check_tells_a_law_that_the_data_do_not_keep():
-    fine = sapc.check(sapc.own_task(waves(), law))
+    fine = sapc.check(sapc.Task.from_data(waves(), law))
     assert fine.problems == []
     assert fine.algorithm == "closed form"
     assert "no problem found" in fine.text()
     wrong = lambda grid: Pin.frame(0) & Balance(grid.integral("h"), rate=lambda u: grid.integral("h")(u))
-    bad = sapc.check(sapc.own_task(waves(), wrong))
+    bad = sapc.check(sapc.Task.from_data(waves(), wrong))
     assert "law and data disagree" in bad.text()
     assert bad.to_dict()["problems"]
 
@@ -393,7 +394,7 @@ def test_the_settings_of_own_data_are_those_of_the_page():
     """What docs/training.md says of own data in the presets of a CPU."""
     text = (Path(__file__).parents[1] / "docs" / "training.md").read_text(encoding="utf-8")
     text = " ".join(text.split())
-    task = sapc.own_task(waves(), law)
+    task = sapc.Task.from_data(waves(), law)
     for name in ("small", "tiny"):
         run = sapc.preset(name, task, "sapc")
         floor = f"{run.lr_floor:g}".replace("e-0", "e-")
@@ -401,13 +402,13 @@ def test_the_settings_of_own_data_are_those_of_the_page():
         assert said in text
         assert run.lr == 3e-3
     assert "scaled channel by channel to mean 0 and deviation 1" in text
-    seen = task.enter(task.dataset("train").fields.double())
+    seen = task.normalize(task.dataset("train").fields.double())
     torch.testing.assert_close(seen.mean((0, 2, 3)), torch.zeros(2).double(), rtol=0, atol=1e-5)
     assert "without normalisation" not in text
 
 
 def test_resuming_takes_the_same_steps(tmp_path):
-    task = sapc.own_task(waves(), law)
+    task = sapc.Task.from_data(waves(), law)
     run = sapc.preset("tiny", task, "sapc", steps=6)
     sapc.train.train(run, tmp_path / "whole")
 
@@ -426,18 +427,18 @@ def test_resuming_takes_the_same_steps(tmp_path):
 
 
 def test_pins_without_a_grid_mean_the_axes_of_the_data():
-    task = sapc.own_task(waves(), lambda grid: Pin.at(x=0) & Pin.frame(0))
+    task = sapc.Task.from_data(waves(), lambda grid: Pin.at(x=0) & Pin.frame(0))
     mask = sapc.models.condition.pinned_mask(task)
     assert mask.sum() == 2 * (6 + 12 - 1)
     with pytest.raises(SapcError, match="steady and have no frames"):
-        sapc.own_task(fields(STEADY), Pin.frame(0))
+        sapc.Task.from_data(fields(STEADY), Pin.frame(0))
     with pytest.raises(SapcError, match="holds no point"):
-        sapc.own_task(waves(), lambda grid: Pin.at(grid, x=slice(5, 5)))
+        sapc.Task.from_data(waves(), lambda grid: Pin.at(grid, x=slice(5, 5)))
 
 
 def test_two_conserved_integrals_are_factorised():
     both = lambda grid: Balance(grid.integral("h")) & Balance(grid.integral("u")) & Pin.frame(0)
-    report = sapc.check(sapc.own_task(waves(), both), noise=4)
+    report = sapc.check(sapc.Task.from_data(waves(), both), noise=4)
     assert report.algorithm == "factorised"
     assert report.residual < 1e-12
     assert not report.problems
@@ -447,7 +448,7 @@ def test_a_forgotten_period_is_a_problem():
     data = waves()
     closed = Grid((Axis("x", 12), data.grid.time), data.grid.channels)
     found = sapc.check(
-        sapc.own_task(Fields(data.values, closed, origin={"sha256": "closed", "path": "c"}), law)
+        sapc.Task.from_data(Fields(data.values, closed, origin={"sha256": "closed", "path": "c"}), law)
     )
     assert any("is an axis periodic" in problem for problem in found.problems)
 
@@ -479,7 +480,7 @@ def test_a_law_whose_value_is_zero_is_judged_by_its_terms(law, broken):
     u[:, -1] += broken * u.abs().max()
     values = torch.stack((u, v), 1)
     report = sapc.check(
-        sapc.own_task(Fields(values, grid, origin={"path": "f", "sha256": f"{broken}"}), law), noise=2
+        sapc.Task.from_data(Fields(values, grid, origin={"path": "f", "sha256": f"{broken}"}), law), noise=2
     )
     assert report.laws[0].residual > 0
     told = [problem for problem in report.problems if "the data break the linear constraint" in problem]
@@ -489,14 +490,14 @@ def test_a_law_whose_value_is_zero_is_judged_by_its_terms(law, broken):
 
 def test_a_mass_is_judged_beside_itself():
     """All of its terms have one sign, so their size is the quantity."""
-    (mass,) = sapc.check(sapc.own_task(waves(), law), noise=2).laws
+    (mass,) = sapc.check(sapc.Task.from_data(waves(), law), noise=2).laws
     h = waves().grid.integral("h")(waves().values.double()[:8])
     assert mass.typical == pytest.approx(float(h.max()), rel=1e-12)
 
 
 def test_a_law_without_a_gradient_is_judged_by_its_value():
     cut = lambda grid: Affine(lambda u: grid.integral("h")(u).detach())
-    (mass,) = sapc.check(sapc.own_task(waves(), cut), noise=2).laws
+    (mass,) = sapc.check(sapc.Task.from_data(waves(), cut), noise=2).laws
     h = waves().grid.integral("h")(waves().values.double()[:8])
     assert mass.typical == pytest.approx(float(h.max()), rel=1e-12)
 
@@ -505,7 +506,7 @@ def test_mistakes_inside_a_law_are_told_with_their_line(tmp_path):
     file = tmp_path / "my.py"
     file.write_text("import sapc\ndef physics(grid):\n    return sapc.Balance(lambda u: u.foo)\n")
     with pytest.raises(SapcError, match=r"a law of the physics .*AttributeError.*\(line 3\)"):
-        sapc.own_task(waves(), file)
+        sapc.Task.from_data(waves(), file)
 
 
 def sensors(grid, value, **where):
@@ -529,8 +530,8 @@ def test_sensors_that_contradict_are_told(trained):
 
 WRONG = {
     "sapc.read_fields(torch.zeros(3))": "given by its path, got Tensor",
-    "sapc.own_task(law, data)": "got function first",
-    "sapc.own_task(data, lambda grid: None)": "returned NoneType",
+    "sapc.Task.from_data(law, data)": "got function first",
+    "sapc.Task.from_data(data, lambda grid: None)": "returned NoneType",
     "sapc.check(sapc.get_task('heat'))": "a task of your own",
     "sapc.Pin.near(grid, t=99.0)": "is not on the grid, which has t from 0 to 1; check the units",
     "sapc.Pin.near(grid, x='a')": "is a number, got 'a'",

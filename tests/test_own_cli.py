@@ -182,7 +182,7 @@ def several(folder, trained):
 
 
 def test_a_file_of_several_conditions_says_which_is_which(folder, several):
-    held_out = sapc.own_task(sapc.read_fields(folder / "my.h5"), folder / "my_physics.py").dataset(
+    held_out = sapc.Task.from_data(sapc.read_fields(folder / "my.h5"), folder / "my_physics.py").dataset(
         "validation"
     )
     with xr.open_dataset(several) as out:
@@ -399,7 +399,7 @@ def test_without_its_physics_a_model_cannot_be_used(trained, tmp_path, capsys):
 
 def test_a_study_of_own_data_runs_in_worker_processes_and_has_a_report(folder, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    made = f"{PHYSICS}\nTASK = sapc.own_task(sapc.read_fields({str(folder / 'my.h5')!r}), physics, 'water')\n"
+    made = f"{PHYSICS}\nTASK = sapc.Task.from_data(sapc.read_fields({str(folder / 'my.h5')!r}), physics, 'water')\n"
     (tmp_path / "my_task.py").write_text(made)
     listed = 'import sapc\nfrom sapc.experiments import cells\nsapc.use("my_task.py")\n'
     (tmp_path / "own.py").write_text(
@@ -416,7 +416,9 @@ def test_a_study_of_own_data_runs_in_worker_processes_and_has_a_report(folder, t
 
 
 def test_a_task_of_ones_own_class(tmp_path, monkeypatch):
-    monkeypatch.setattr("sapc.tasks._KINDS", dict(sapc.tasks._KINDS))  # known in this test only
+    monkeypatch.setattr(
+        "sapc.tasks.registry.TASKS", dict(sapc.tasks.registry.TASKS)
+    )  # known in this test only
     heat = type(sapc.get_task("heat"))
 
     class Warm(sapc.Task):

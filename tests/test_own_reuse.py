@@ -21,6 +21,7 @@ import sapc
 from commands import one_sentence
 from sapc import Axis, Fields, Grid, Pin
 from sapc.cli import main
+from sapc.tasks import registry
 
 MASS = """
 import sapc
@@ -54,7 +55,7 @@ def home(tmp_path_factory):
     (path / "mass.py").write_text(MASS)
     (path / "pinned.py").write_text(PINNED)
     for name in ("mass", "pinned"):
-        task = sapc.own_task(waves(), path / f"{name}.py", "own")
+        task = sapc.Task.from_data(waves(), path / f"{name}.py", "own")
         sapc.train.train(sapc.preset("tiny", task, "sapc", steps=1), path / name)
     values = waves().values.numpy().transpose(0, 2, 1)
     with h5py.File(path / "first.hdf5", "w") as file:
@@ -128,7 +129,7 @@ def test_data_are_kept_no_longer_than_their_models(home):
     data = waves()
     ref = weakref.ref(data)
     models = [sapc.load(home / "mass", physics=home / "mass.py", data=data) for _ in range(2)]
-    runs = [sapc.preset("tiny", sapc.own_task(data, Pin.frame(0), "brief"), "sapc")]
+    runs = [sapc.preset("tiny", sapc.Task.from_data(data, Pin.frame(0), "brief"), "sapc")]
     assert all(len(model.task.dataset("train")) == 18 for model in models)
     del data, models, runs
     gc.collect()
@@ -136,42 +137,42 @@ def test_data_are_kept_no_longer_than_their_models(home):
 
 
 def test_a_registered_task_is_found_by_name_and_only_for_its_own_physics(home, monkeypatch):
-    monkeypatch.setattr("sapc.tasks._OWN", {})
+    monkeypatch.setattr("sapc.tasks.registry.TASKS", dict(registry.TASKS))
     with pytest.raises(sapc.SapcError, match=r"unknown task 'own'.*register_task"):
         sapc.preset("tiny", "own", "sapc")
-    task = sapc.register_task(sapc.own_task(waves(), home / "mass.py", "own"))
-    assert sapc.preset("tiny", "own", "sapc").own is task
+    task = sapc.register_task(sapc.Task.from_data(waves(), home / "mass.py", "own"))
+    assert sapc.preset("tiny", "own", "sapc").attached is task
     model = sapc.load(home / "mass")
     assert len(model.task.dataset("train")) == 18
     with pytest.raises(
         sapc.SapcError, match=r"other physics, .*mass\.py, than this run was trained with, pinned\.py"
     ):
         sapc.load(home / "pinned")
-    sapc.register_task(sapc.own_task(waves(), home / "pinned.py", "own"))
+    sapc.register_task(sapc.Task.from_data(waves(), home / "pinned.py", "own"))
     assert off(model, (12, 7)) < 1e-13  # models keep what they were made with
     with pytest.raises(sapc.SapcError, match="there is a task 'heat' already"):
-        sapc.register_task(sapc.own_task(waves(), Pin.frame(0), "heat"))
+        sapc.register_task(sapc.Task.from_data(waves(), Pin.frame(0), "heat"))
 
 
 def test_physics_without_a_text_is_taken_by_name_with_a_warning(home, monkeypatch):
     """Constraints that were made by hand cannot be compared: whoever loads the model is told whose they are."""
-    monkeypatch.setattr("sapc.tasks._OWN", {})
-    run = sapc.preset("tiny", sapc.own_task(waves(), Pin.frame(0), "bare"), "sapc", steps=1)
+    monkeypatch.setattr("sapc.tasks.registry.TASKS", dict(registry.TASKS))
+    run = sapc.preset("tiny", sapc.Task.from_data(waves(), Pin.frame(0), "bare"), "sapc", steps=1)
     folder = sapc.train.train(run, home / "bare").path
-    sapc.register_task(sapc.own_task(waves(), Pin.frame(-1), "bare"))
+    sapc.register_task(sapc.Task.from_data(waves(), Pin.frame(-1), "bare"))
     with pytest.warns(sapc.SapcWarning, match="the physics of bare has no text to compare"):
         sapc.load(folder)
 
 
 def test_a_run_carries_its_task_but_is_told_apart_by_its_settings(home):
     one, two = (
-        sapc.preset("tiny", sapc.own_task(waves(), home / "mass.py", "own"), "sapc") for _ in range(2)
+        sapc.preset("tiny", sapc.Task.from_data(waves(), home / "mass.py", "own"), "sapc") for _ in range(2)
     )
     assert one == two
     assert "own=" not in repr(one).replace("'own'", "")
     assert "own" not in one.to_dict()
     sent = pickle.loads(pickle.dumps(one))  # as to the processes of several devices: code and data stay here
-    assert (sent, sent.own, copy.copy(one).own) == (one, None, None)
+    assert (sent, sent.attached, copy.copy(one).attached) == (one, None, None)
     with pytest.raises(sapc.SapcError, match="physics of its own"):
         sent.make_task()
     again = sent.attach(home / "mass.py", waves()).make_task()
@@ -183,7 +184,7 @@ def test_a_run_carries_its_task_but_is_told_apart_by_its_settings(home):
 def test_a_folder_keeps_the_physics_that_was_trained_with(home, tmp_path):
     assert (home / "mass" / "physics.py").read_text() == MASS
     (tmp_path / "p.py").write_text(MASS)
-    sapc_run = sapc.preset("tiny", sapc.own_task(waves(), tmp_path / "p.py", "own"), "sapc", steps=1)
+    sapc_run = sapc.preset("tiny", sapc.Task.from_data(waves(), tmp_path / "p.py", "own"), "sapc", steps=1)
     (tmp_path / "p.py").write_text(PINNED)  # edited while the training runs
     sapc.train.train(sapc_run, tmp_path / "run")
     assert (tmp_path / "run" / "physics.py").read_text() == MASS
@@ -215,12 +216,12 @@ def test_the_printed_next_command_works(home, tmp_path, monkeypatch, capsys):
 def test_the_printed_next_command_names_the_plug_in(home, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     made = f"{MASS}\ndata = sapc.read_fields({str(home / 'first.hdf5')!r}, time='first', periodic='x')\n"
-    (tmp_path / "my task.py").write_text(made + "TASK = sapc.own_task(data, physics, 'by_plug_in')\n")
+    (tmp_path / "my task.py").write_text(made + "TASK = sapc.Task.from_data(data, physics, 'by_plug_in')\n")
 
     def fresh(*words):  # as a process of its own would see it
         with monkeypatch.context() as patch:
             patch.setenv("SAPC_PLUGINS", "")
-            patch.setattr("sapc.tasks._OWN", {})
+            patch.setattr("sapc.tasks.registry.TASKS", dict(registry.TASKS))
             patch.setattr("sapc.methods.plugins._files", {})
             return run(*words)
 
@@ -235,8 +236,8 @@ def test_a_run_remembers_how_its_file_was_read(home, first, tmp_path):
     assert kept == {"time": "first"}
     model = sapc.load(first, physics=home / "mass.py", data=home / "first.hdf5")
     read = sapc.read_fields(home / "first.hdf5", time="first", periodic=["x"])
-    assert model.task.data.grid == read.grid
-    assert torch.equal(model.task.data.values, read.values)
+    assert model.task.source.fields.grid == read.grid
+    assert torch.equal(model.task.source.fields.values, read.values)
     own = ("--physics", home / "mass.py", "--data", home / "first.hdf5", "--steps", 1)
     assert run("evaluate", first, *own) == 0
     assert run("train", "--resume", first, *own[:4]) == 0
@@ -254,10 +255,10 @@ def test_the_dimension_of_samples_is_remembered(tmp_path):
     values = waves().values.numpy().transpose(1, 0, 2)  # space, samples, time
     np.savez(tmp_path / "middle.npz", h=values)
     data = sapc.read_fields(tmp_path / "middle.npz", samples="dim_1", time="last", periodic="x")
-    task = sapc.own_task(data, Pin.frame(0), "middle")
+    task = sapc.Task.from_data(data, Pin.frame(0), "middle")
     sapc.train.train(sapc.preset("tiny", task, "sapc", steps=1), tmp_path / "run")
     model = sapc.load(tmp_path / "run", physics=Pin.frame(0), data=tmp_path / "middle.npz")
-    assert torch.equal(model.task.data.values, waves().values)
+    assert torch.equal(model.task.source.fields.values, waves().values)
 
 
 def test_runs_that_do_not_say_how_they_were_read(home, first, tmp_path, capsys):
@@ -331,7 +332,7 @@ def test_the_card_of_a_run_with_scores_and_a_name(home, tmp_path):
     assert "import sapc\nfrom huggingface_hub import hf_hub_download" in card
     assert "--channels h --periodic x --method sapc" in card
     assert "that satisfy them and the laws" in card
-    function = sapc.own_task(waves(), Pin.frame(0), "own")
+    function = sapc.Task.from_data(waves(), Pin.frame(0), "own")
     sapc.train.train(sapc.preset("tiny", function, "ffm", steps=1), tmp_path / "run")
     assert run("export", tmp_path / "run", tmp_path / "y") == 0
     card = (tmp_path / "y" / "README.md").read_text().replace("path/of/this/folder", str(tmp_path / "y"))
@@ -381,7 +382,7 @@ def test_samples_off_the_laws_are_told(tmp_path):
     (tmp_path / "contradiction.py").write_text(CONTRADICTION)
     data = waves(8)
     data.values[:, ..., -1] += 0.5
-    task = sapc.own_task(data, tmp_path / "contradiction.py", "contradiction")
+    task = sapc.Task.from_data(data, tmp_path / "contradiction.py", "contradiction")
     folder = sapc.train.train(sapc.preset("tiny", task, "sapc", steps=2, batch=2), tmp_path / "run")
     model = sapc.load(folder.path, physics=tmp_path / "contradiction.py", data=data)
     with pytest.warns(

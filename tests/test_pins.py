@@ -7,7 +7,8 @@ import torch
 
 import sapc
 from sapc import Axis, Balance, Grid, Pin, SapcError
-from sapc.tasks.scaling import Scale
+from sapc.data.normalizer import Normalizer
+from sapc.tasks.rescale import rescale
 
 F64 = torch.float64
 
@@ -84,8 +85,8 @@ def test_the_units_of_a_network_make_no_contradiction():
     u[:, 0] = 101333.3
     given = Pin.frame(0) & Pin.at(x=0, value=101333.3)
     assert len(given.on(u)) == 3
-    scale = Scale.of(u, grid)
-    H = sapc.constraints.Manifold(scale.constraint(given).parts, scale.enter(u))
+    scale = Normalizer.fit(u, grid)
+    H = sapc.constraints.Manifold(rescale(given, scale).parts, scale.normalize(u))
     assert bool(H.solve(noise((3, 6, 4)))[1].converged.all())
 
 

@@ -167,7 +167,7 @@ def test_a_configuration_is_held_to_the_types_of_its_settings(model_folder, path
 def test_a_description_of_own_data_is_held_to_its_kinds(model_folder, path, value, complaint):
     axes = (sapc.Axis("x", 8), sapc.Axis("t", 6))
     values = torch.randn(6, 8, 6, generator=torch.Generator().manual_seed(0))
-    task = sapc.own_task(
+    task = sapc.Task.from_data(
         sapc.Fields(values, sapc.Grid(axes, ("u",)), {}, {}, {"path": "a.nc"}, None), sapc.Pin.frame(0)
     )
     content = json.loads(json.dumps(sapc.preset("tiny", task, "ffm").to_dict()))

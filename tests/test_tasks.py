@@ -13,6 +13,7 @@ from sapc.grid import Axis, Grid
 from sapc.tasks import SPLITS, Task, get_task, task_names
 from sapc.tasks.navier_stokes import gaussian_field
 from sapc.tasks.random_parameters import Streams, square_shells
+from sapc.tasks.solver import blocks
 
 NAMES = ("heat", "reaction_diffusion", "stokes_ic", "stokes_bc", "burgers", "navier_stokes")
 TESTS = ("test0", "test1", "test2", "test3")
@@ -109,12 +110,12 @@ def test_data_does_not_depend_on_the_block(name, monkeypatch):
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 def test_the_block_of_a_sample_follows_from_its_index_alone(name, device):
     task = get_task(name)
-    every = list(task._blocks(20_000, device))
+    every = list(blocks(task, 20_000, device))
     most = task.block[device]
     assert [start for start, _ in every[1:]] == [end for _, end in every[:-1]]
     assert max(end - start for start, end in every) == most
     for size in (1, 10, 100, 999, 6400):
-        some = list(task._blocks(size, device))
+        some = list(blocks(task, size, device))
         assert some == every[: len(some)]
         solved, least = some[-1][1], max(task.block["cpu"], most // 16)
         assert size <= solved <= max(least, 2 * size, size + most)
@@ -124,17 +125,17 @@ def test_the_block_of_a_sample_follows_from_its_index_alone(name, device):
 
 def test_blocks_of_fine_grids_hold_no_more_points():
     fine = get_task("navier_stokes", grid=(256, 256, 50))
-    assert next(fine._blocks(10_000, "cpu")) == (0, 1)
-    assert max(end - start for start, end in fine._blocks(10_000, "cuda")) == 1000 // 16
+    assert next(blocks(fine, 10_000, "cpu")) == (0, 1)
+    assert max(end - start for start, end in blocks(fine, 10_000, "cuda")) == 1000 // 16
     coarse = get_task("navier_stokes", grid=(16, 16, 5))
-    assert next(coarse._blocks(10_000, "cpu")) == (0, coarse.block["cpu"])
+    assert next(blocks(coarse, 10_000, "cpu")) == (0, coarse.block["cpu"])
 
 
 def test_growing_blocks_keep_the_prefix_to_the_last_bit(monkeypatch):
     """What a device with large blocks does, on the CPU."""
     task = small("burgers")
     grow = [(0, 2), (2, 4), (4, 8), (8, 16)]
-    monkeypatch.setattr(task, "_blocks", lambda n, _: (b for b in grow if b[0] < n))
+    monkeypatch.setattr("sapc.tasks.solver.blocks", lambda task, n, device: (b for b in grow if b[0] < n))
     parameters = task.draw("train", 11)
     fields = task.solve(parameters)
     for size in (1, 3, 4, 5, 9):

@@ -18,8 +18,11 @@ A run is a task, a method and everything else that decides a training; a model i
     sapc.evaluate.evaluate(model, samples=100)["mean"]
 """
 
+import sys
+import warnings
 from importlib import import_module
-from types import ModuleType
+from operator import attrgetter
+from typing import Any
 
 from . import _startup  # noqa: F401 (first, as the others take seconds)
 
@@ -51,11 +54,9 @@ from .models.model import Model, load
 from .nn.fno import FNO
 from .tasks import (
     Dataset,
-    OwnTask,
     Task,
     get_task,
     load_dataset,
-    own_task,
     register_task,
     task_names,
     when_unknown,
@@ -79,7 +80,6 @@ __all__ = [
     "Manifold",
     "Method",
     "Model",
-    "OwnTask",
     "Pin",
     "Plain",
     "Run",
@@ -98,7 +98,6 @@ __all__ = [
     "load_dataset",
     "method_names",
     "metrics",
-    "own_task",
     "poseidon",
     "preset",
     "read_fields",
@@ -117,8 +116,11 @@ when_unknown.append(load_plugins)  # tasks and methods do not know each other: h
 when_task.append(register_task)
 
 
-def __getattr__(name: str) -> ModuleType:
-    """Import a module of version 0.1.0 by its old name, as in `sapc.config.Backbone`."""
+def __getattr__(name: str) -> Any:
+    """Find a module or a name of version 0.1.0, as in `sapc.config.Backbone`."""
     if name in _old_names.MOVED:
         return import_module(f"{__name__}.{name}")
+    if new := _old_names.RENAMED.get(name):
+        warnings.warn(f"sapc.{name} is now sapc.{new}", DeprecationWarning, stacklevel=2)
+        return attrgetter(new)(sys.modules[__name__])
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
+from typing import Any
 
 MOVED = {
     "card": "models.card",
@@ -34,6 +35,7 @@ MOVED = {
     "references": "methods.references",
     "report": "experiments.report",
     "results": "experiments.results",
+    "scaling": "data.normalizer",
     "scores": "evaluation.scores",
     "source": "flow.source",
     "study": "experiments",
@@ -48,6 +50,19 @@ GONE = {
     "calibration": "it is benchmarks/calibrate_frd.py of the repository",
 }
 """Old names of modules that left the package, and where their work is done now."""
+
+RENAMED = {"OwnTask": "Task", "own_task": "Task.from_data"}
+"""Attributes of `sapc` by their old names."""
+
+
+def renamed(old: str, new: str) -> Callable[..., Any]:
+    """Return the method `new` of an object, under its old name."""
+
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        warnings.warn(f"{old} is now {new}", DeprecationWarning, stacklevel=2)
+        return getattr(self, new)(*args, **kwargs)
+
+    return call
 
 
 class _Alias(Loader):

@@ -412,14 +412,16 @@ def _data() -> Iterator[Target]:
     )
     yield Target("Fields.split_rows", fields.split_rows, {"share": 0.25, "seed": 0})
     yield Target(
-        "own_task", sapc.own_task, {"data": fields, "physics": law, "name": "mine", "share": 0.25, "seed": 0}
+        "Task.from_data",
+        sapc.Task.from_data,
+        {"data": fields, "physics": law, "name": "mine", "share": 0.25, "seed": 0},
     )
-    mine = sapc.own_task(fields, law, "mine")
+    mine = sapc.Task.from_data(fields, law, "mine")
     yield Target("check", sapc.check, {"task": mine, "noise": 1, "seed": 0, "device": "cpu"})
-    yield Target("OwnTask.dataset", mine.dataset, {"split": "train", "size": 1})
-    yield Target("OwnTask.enter", mine.enter, {"fields": data.fields})
-    yield Target("OwnTask.leave", mine.leave, {"fields": data.fields})
-    yield Target("OwnTask.manifold", mine.manifold, {"fields": data.fields, "also": None})
+    yield Target("Task.dataset of data", mine.dataset, {"split": "train", "size": 1})
+    yield Target("Task.normalize", mine.normalize, {"fields": data.fields})
+    yield Target("Task.denormalize", mine.denormalize, {"fields": data.fields})
+    yield Target("Task.manifold of data", mine.manifold, {"fields": data.fields, "also": None})
     file = home() / "fields.npz"
     if not file.exists():
         import numpy as np

@@ -27,7 +27,7 @@ from ..data.reading.hdf5 import load_array, open_hdf5
 from ..errors import SapcError
 from ..grid import Grid
 from ..models.condition import given_mask
-from ..tasks import Dataset, OwnTask, Task, load_dataset, read_like
+from ..tasks import Dataset, Task, load_dataset, read_like
 
 FORMAT = "sapc-samples-1"
 SUFFIXES = (".h5", ".hdf5", ".npz", ".nc")
@@ -43,8 +43,8 @@ def read_condition(path: Path, task: Task) -> Tensor:
         raise SapcError(f"there is no file {path}; --condition takes an npz, HDF5 or NetCDF file")
     if has_conditions(path, task.grid):
         return read_pinned(path, task.grid, given_mask(task))
-    if isinstance(task, OwnTask):
-        return _own_condition(path, task)
+    if not task.can_draw:
+        return _read_like_data(path, task)
     array = _read(path)
     if isinstance(array, Dataset):
         if array.task != task.name:
@@ -61,14 +61,14 @@ def read_condition(path: Path, task: Task) -> Tensor:
     return torch.from_numpy(values) if placed is None else placed
 
 
-def _own_condition(path: Path, task: OwnTask) -> Tensor:
+def _read_like_data(path: Path, task: Task) -> Tensor:
     """Conditions from a file like the one that was trained on, or of this program; what does not count may be NaN or left out."""
     if (kept := _kept_condition(path, task)) is not None:
         return kept
     found = {}
     for name in task.grid.channels:
         with suppress(SapcError):
-            found[name] = read_like(task.about, path, channels=(name,), dtype=torch.float64, gaps=True)
+            found[name] = read_like(task.description, path, channels=(name,), dtype=torch.float64, gaps=True)
     if not found:
         return _part(path, task)
     first = next(iter(found.values()))
@@ -79,9 +79,9 @@ def _own_condition(path: Path, task: OwnTask) -> Tensor:
     return channels[0] if task.grid.width == 1 else torch.stack(channels, 1)
 
 
-def _part(path: Path, task: OwnTask, problem: SapcError | None = None) -> Tensor:
+def _part(path: Path, task: Task, problem: SapcError | None = None) -> Tensor:
     """Conditions from a file without a dimension of samples, or with the pinned part alone; else `problem` was that of whole fields."""
-    said = task.about.get("reading", {})
+    said = task.description.reading
     space = tuple(axis.name for axis in task.grid.space)
     order = (task.grid.time.name, *space) if said.get("time") == "first" else task.grid.names
     try:
@@ -101,7 +101,7 @@ def _another_grid(path: Path, there: Grid, wanted: Grid) -> SapcError:
     )
 
 
-def _kept_condition(path: Path, task: OwnTask) -> Tensor | None:
+def _kept_condition(path: Path, task: Task) -> Tensor | None:
     """The array `condition` of a file that `sapc sample` has written."""
     try:
         array = _read(path)
@@ -180,10 +180,9 @@ def write_samples(
     As NetCDF the samples of each condition have their mean, deviation and quantiles beside them.
     """
     if path.suffix.lower() == ".nc":
-        units, labels = (task.units, task.labels) if isinstance(task, OwnTask) else ({}, {})
         named = {"title": f"Samples of {task.title}", "sapc": {"format": FORMAT, **about}}
         made = to_xarray(
-            arrays["fields"], task.grid, units=units, labels=labels, quantiles=quantiles, attributes=named,
+            arrays["fields"], task.grid, units=task.units, labels=task.labels, quantiles=quantiles, attributes=named,
             conditions=arrays["condition"],
         )  # fmt: skip
         write_netcdf(path, made)

@@ -10,7 +10,7 @@ import typer
 
 from ..data import read_fields
 from ..errors import SapcError
-from ..tasks import OwnTask, own_task
+from ..tasks import Task
 from ..training.config import Run
 from .words import as_options
 
@@ -51,9 +51,10 @@ class Given:
     reading: dict[str, Any]
     share: float = 0.1
 
-    def task(self) -> OwnTask:
+    def task(self) -> Task:
         """A new task."""
-        return own_task(read_fields(self.data, **self.reading), self.physics, self.name, share=self.share)
+        fields = read_fields(self.data, **self.reading)
+        return Task.from_data(fields, self.physics, self.name, share=self.share)
 
     def attach(self, run: Run) -> Run:
         """A run that was begun before, with its physics and data; what is said of the file goes before how it was read then."""
@@ -67,7 +68,7 @@ class Given:
     def words(self, run: Run) -> list[str]:
         """The options by which other commands find physics and data of a run in its folder, which may not say how they are read."""
         found = ["--physics", str(self.physics), "--data", str(self.data)]
-        kept = run.options["own"].get("reading", {})
+        kept = run.description.reading
         for name, value in self.said.items():
             if name == "steady" and name not in kept:
                 found.append("--steady" if value else "--unsteady")

@@ -15,7 +15,7 @@ from ..errors import SapcError, whole
 from ..evaluation.evaluate import worst_residuals
 from ..models.condition import pinned_mask, with_sensors
 from ..models.model import Model, load
-from ..tasks import OwnTask, Task
+from ..tasks import Task
 from ..training.run_folder import environment
 from .app import app
 from .arguments import AsJson, Device, GridText, RunFolder, SamplerName, check_target, parse_grid
@@ -103,7 +103,7 @@ def sample(
     model = load(folder, device, physics=physics, data=data, reading=reading)
     points = parse_grid(grid)
     task, sampler = model.on(points), model.sampler(method)
-    split = split or ("validation" if isinstance(task, OwnTask) else "test0")
+    split = split or task.test_sets[0]
     n, members = (
         None if x is None else whole(x, f"number of {of}", 1)
         for x, of in ((n, "samples"), (members, "members"))
@@ -135,10 +135,7 @@ def _of_set(task: Task, split: str, n: int | None, members: int | None) -> Tenso
     known = tuple(task.sizes)
     if split not in known:
         raise SapcError(f"unknown set {split!r}; choose one of {', '.join(known)}")
-    if isinstance(task, OwnTask):
-        there = task.dataset(split).fields
-        return there[: _conditions(split, len(there), n, members)]
-    size = _conditions(split, 1 if split.startswith("test") else None, n, members)
+    size = _conditions(split, task.condition_count(split), n, members)
     with bar_for(f"{task.name} {split}") as bar:
         return task.dataset(split, size=size, progress=bar).fields
 

@@ -234,7 +234,7 @@ def _train(run: Run, path: Path, devices: int, announcement: str, options: dict[
 def _work(run: Run, path: Path, announcement: str, options: dict[str, Any]) -> None:
     """What every process does."""
     options = dict(options)
-    if (own := options.pop("own", None)) is not None and run.own is None:
+    if (own := options.pop("own", None)) is not None and run.attached is None:
         run = own.attach(run)
     bar = TrainingBar(f"{run.task} {run.method}", announcement, quiet=not _speaks())
     with warnings.catch_warnings(), bar:

@@ -36,7 +36,8 @@ from ..errors import SapcError, explain_misuse, whole
 from ..methods import Method
 from ..models.model import Model, load
 from ..models.score_record import FORMAT
-from ..tasks import SPLITS, OwnTask, Task
+from ..tasks import TEST_SETS as TEST_SETS
+from ..tasks import Task
 from ..training.run_folder import environment
 from . import metrics
 from .frechet.distance import Distance
@@ -45,17 +46,11 @@ from .scores import mean_of_sets
 from .scores import write_scores as write_scores
 from .trajectory import Watch
 
-TEST_SETS = tuple(split for split in SPLITS if split.startswith("test"))
 CHUNK = 2**22  # grid points whose residuals are looked at together
 COSTLY = 2**25  # grid points per draw from which solving in three dimensions takes minutes on a CPU
 
 Progress = Callable[[str, int, int], None]
 """Called with what is being done, (parts done, parts in all)."""
-
-
-def sets_of(task: Task) -> tuple[str, ...]:
-    """What a task is evaluated on."""
-    return ("validation",) if isinstance(task, OwnTask) else TEST_SETS
 
 
 @explain_misuse
@@ -90,12 +85,10 @@ def evaluate(
     keep           gets what pictures need: moments of samples and solutions
     """
     model = model if isinstance(model, Model) else load(model, device)
-    splits = sets_of(model.task) if splits is None else splits
-    if isinstance(model.task, OwnTask):
-        most = model.task.sizes["validation"]
-        reference, samples = min(reference, most), min(100, most) if samples is None else samples
-    if samples is None:
-        samples = 1225 if len(model.task.grid.shape) == 2 else 100
+    task = model.task
+    splits = task.test_sets if splits is None else splits
+    reference = task.clip_size(task.test_sets[0], reference)
+    samples = task.default_samples if samples is None else samples
     ignore = lambda what, done, total: None
     sampler, report = model.sampler(method), progress or ignore
     steps = sampler.steps if steps is None else steps
@@ -180,7 +173,7 @@ class _Wanted:
         whole(self.repeats, "number of floor repeats", 0)
         if isinstance(splits, str) or not splits:
             raise SapcError(f"give test sets as a list, as ['test0'], got {splits!r}")
-        known = sets_of(self.task)
+        known = self.task.test_sets
         for split in splits:
             if split not in known:
                 raise SapcError(f"unknown test set {split!r}; choose from {', '.join(known)}")
@@ -189,7 +182,7 @@ class _Wanted:
     def score(self, split: str) -> dict[str, Any]:
         """All about one test set."""
         truth = self._solutions(split, self.reference, 0, f"{split}: solving")
-        condition = truth[: self.samples] if isinstance(self.task, OwnTask) else truth[:1]
+        condition = truth[: self.task.condition_count(split)][: self.samples]
         watch = Watch() if self.trajectory else None
         generated, cost = self._generate(split, condition, watch)
         if self.on_fields is not None:
@@ -247,7 +240,7 @@ class _Wanted:
         """Every distribution metric between independent solutions, one value per repeat, or why there is none."""
         if not self.repeats:
             return {}, "not asked for"
-        if isinstance(self.task, OwnTask):
+        if not self.task.can_draw:
             return {}, "data of your own have no further draws"
         if is_costly(self.task, self.model.device, self.samples + self.reference):
             return {}, "solving further draws would take minutes on a CPU; evaluate on a GPU"

@@ -74,10 +74,10 @@ class Cell:
             raise SapcError(
                 f"{self.method} samples with the weights of {get_method(self.method).weights}, not of {self.run.method}"
             )
-        if (
-            own := self.run.options.get("own")
-        ) is not None:  # evaluated on what was held out, without a floor
-            most = own["sizes"]["validation"]
+        data = self.run.description
+        # What cannot be drawn again is evaluated on what was held out, without a floor.
+        if not data.can_draw:
+            most = data.sizes["validation"]
             few = {"sets": ("validation",), "reference": min(self.reference, most), "floor_repeats": 0}
             for name, value in {**few, "samples": min(self.samples or 100, most)}.items():
                 object.__setattr__(self, name, value)
@@ -123,7 +123,7 @@ class Cell:
         whole(self.floor_repeats, "number of floor repeats", 0)
         whole(self.watch, "number of samples to watch", 0)
         whole(self.steps, "number of sampling steps", 1)
-        if "own" not in self.run.options:
+        if self.run.description.can_draw:
             check_sets(self.sets)
         self.run.network_shapes()
         task = self.run.make_task()

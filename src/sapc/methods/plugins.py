@@ -1,7 +1,7 @@
 """Methods from outside the package: files that are named, files in SAPC_PLUGINS, entry points; see `registry`.
 
-A file may bring a task instead: it says `TASK = sapc.register_task(...)` or `TASK = sapc.own_task(...)`, and tasks that are not known are
-looked for here, too.
+A file may bring a task instead: it says `TASK = sapc.register_task(...)` or `TASK = sapc.Task.from_data(...)`, and tasks that are not
+known are looked for here, too.
 """
 
 from __future__ import annotations

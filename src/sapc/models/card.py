@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import SapcError
-from ..grid import Grid
 from ..methods import paper
 from ..training.config import Run, preset, settings_for
 from .score_record import check_scores
@@ -74,8 +73,8 @@ def model_card(
     """
     if scores is not None:
         _check(scores)
-    body, own = run.backbone, "own" in run.options
-    texts = _of_own(run, name, physics) if own else _of_task(run, name)
+    body = run.backbone
+    texts = _of_task(run, name) if run.description.can_draw else _of_data(run, name, physics)
     evaluation = texts.pop("evaluation")
     head = HEAD.format(
         license=f"license: {license}\n" if license else "", task=run.task, method=run.method,
@@ -111,10 +110,10 @@ def _of_task(run: Run, name: str | None) -> dict[str, str]:
     }
 
 
-def _of_own(run: Run, name: str | None, physics: bool) -> dict[str, str]:
+def _of_data(run: Run, name: str | None, physics: bool) -> dict[str, str]:
     """What a card says of own data; neither they nor the physics are needed for it."""
-    about = run.options["own"]
-    trained, file = about["physics"].get("file", ""), Path(about["data"].get("path", "")).name
+    about = run.description
+    trained, file = about.physics_file, Path(about.data.get("path") or "").name
     code = f"{HERE}/physics.py" if physics else trained
     data, given = (json.dumps(text) if text else word for text, word in ((file, "data"), (code, "physics")))
     load = f'load("{HERE}", physics={given}, data={data})'
@@ -124,7 +123,7 @@ def _of_own(run: Run, name: str | None, physics: bool) -> dict[str, str]:
     there = (
         "goes along as `physics.py`: read it before you run it" if physics else "is not part of this folder"
     )
-    words = ", ".join(f"`{channel}`" for channel in about["grid"]["channels"])
+    words = ", ".join(f"`{channel}`" for channel in about.grid.channels)
     law = f"with physics of its own (`{trained or 'a function in Python'}`)"
     return {
         "title": f"{run.task}, own data",
@@ -133,10 +132,10 @@ def _of_own(run: Run, name: str | None, physics: bool) -> dict[str, str]:
         "before": "from huggingface_hub import hf_hub_download\n" if "hf_hub_download" in load else "",
         "load": load,
         "data": f"{run.train:,} samples of `{file or 'its data'}`, {run.validation:,} for validation"
-        + (f"; SHA-256 {about['data']['sha256']}" if about["data"].get("sha256") else ""),
+        + (f"; SHA-256 {about.data['sha256']}" if about.data.get("sha256") else ""),
         "command": _training(run, file, code)
         if file and code
-        else f'sapc.preset("{run.preset}", sapc.own_task(data, physics, "{run.task}"), "{run.method}")',
+        else f'sapc.preset("{run.preset}", sapc.Task.from_data(data, physics, "{run.task}"), "{run.method}")',
         "evaluation": f"sapc evaluate {HERE} --physics {shlex.quote(code)} --data {shlex.quote(file)}"
         if file and code
         else "sapc.evaluate.evaluate(model)",
@@ -148,8 +147,8 @@ def _of_own(run: Run, name: str | None, physics: bool) -> dict[str, str]:
 
 def _training(run: Run, data: str, code: str) -> str:
     """The command that makes a task of own data again and trains on it."""
-    about = run.options["own"]
-    grid, said, share = Grid.from_dict(about["grid"]), about.get("reading", {}), about["split"]["share"]
+    about = run.description
+    grid, said, share = about.grid, about.reading, about.entries["split"]["share"]
     kinds = {kind: [a.name for a in grid.axes if a.kind == kind] for kind in ("periodic", "cells")}
     options = {
         "--data": data,
@@ -185,23 +184,23 @@ def _check(scores: Any) -> None:
 def _exactness(run: Run, scores: Mapping[str, Any] | None) -> str:
     """What the method promises, and what was seen; of own data it is not known here whether the laws are affine."""
     method = run.make_method()
-    affine = "own" not in run.options and run.make_task().plain is None
+    affine = run.description.can_draw and run.make_task().plain is None
     if not (method.exact == "all" or (method.exact == "affine" and affine)):
         return ""
     worst = (scores or {}).get("mean", {}).get("worst_residual")
     seen = "" if not worst else f" (in the samples scored below to {max(worst.values()):.0e} at worst)"
-    return f" that satisfy them and the {'laws' if 'own' in run.options else 'balance law'}{seen}"
+    return f" that satisfy them and the {'balance law' if run.description.can_draw else 'laws'}{seen}"
 
 
 def _changed(run: Run) -> str:
     """Settings in which a run differs from its preset, by name."""
     own = run.to_dict()
     try:
-        if about := run.options.get("own"):
-            chosen = settings_for(run.preset, run.grid, about["sizes"])
-            usual = Run(run.task, run.method, options=run.options, preset=run.preset, **chosen).to_dict()
-        else:
+        if run.description.can_draw:
             usual = preset(run.preset, run.task, run.method).to_dict()
+        else:
+            chosen = settings_for(run.preset, run.grid, run.description.sizes)
+            usual = Run(run.task, run.method, options=run.options, preset=run.preset, **chosen).to_dict()
     except (SapcError, KeyError):
         return ""
     names = [name for name, value in own.items() if usual.get(name) != value]

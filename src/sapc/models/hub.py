@@ -62,8 +62,8 @@ def matching(folder: Folder, scores: Mapping[str, Any] | None) -> Mapping[str, A
 
 def kept_physics(run: Run, folder: Folder | None) -> str | None:
     """The text of the physics that a run was trained with, if it is at hand: as it was given, or as the folder keeps it."""
-    digest = run.options.get("own", {}).get("physics", {}).get("sha256")
-    texts = [run.own.physics.text] if run.own is not None else []
+    digest = run.description.physics_sha256
+    texts = [run.physics.text] if run.physics is not None else []
     if folder is not None and folder.physics.is_file():
         texts.append(folder.physics.read_text(encoding="utf-8", errors="replace"))
     return next((text for text in texts if text and digest_of(text) == digest), None)

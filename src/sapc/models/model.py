@@ -33,7 +33,7 @@ from ..flow.path import Velocity, within
 from ..methods import Method, get_method
 from ..nn.cuda_graph import Replayed
 from ..nn.fno import FNO, matmul_precision
-from ..tasks import Dataset, OwnTask, Task
+from ..tasks import Dataset, Task
 from ..training.config import Run
 from ..training.distributed import find_device
 from ..training.run_folder import (
@@ -310,7 +310,7 @@ class Model:
                 upcoming = next(draws, None)  # drawn while a GPU is at work
                 if watch is not None:
                     watch.finish(fields, own, keep=new)
-                out[int(rows[0]) :][:new] = task.leave(fields[:new]).cpu()
+                out[int(rows[0]) :][:new] = task.denormalize(fields[:new]).cpu()
                 fresh.next_batch()
         if progress is not None:
             progress(n, n)
@@ -323,10 +323,10 @@ class Model:
         self, fields: Tensor, condition: Tensor | Dataset | Fields, task: Task, also: Stackable | None
     ) -> Tensor:
         """With the pinned values to the last bit, where a task's units came in between; samples that are off the laws are told."""
-        if also is None and not isinstance(task, OwnTask):
+        if also is None and task.normalizer.is_identity:
             return fields
         values = per_sample(pinned_values(condition, task, also).cpu(), len(fields))
-        if isinstance(task, OwnTask):
+        if not task.normalizer.is_identity:
             fields = torch.where(pinned_mask(task, also), values, fields)
         H = task.manifold(values, also)
         # On a curved manifold the projection at the end of the sampler has said so already.
@@ -453,7 +453,9 @@ class Model:
                 f"{len(values)} conditions for {n} samples; give as many samples of each, n={len(values) * math.ceil(n / len(values))}, "
                 "or a single condition for all, as condition[:1]"
             )
-        return task.inner(task.enter(values.to(self.device)), also, solver=self.run.solver(task))
+        return task.normalized_manifold(
+            task.normalize(values.to(self.device)), also, solver=self.run.solver(task)
+        )
 
 
 class _Fresh:

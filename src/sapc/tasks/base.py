@@ -1,58 +1,56 @@
-"""Tasks: a PDE system with its grid, the laws its solutions keep, its random parameters and its solver.
+"""Tasks: a grid, the constraint that all fields satisfy, a normalizer, declared symmetries and a source of data.
 
-    draw(split, size, seed) -> parameters -> solve(parameters) -> fields
-    dataset(split, size, seed)   both, cached where solving takes time
+A PDE system is a subclass that declares all of it in one file, with a solver; its data are solved. A user's fields are a task as well:
 
-A dataset is a pure function of (task, options, split, size, seed, grid). Fields are solved in float64, block
-by block, and stored in float32. A task that integrates in time always solves full blocks (the last one is
-filled up with copies), because the rounding of a batched transform or product depends on its batch; and the
-block of a sample follows from its index alone. So a smaller dataset is a prefix of a larger one to the last
-bit, on one device. Between devices it is the same to rounding.
+    task = sapc.Task.from_data(sapc.read_fields("waves.nc"), sapc.Pin.frame(0) & mass)
 
-Where a device takes large blocks they grow, lest a small dataset be mostly copies: the first is a sixteenth of
-the largest, and each is as large as all before it, up to the largest. On grids finer than the published one,
-blocks hold as many points as there, but at least one sample.
+Whoever uses a task asks it (`test_sets`, `can_draw`, `normalizer`, `units`, ...) and does not know where its data come from.
 """
 
 from __future__ import annotations
 
-import inspect
 import operator
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
-from math import prod
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from .._memory import allocating, require
-from .._version import __version__
+from .._old_names import renamed
 from ..constraints import Manifold, Plain
-from ..constraints.terms import Stackable
-from ..data.cache import CacheChoice, cached
+from ..constraints.terms import Balance, Pin, Stack, Stackable
+from ..data import Fields
+from ..data.cache import CacheChoice
 from ..data.dataset import Dataset
+from ..data.normalizer import Identity, Normalizer
 from ..errors import SapcError, explain_misuse, whole
 from ..grid import Grid
-from .random_parameters import SPLITS, Streams
+from .description import DataDescription
+from .physics import Physics, pins_of
+from .random_parameters import Streams
+from .rescale import rescale
+from .solver import DataSource, Parameters, Progress, Request, Solver, check_memory, find_device
 
-Progress = Callable[[int, int], None]
-"""Called with (samples done, samples in all)."""
 
-Parameters = Mapping[str, Tensor]
+class Task:
+    """What fields are learned: a PDE system, or a user's data.
 
+    A subclass declares a PDE: the texts, `paper_grid`, `constraint`, `_draw` and `_solve`; it is made with a grid and its own options.
+    `Task.from_data` makes one of fields and physics.
+    """
 
-class Task(ABC):
-    """One PDE system; a subclass is final and says all of it in one file."""
-
-    name: ClassVar[str]
-    title: ClassVar[str]
-    equation: ClassVar[str]
-    pinned: ClassVar[str]
-    law: ClassVar[str]
-    parameters: ClassVar[Mapping[str, str]]
-    paper_grid: ClassVar[Grid]
+    name: str
+    title: str
+    equation: str = "as in the data"
+    pinned: str
+    law: str
+    parameters: ClassVar[Mapping[str, str]] = {}
+    paper_grid: Grid
+    """The grid it was posed on, in the paper or in a file; others differ from it in their numbers of points."""
+    symmetries: ClassVar[tuple[Any, ...]] = ()
     train_size: ClassVar[int] = 6400
     plain: ClassVar[Plain | None] = None
     """The published Gauss-Newton settings, where the law is not affine."""
@@ -63,141 +61,133 @@ class Task(ABC):
     block: ClassVar[Mapping[str, int]] = {"cpu": 256, "cuda": 4096}
     """Samples solved at once on the published grid, at most, by kind of device."""
 
-    def __init__(self, grid: Grid | Sequence[int] | None = None) -> None:
+    def __init__(
+        self,
+        grid: Grid | Sequence[int] | None = None,
+        *,
+        name: str = "",
+        physics: Physics | None = None,
+        normalizer: Normalizer | Identity | None = None,
+        source: DataSource | None = None,
+    ) -> None:
+        self.source = source or Solver()
+        self.physics = physics
+        if physics is not None:
+            self.name, self.title = name, f"{name}, own data"
+            self.paper_grid = self.description.grid
         self.grid = self._check_grid(grid)
+        self.normalizer = normalizer or Identity()
+        if physics is not None:
+            self.pinned = ", ".join(pin.label for pin in pins_of(self.constraint)) or "nothing"
+            laws = [type(p).__name__.lower() for p in self.constraint.parts if not isinstance(p, Pin)]
+            self.law = ", ".join(laws) or "none"
+
+    @staticmethod
+    @explain_misuse
+    def from_data(
+        data: Fields | str | os.PathLike[str],
+        physics: Any,
+        name: str | None = None,
+        *,
+        share: float = 0.1,
+        seed: int = 0,
+    ) -> Task:
+        """Make a task of fields and physics, once both are known to fit.
+
+        Args:
+            data: Fields, or their file as `read_fields` reads it.
+            physics: Constraints, a function from a grid to constraints, or a Python file that defines such a function `physics`.
+            name: Name in folders and reports; that of the data file unless given.
+            share: Share of the samples for validation, drawn with `seed`, unless the file has a split of its own.
+            seed: Seed of the split.
+
+        Returns:
+            The task, which holds physics and data.
+
+        Raises:
+            SapcError: The data are not finite or contradict the physics, or the physics cannot be evaluated.
+        """
+        from .from_data import make_task  # it builds on this module
+
+        return make_task(data, physics, name, share=share, seed=seed)
+
+    # -- what can be asked of any task --
+
+    @property
+    def description(self) -> DataDescription:
+        """What a run keeps of its data and physics; empty where a solver makes the data."""
+        return self.source.description
 
     @property
     def options(self) -> dict[str, Any]:
         """The options that were chosen, as `get_task` takes them."""
-        return {}
+        return self.description.options
 
     @property
     def sizes(self) -> dict[str, int]:
-        """The published size of every split."""
-        return {split: self.train_size if split == "train" else 1225 for split in SPLITS}
+        """The usual number of samples of every split."""
+        return self.source.sizes(self)
 
     @property
-    @abstractmethod
+    def test_sets(self) -> tuple[str, ...]:
+        """The splits on which models are scored."""
+        return self.source.test_sets
+
+    @property
+    def can_draw(self) -> bool:
+        """Whether there can be further independent samples; a file has what it has."""
+        return self.description.can_draw
+
+    @property
+    def default_samples(self) -> int:
+        """How many fields are generated to be scored, unless told: as many as published."""
+        published = 1225 if len(self.grid.shape) == 2 else 100
+        return published if self.can_draw else min(100, self.sizes[self.test_sets[0]])
+
+    def clip_size(self, split: str, size: int) -> int:
+        """Return `size`, or the number of samples there are, if that is less."""
+        return size if self.can_draw else min(size, self.sizes[split])
+
+    def condition_count(self, split: str) -> int | None:
+        """Return how many different conditions a split has; None if each of its samples has its own, without end."""
+        return self.source.condition_count(self, split)
+
+    @property
+    def units(self) -> dict[str, str]:
+        """Units of channels and axes, where they are known."""
+        return self.description.units
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """Long names of channels and axes, where they are known."""
+        return self.description.labels
+
+    def resize(self, grid: Grid | Sequence[int] | None) -> Task:
+        """Return the same task on another grid; itself where that is its own."""
+        wanted = self.grid if grid is None else self._check_grid(grid)
+        if wanted == self.grid:
+            return self
+        if self.physics is None:
+            return type(self)(wanted, **self.options)
+        scale = self.description.normalizer(wanted)
+        return Task(wanted, name=self.name, physics=self.physics, normalizer=scale, source=self.source)
+
+    # -- the constraint, in the units of the fields and normalized --
+
+    @cached_property
     def constraint(self) -> Stackable:
-        """What every solution satisfies: the pinned condition and the balance law."""
-
-    @abstractmethod
-    def _draw(self, streams: Streams, size: int) -> dict[str, Tensor]:
-        """The parameters of the first `size` samples, float64."""
-
-    @abstractmethod
-    def _solve(self, parameters: Parameters) -> Tensor:
-        """The float64 fields of one block of parameters, on their device."""
-
-    def _workspace(self, block: int) -> int:
-        """Numbers in float64 that solving `block` samples holds besides the fields, about."""
-        return 0
-
-    @explain_misuse
-    def check(
-        self, split: str, size: int | None = None, seed: int = 0, device: str | torch.device = "cpu"
-    ) -> tuple[int, int, torch.device]:
-        """Size, seed and device as `dataset` will use them; refuse now what it would refuse."""
-        size = self._check_size(split, size)
-        self._check_memory(size, torch.float32)
-        return size, whole(seed, "seed", 0), device_of(device)
-
-    @explain_misuse
-    def draw(self, split: str, size: int | None = None, seed: int = 0) -> dict[str, Tensor]:
-        """The parameters of a split's first `size` samples, `{name: (size, ...)}` in float64."""
-        size = self._check_size(split, size)
-        streams = Streams(self.name, split, whole(seed, "seed", 0))
-        with allocating(self._described(size)):
-            return self._draw(streams, size)
-
-    @explain_misuse
-    def solve(
-        self,
-        parameters: Parameters,
-        device: str | torch.device = "cpu",
-        progress: Progress | None = None,
-        dtype: torch.dtype = torch.float64,
-    ) -> Tensor:
-        """The solution for every row of `parameters`: solved on `device` in float64, returned on the CPU."""
-        n = self._check_parameters(parameters)
-        device = device_of(device)
-        self._check_memory(n, dtype)
-        with allocating(self._described(n)):
-            fields = torch.empty(n, *self.grid.shape, dtype=dtype)
-            for start, end in self._blocks(n, device.type):
-                stop = min(end, n)
-                rows = torch.arange(start, end if self.integrates else stop).clamp(max=n - 1)
-                u = self._solve({name: p[rows].to(device, torch.float64) for name, p in parameters.items()})
-                u = u[: stop - start]
-                self._check_solution(u, parameters, start)
-                fields[start:stop] = u.to(dtype).contiguous().cpu()
-                if progress is not None:
-                    progress(stop, n)
-        return fields
-
-    def _blocks(self, n: int, device: str) -> Iterator[tuple[int, int]]:
-        """Start and end of the blocks that hold the first `n` samples; the last may end later."""
-        least, most = (self._fit(self.block.get(kind, self.block["cpu"])) for kind in ("cpu", device))
-        start = 0
-        while start < n:
-            end = start + min(most, max(least, most // 16, start))
-            yield start, end
-            start = end
-
-    def _fit(self, block: int) -> int:
-        """A block of the published grid, as many samples of this one as have the same points."""
-        return max(1, min(block, block * prod(self.paper_grid.shape) // prod(self.grid.shape)))
-
-    @explain_misuse
-    def dataset(
-        self,
-        split: str,
-        size: int | None = None,
-        seed: int = 0,
-        device: str | torch.device = "cpu",
-        cache: CacheChoice = None,
-        progress: Progress | None = None,
-    ) -> Dataset:
-        """The first `size` solutions of a split (all of the published size unless given).
-
-        `cache` is a folder, False for none, or None for what `SAPC_CACHE` says; closed forms never use it.
-        """
-        size, seed, device = self.check(split, size, seed, device)
-        identity: dict[str, Any] = {"task": self.name, "options": self.options, "split": split, "seed": seed}
-
-        def make() -> Dataset:
-            parameters = self.draw(split, size, seed)
-            fields = self.solve(parameters, device, progress, torch.float32)
-            provenance = {
-                "package": f"sapc {__version__}",
-                "torch": torch.__version__,
-                "device": str(device),
-                "solver": f"{self.solver}, version {self.solver_version}",
-                "created": datetime.now(UTC).isoformat(timespec="seconds"),
-            }
-            return Dataset(
-                grid=self.grid, fields=fields, parameters=parameters, provenance=provenance, **identity
+        """What every field satisfies: the pinned condition and the laws."""
+        if self.physics is None:
+            raise NotImplementedError(f"{type(self).__name__} has to define `constraint`")
+        parts = [p.named(self.grid) if isinstance(p, Pin) else p for p in self.physics.on(self.grid).parts]
+        found = Stack(tuple(parts)).with_times_of(self.grid)
+        if empty := [p.label for p in pins_of(found) if not bool(p.mask(self.grid.shape).any())]:
+            raise SapcError(f"the pin {empty[0]!r} holds no point; look at its indices")
+        if self.grid.steady and any(isinstance(part, Balance) for part in found.parts):
+            raise SapcError(
+                "a Balance compares frames, and these fields are steady; use Affine(grid.integral(...), value=...)"
             )
-
-        if not self.integrates:
-            return make()
-        key = {**identity, "size": size, "grid": self.grid.to_dict(), "solver": self.solver_version}
-        return cached(cache, key, make)
-
-    # -- what the network sees: the fields themselves, unless a task scales them --
-
-    def enter(self, fields: Tensor) -> Tensor:
-        """Fields as the network sees them."""
-        return fields
-
-    def leave(self, fields: Tensor) -> Tensor:
-        """Back from `enter`."""
-        return fields
-
-    @explain_misuse
-    def inner(self, fields: Tensor, also: Stackable | None = None, **options: Any) -> Manifold:
-        """Manifolds of fields as the network sees them, with a further constraint if there is one."""
-        return self.manifold(fields, also, **options)
+        return found
 
     @explain_misuse
     def manifold(self, fields: Tensor, also: Stackable | None = None, **options: Any) -> Manifold:
@@ -211,11 +201,90 @@ class Task(ABC):
         constraint = self.constraint if also is None else self.constraint & also
         return constraint.with_times_of(self.grid).on(fields, **options)
 
-    def __repr__(self) -> str:
-        options = "".join(f", {name}={value!r}" for name, value in self.options.items())
-        return f"get_task({self.name!r}, grid={self.grid.shape}{options})"
+    @explain_misuse
+    def normalize(self, fields: Tensor) -> Tensor:
+        """Return fields as the network sees them."""
+        return self.normalizer.normalize(fields)
 
-    # -- bad input: what was wrong, what was expected, what to do --
+    @explain_misuse
+    def denormalize(self, fields: Tensor) -> Tensor:
+        """Invert `normalize`."""
+        return self.normalizer.denormalize(fields)
+
+    @cached_property
+    def normalized_constraint(self) -> Stackable:
+        """The constraint on normalized fields."""
+        return rescale(self.constraint, self.normalizer)
+
+    @explain_misuse
+    def normalized_manifold(self, fields: Tensor, also: Stackable | None = None, **options: Any) -> Manifold:
+        """The manifold of every sample of normalized fields."""
+        if self.normalizer.is_identity:
+            return self.manifold(fields, also, **options)
+        more = () if also is None else rescale(also, self.normalizer).parts
+        return Manifold((*self.normalized_constraint.parts, *more), fields, **options)
+
+    enter, leave = renamed("enter", "normalize"), renamed("leave", "denormalize")
+    inner = renamed("inner", "normalized_manifold")
+
+    # -- data --
+
+    @explain_misuse
+    def check(
+        self, split: str, size: int | None = None, seed: int = 0, device: str | torch.device = "cpu"
+    ) -> tuple[int, int, torch.device]:
+        """Size, seed and device as `dataset` will use them; refuse now what it would refuse."""
+        size = self.source.check_size(self, split, size)
+        check_memory(self, size, torch.float32)
+        return size, whole(seed, "seed", 0), find_device(device)
+
+    @explain_misuse
+    def dataset(
+        self,
+        split: str,
+        size: int | None = None,
+        seed: int = 0,
+        device: str | torch.device = "cpu",
+        cache: CacheChoice = None,
+        progress: Progress | None = None,
+    ) -> Dataset:
+        """The first `size` samples of a split (all of the usual size unless given).
+
+        `cache` is a folder, False for none, or None for what `SAPC_CACHE` says; only solvers that take time use it.
+        """
+        size, seed, device = self.check(split, size, seed, device)
+        return self.source.dataset(self, Request(split, size, seed, device, cache, progress))
+
+    @explain_misuse
+    def draw(self, split: str, size: int | None = None, seed: int = 0) -> dict[str, Tensor]:
+        """The parameters of a split's first `size` samples, `{name: (size, ...)}` in float64."""
+        size = self.source.check_size(self, split, size)
+        return self.source.draw(self, split, size, whole(seed, "seed", 0))
+
+    @explain_misuse
+    def solve(
+        self,
+        parameters: Parameters,
+        device: str | torch.device = "cpu",
+        progress: Progress | None = None,
+        dtype: torch.dtype = torch.float64,
+    ) -> Tensor:
+        """The solution for every row of `parameters`: solved on `device` in float64, returned on the CPU."""
+        return self.source.solve(self, parameters, find_device(device), progress, dtype)
+
+    # -- what a subclass with a solver defines --
+
+    def _draw(self, streams: Streams, size: int) -> dict[str, Tensor]:
+        """The parameters of the first `size` samples, float64."""
+        raise NotImplementedError(f"{type(self).__name__} has to define `_draw`")
+
+    def _solve(self, parameters: Parameters) -> Tensor:
+        """The float64 fields of one block of parameters, on their device."""
+        raise NotImplementedError(f"{type(self).__name__} has to define `_solve`")
+
+    def _workspace(self, block: int) -> int:
+        """Numbers in float64 that solving `block` samples holds besides the fields, about."""
+        return 0
 
     def _check_grid(self, grid: Grid | Sequence[int] | None) -> Grid:
         paper = self.paper_grid
@@ -228,98 +297,25 @@ class Task(ABC):
                 raise SapcError(
                     f"a grid is given as a Grid or as {len(paper.axes)} whole numbers, got {grid!r}"
                 ) from error
-        same_space = [(a.name, a.kind, a.start, a.stop) for a in grid.space] == [
-            (a.name, a.kind, a.start, a.stop) for a in paper.space
-        ]
-        time = grid.time
-        if not same_space or (time.name, time.kind, time.start) != (
-            paper.time.name,
-            paper.time.kind,
-            paper.time.start,
-        ):
-            raise SapcError(
-                f"{self.name} is posed on axes {_axes(paper)}, got {_axes(grid)}; "
-                "change the numbers of points or the final time only, as in task.paper_grid.resize(...)"
-            )
-        return grid
-
-    def _check_size(self, split: str, size: int | None) -> int:
-        if split not in SPLITS:
-            raise SapcError(f"unknown split {split!r}; choose one of {', '.join(SPLITS)}")
-        return self.sizes[split] if size is None else whole(size, "size", 1)
-
-    def _described(self, n: int) -> str:
-        return f"{n} solutions of {self.name} on {' x '.join(map(str, self.grid.shape))} points"
-
-    def _check_memory(self, n: int, dtype: torch.dtype) -> None:
-        """The fields, and for one block its solution and a temporary in float64."""
-        points, block = prod(self.grid.shape), min(n, self._fit(self.block["cpu"]))
-        working = 8 * (2 * block * points + self._workspace(block))
-        require(n * points * dtype.itemsize + working, self._described(n))
-
-    def _check_parameters(self, parameters: Parameters) -> int:
-        if set(parameters) != set(self.parameters):
-            raise SapcError(
-                f"{self.name} is solved for the parameters {', '.join(self.parameters)}; "
-                f"got {', '.join(parameters) or 'none'}"
-            )
-        lengths = {name: p.shape[0] if p.ndim else 0 for name, p in parameters.items()}
-        n = min(lengths.values())
-        if n < 1 or len(set(lengths.values())) > 1:
-            raise SapcError(
-                f"every parameter of {self.name} needs the same number of rows, at least one; got {lengths}"
-            )
-        for name, p in parameters.items():
-            shape = self.grid.shape[:-1] if name == "initial" else ()
-            if tuple(p.shape[1:]) != shape:
-                raise SapcError(
-                    f"the parameter {name!r} of {self.name} has shape {tuple(p.shape)}; "
-                    f"expected {(n, *shape)}, one {'profile' if shape else 'number'} per sample"
-                )
-        bad = [name for name, p in parameters.items() if not bool(torch.isfinite(p).all())]
-        if bad:
-            raise SapcError(
-                f"the parameter {bad[0]!r} of {self.name} holds NaN or infinite values; give finite ones"
-            )
-        return n
-
-    def _check_solution(self, u: Tensor, parameters: Parameters, start: int) -> None:
-        finite = torch.isfinite(u.flatten(1)).all(1)
-        if bool(finite.all()):
-            return
-        row = start + int((~finite).nonzero()[0])
-        values = ", ".join(
-            f"{name} = {float(p[row]):.6g}" for name, p in parameters.items() if p[row].ndim == 0
-        )
-        ranges = "; ".join(f"{name} {text}" for name, text in self.parameters.items())
+        if len(grid.axes) == len(paper.axes):
+            wanted = paper.resize(*grid.lattice)
+            # A solver can go on to another final time; data end where they end.
+            if self.can_draw and not grid.steady:
+                last = replace(wanted.time, stop=grid.time.stop)
+                wanted = replace(wanted, axes=(*wanted.space, last))
+            if grid == wanted:
+                return grid
+        ends = " or the final time" * self.can_draw
         raise SapcError(
-            f"the {self.name} solver found no finite solution for sample {row} ({values}); "
-            f"give parameters in the task's own ranges ({ranges})"
+            f"{self.name} is posed on axes {_axes(paper)}, got {_axes(grid)}; "
+            f"change the numbers of points{ends} only, as in task.paper_grid.resize(...)"
         )
 
-
-def make_task(kind: type[Task], grid: Grid | Sequence[int] | None, options: Mapping[str, Any]) -> Task:
-    """A task with its options, which are the further arguments of its constructor."""
-    known = list(inspect.signature(kind.__init__).parameters)[2:]
-    if unknown := sorted(set(options) - set(known)):
-        accepts = f"takes {', '.join(known)}" if known else "has no options"
-        raise SapcError(f"unknown option {unknown[0]!r}: the task {kind.name!r} {accepts}")
-    return kind(grid, **options)
-
-
-def device_of(device: str | torch.device) -> torch.device:
-    """A device that can be used, or an error that names it."""
-    try:
-        found = torch.device(device)
-        if found.type not in ("cpu", "cuda"):
-            raise RuntimeError("the solvers know cpu and cuda only")
-        torch.empty(0, dtype=torch.float64, device=found)
-    except (RuntimeError, AssertionError, TypeError) as error:
-        reason = str(error).splitlines()[0]
-        raise SapcError(
-            f"the device {str(device)!r} cannot be used ({reason}); use 'cpu', or 'cuda' where there is one"
-        ) from error
-    return found
+    def __repr__(self) -> str:
+        if self.physics is not None:
+            return f"Task.from_data({self.name!r}, grid={self.grid.shape})"
+        options = "".join(f", {name}={value!r}" for name, value in self.options.items())
+        return f"get_task({self.name!r}, grid={self.grid.shape}{options})"
 
 
 def _axes(grid: Grid) -> str:

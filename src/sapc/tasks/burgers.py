@@ -32,10 +32,11 @@ from torch.fft import irfft, rfft
 from ..constraints.terms import Balance, Pin, Stackable
 from ..errors import SapcError
 from ..grid import Axis, Grid
-from .base import Parameters, Task
+from .base import Task
 from .etdrk4 import frames
 from .initial_profiles import rescaled, sines
 from .random_parameters import Streams
+from .solver import Parameters
 
 MODES = 4
 INTERNAL_POINTS = 400

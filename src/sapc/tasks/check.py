@@ -24,8 +24,8 @@ from ..constraints import Globalised, Manifold
 from ..constraints.terms import Affine, Balance, Constraint, Pin
 from ..errors import SapcError, explain_misuse, whole
 from ..flow import source
-from . import OwnTask
-from .base import device_of
+from .base import Task
+from .solver import find_device
 
 WHY = {
     "closed form": "only pins, or pins and one integral that does not change: one pass, no iteration",
@@ -138,25 +138,25 @@ class Report:
 
 
 @explain_misuse
-def check(task: OwnTask, noise: int = 16, seed: int = 0, device: str | torch.device = "cpu") -> Report:
+def check(task: Task, noise: int = 16, seed: int = 0, device: str | torch.device = "cpu") -> Report:
     """Look at a task of your own: its data, its laws, and how noise is projected."""
-    if not isinstance(task, OwnTask):
+    if not isinstance(task, Task) or task.can_draw:
         raise SapcError(
-            f"check looks at a task of your own, as sapc.check(sapc.own_task(data, physics)), got {type(task).__name__}"
+            f"check looks at a task of your own, as sapc.check(sapc.Task.from_data(data, physics)), got {type(task).__name__}"
         )
     noise = whole(noise, "number of draws", 1)
     fields = task.dataset("train").fields
-    own = task.inner(task.enter(fields[:1].double()), solver=Globalised(nearest=0))
-    device = device_of(device)
+    own = task.normalized_manifold(task.normalize(fields[:1].double()), solver=Globalised(nearest=0))
+    device = find_device(device)
     some = fields[:: max(1, len(fields) // noise)][:noise].double().to(device)
-    H = task.inner(task.enter(some), solver=Globalised(nearest=0))
+    H = task.normalized_manifold(task.normalize(some), solver=Globalised(nearest=0))
     g = torch.Generator().manual_seed(seed)
     v1 = source.sample(task.grid, len(some), g, dtype=torch.float64).to(device)
     H.project(v1, check=False)  # what happens once only is not part of the time
     began = time.perf_counter()
     _, reached = H.solve(v1)
     seconds = time.perf_counter() - began
-    inner = task.enter(some)
+    inner = task.normalize(some)
     moved = (H.project(inner, check=False) - inner).square().mean().sqrt()
     return Report(
         task=task.name, samples=sum(task.sizes.values()), grid=_grid(task), channels=_channels(task, fields),
@@ -167,7 +167,7 @@ def check(task: OwnTask, noise: int = 16, seed: int = 0, device: str | torch.dev
     )  # fmt: skip
 
 
-def _grid(task: OwnTask) -> str:
+def _grid(task: Task) -> str:
     axes = ", ".join(
         f"{a.name} {a.n} points of [{a.start:g}, {a.stop:g}]{_unit(task, a.name)} ({a.kind})"
         for a in task.grid.axes
@@ -175,11 +175,11 @@ def _grid(task: OwnTask) -> str:
     return f"{axes}{'; steady' if task.grid.steady else ''}"
 
 
-def _unit(task: OwnTask, name: str) -> str:
+def _unit(task: Task, name: str) -> str:
     return f" {unit}" if (unit := task.units.get(name)) else ""
 
 
-def _channels(task: OwnTask, fields: Tensor) -> tuple[Channel, ...]:
+def _channels(task: Task, fields: Tensor) -> tuple[Channel, ...]:
     rows = fields.reshape(len(fields), task.grid.width, -1).transpose(0, 1).flatten(1).double()
     names = task.grid.channels or ("field",)
     return tuple(
@@ -190,7 +190,7 @@ def _channels(task: OwnTask, fields: Tensor) -> tuple[Channel, ...]:
     )
 
 
-def _pins(task: OwnTask) -> tuple[tuple[str, int], ...]:
+def _pins(task: Task) -> tuple[tuple[str, int], ...]:
     shape = task.grid.shape
     pins = [part for part in task.constraint.parts if isinstance(part, Pin)]
     return tuple((_label(pin), int(pin.mask(shape).sum())) for pin in pins)
@@ -204,7 +204,7 @@ def _label(pin: Pin) -> str:
     )
 
 
-def _laws(task: OwnTask, fields: Tensor) -> tuple[Law, ...]:
+def _laws(task: Task, fields: Tensor) -> tuple[Law, ...]:
     found = []
     u = fields[:256].double()
     for part in task.constraint.parts:
@@ -246,7 +246,7 @@ def _size_of_terms(function: Callable[[Tensor], Tensor], u: Tensor) -> float:
     return largest
 
 
-def _why_dense(task: OwnTask, H: Manifold) -> str:
+def _why_dense(task: Task, H: Manifold) -> str:
     laws = [part for part in task.constraint.parts if not isinstance(part, Pin)]
     free = [law for law in laws if isinstance(law, Constraint) and not isinstance(law, Affine)]
     reason = (

@@ -1,14 +1,20 @@
-"""What a run keeps of a task of own data, by entry and kind: `own_task` writes it, and a configuration may hold anything."""
+"""What a run's settings say of the data and the physics of its task, as JSON can hold it.
+
+The option `own` of a run holds it: `Task.from_data` writes it, and a configuration may hold anything. Neither the data nor the code of the
+physics are part of it, so a description answers what can be known without them. The description of a task with a solver is empty.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
+from ..data.normalizer import Normalizer
 from ..errors import SapcError, fits, whole
 from ..grid import Grid
-from .scaling import Scale
 
+OPTION = "own"
 KINDS: Mapping[str, Any] = {
     "grid": Mapping[str, Any],
     "scale": Mapping[str, Sequence[float]],
@@ -25,15 +31,108 @@ KEYS = {"physics": {"file", "sha256"}, "split": {"share", "seed"}, "sizes": {"tr
 READING = {"samples", "time", "steady"}
 
 
-def check_description(about: Any) -> None:
-    """Refuse a description of own data that lacks an entry, or holds something else in its place."""
-    what = "the description of own data in a run's options cannot be read"
-    if not isinstance(about, Mapping):
-        raise SapcError(f"{what}: it is {about!r:.60}")
-    for name, kind in KINDS.items():
-        entry = about.get(name, {} if name in OPTIONAL else None)
-        has_keys = fits(entry, kind) and set(entry) == KEYS.get(name, set(entry))
-        if not has_keys or (name == "reading" and not set(entry) <= READING):
-            raise SapcError(f"{what}: its {name} is {entry!r:.60}")
-    whole(about["split"]["seed"], "seed of the split of own data", 0)
-    Scale.from_dict(about["scale"], Grid.from_dict(about["grid"]))
+@dataclass(frozen=True)
+class DataDescription:
+    """The entries of KINDS; none where a solver makes the data."""
+
+    entries: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def from_options(cls, options: Mapping[str, Any]) -> DataDescription:
+        """Find the description in the options of a task."""
+        return cls(options.get(OPTION, {}))
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The options of a task that hold this description."""
+        return {OPTION: dict(self.entries)} if self.entries else {}
+
+    @property
+    def can_draw(self) -> bool:
+        """Whether there can be further independent samples: a solver makes them, a file has what it has."""
+        return not self.entries
+
+    @property
+    def n_channels(self) -> int:
+        """Channels of the fields."""
+        return max(1, len(self._entry("grid").get("channels", ())))
+
+    @property
+    def grid(self) -> Grid:
+        """The grid of the data."""
+        return Grid.from_dict(self.entries["grid"])
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Samples of each split."""
+        return dict(self._entry("sizes"))
+
+    @property
+    def units(self) -> dict[str, str]:
+        """Units of channels and axes, as the file has them."""
+        return dict(self._entry("units"))
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """Long names of channels and axes."""
+        return dict(self._entry("labels"))
+
+    @property
+    def data(self) -> dict[str, str | None]:
+        """Where the data came from: path, digest, dimension of the samples."""
+        return dict(self._entry("data"))
+
+    @property
+    def reading(self) -> dict[str, Any]:
+        """What was said to read the file, as arguments of `read_fields`."""
+        return dict(self._entry("reading"))
+
+    @property
+    def physics_file(self) -> str:
+        """Name of the file of the physics, if it has one."""
+        return str(self._entry("physics").get("file") or "")
+
+    @property
+    def physics_sha256(self) -> str:
+        """Digest of the text of the physics, if it has one."""
+        return str(self._entry("physics").get("sha256") or "")
+
+    def _entry(self, name: str) -> Mapping[str, Any]:
+        found: Mapping[str, Any] = self.entries.get(name, {})
+        return found
+
+    def normalizer(self, grid: Grid) -> Normalizer:
+        """Mean and deviation of the training data, for fields on a grid."""
+        return Normalizer.from_dict(self.entries["scale"], grid)
+
+    def with_reading(self, reading: Mapping[str, Any] | None) -> DataDescription:
+        """Return the description of the same data, read in another way."""
+        if not reading:
+            return self
+        return DataDescription({**self.entries, "reading": {**self.reading, **reading}})
+
+    def identity(self) -> dict[str, Any]:
+        """Return the options without where the file lies and what was said to read it: what tells two tasks apart."""
+        kept = {name: value for name, value in self.entries.items() if name != "reading"}
+        if self.data.get("sha256"):
+            kept["data"] = {name: value for name, value in self.data.items() if name != "path"}
+        return DataDescription(kept).options
+
+    def check(self) -> None:
+        """Refuse a description that lacks an entry, or holds something else in its place."""
+        what = "the description of own data in a run's options cannot be read"
+        if not isinstance(self.entries, Mapping):
+            raise SapcError(f"{what}: it is {self.entries!r:.60}")
+        for name, kind in KINDS.items():
+            entry = self.entries.get(name, {} if name in OPTIONAL else None)
+            has_keys = fits(entry, kind) and set(entry) == KEYS.get(name, set(entry))
+            if not has_keys or (name == "reading" and not set(entry) <= READING):
+                raise SapcError(f"{what}: its {name} is {entry!r:.60}")
+        whole(self.entries["split"]["seed"], "seed of the split of own data", 0)
+        self.normalizer(self.grid)
+
+
+def check_options(options: Mapping[str, Any]) -> None:
+    """Refuse options of a task whose description of data cannot be read."""
+    if OPTION in options:
+        DataDescription(options[OPTION]).check()

@@ -16,8 +16,9 @@ from torch import Tensor
 
 from ..constraints.terms import Balance, Pin, Stackable
 from ..grid import Axis, Grid
-from .base import Parameters, Task
+from .base import Task
 from .random_parameters import Streams
+from .solver import Parameters
 
 PHASES = (pi / 4, pi / 2, 3 * pi / 4, pi)
 

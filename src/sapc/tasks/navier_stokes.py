@@ -36,9 +36,10 @@ from torch.fft import irfft2, rfft2
 
 from ..constraints.terms import Balance, Pin, Stackable
 from ..grid import Axis, Grid
-from .base import Parameters, Task
+from .base import Task
 from .etdrk4 import frames
 from .random_parameters import Streams
+from .solver import Parameters
 
 VISCOSITY = 1e-3
 FORCE = 0.1 * sqrt(2)

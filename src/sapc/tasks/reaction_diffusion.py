@@ -34,11 +34,12 @@ from torch import Tensor
 from ..constraints import Plain, WithGradient
 from ..constraints.terms import Balance, Pin, Stackable
 from ..grid import Axis, Grid
-from .base import Parameters, Task
+from .base import Task
 from .etdrk4 import frames
 from .initial_profiles import Profile, rescaled, sines
 from .law_gradients import reaction_diffusion_kernel, supply_slope
 from .random_parameters import Streams
+from .solver import Parameters
 
 DIFFUSIVITY = 0.005
 GROWTH = 0.01

@@ -28,8 +28,9 @@ from ..constraints import Plain, WithGradient
 from ..constraints.terms import Balance, Pin, Stackable
 from ..grid import Axis, Grid
 from . import law_gradients
-from .base import Parameters, Task
+from .base import Task
 from .random_parameters import Streams
+from .solver import Parameters
 
 AMPLITUDE = 2.0
 DECAYS = (4.0, 8.0, 12.0, 16.0)

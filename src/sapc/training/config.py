@@ -24,7 +24,7 @@ from ..data import Fields
 from ..errors import SapcError, check_kind, check_record, choice, explain_misuse
 from ..methods import Method, get_method
 from ..nn.fno import FNO, LARGEST, Precision
-from ..tasks import OwnTask, Task, check_description, get_task, rebuild
+from ..tasks import DataDescription, Physics, Task, attach_task, check_options, get_task
 
 FORMAT = "sapc-run-1"
 Projector = Literal["feasible", "nearest", "paper"]
@@ -63,8 +63,8 @@ class Run:
     projector   curved manifolds: feasible (a near point on H), nearest (the nearest one), paper (its plain iteration)
     stages      steps at which the training had come to its end before it was continued
     parent      the weights it begins with, if they are another run's: name, step and SHA-256
-    own         the task, if it is of one's own data: its physics and data are no settings, so it is neither compared nor written, and a
-                run that is read from a file or sent to another process is without it until they are given (`attach`)
+    attached    the task itself, where it was made of data: its physics and data are no settings, so it is neither compared nor written,
+                and a run that is read from a file or sent to another process is without it until they are given (`attach`)
     """
 
     task: str
@@ -90,7 +90,7 @@ class Run:
     preset: str = "paper"
     stages: tuple[int, ...] = ()
     parent: Mapping[str, Any] = field(default_factory=dict)
-    own: OwnTask | None = field(default=None, compare=False, repr=False)
+    attached: Task | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         _make_plain(self, *(name for name in SETTINGS if name not in ("backbone", "options", "parent")))
@@ -113,8 +113,7 @@ class Run:
             raise SapcError(f"the grid {self.grid} has more points than can be counted; choose a smaller one")
         if reserved := sorted({"name", "grid"} & set(self.options)):
             raise SapcError(f"{reserved[0]!r} is no option of a task, but a setting of the run")
-        if "own" in self.options:
-            check_description(self.options["own"])
+        check_options(self.options)
         method = get_method(self.method)
         if method.weights != self.method:
             raise SapcError(
@@ -137,7 +136,14 @@ class Run:
     def make_task(self, grid: tuple[int, ...] | None = None) -> Task:
         """The task, on the trained grid or another one."""
         grid = self.grid if grid is None else grid
-        return get_task(self.task, grid=grid, **self.options) if self.own is None else self.own.resize(grid)
+        if self.attached is not None:
+            return self.attached.resize(grid)
+        return get_task(self.task, grid=grid, **self.options)
+
+    @property
+    def description(self) -> DataDescription:
+        """What the settings say of data and physics of the task."""
+        return DataDescription.from_options(self.options)
 
     def attach(
         self,
@@ -145,33 +151,18 @@ class Run:
         data: Fields | str | os.PathLike[str] | None = None,
         reading: Mapping[str, Any] | None = None,
     ) -> Run:
-        """The same run with its own task at hand, made from what its settings do not hold.
+        """Return the same run with its task at hand, made from what its settings do not hold; see `tasks.attach_task`."""
+        task = attach_task(self.task, self.options, self.attached, physics, data, reading)
+        return replace(self, attached=task)
 
-        physics     a Python file, a function of the grid, or constraints; unless given, those of the task, or of the one that is
-                    registered by its name with the same physics
-        data        the fields of the training, or their file
-        reading     how files are read, as arguments of `read_fields`, where that is not as in the training
-        """
-        about = self.options.get("own")
-        if about is None:
-            if physics is not None or data is not None or reading:
-                raise SapcError(
-                    f"{self.task} is a task of this package; physics, data and how they are read are for models of your own"
-                )
-            return self
-        known: Task | None = self.own
-        if known is None and physics is None:
-            known = get_task(self.task, **self.options)
-        if isinstance(known, OwnTask):
-            if physics is None and data is None and not reading:
-                return replace(self, own=known)
-            physics = known.physics if physics is None else physics
-            data = known.data if data is None else data
-        return replace(self, own=rebuild(self.task, about, physics, data, reading))
+    @property
+    def physics(self) -> Physics | None:
+        """The physics of the attached task."""
+        return None if self.attached is None else self.attached.physics
 
     def __getstate__(self) -> dict[str, Any]:
         """What goes to another process: physics is code, and data are large; they are attached there."""
-        return {**self.__dict__, "own": None}
+        return {**self.__dict__, "attached": None}
 
     def make_method(self) -> Method:
         """The method."""
@@ -188,7 +179,7 @@ class Run:
     def _network(self) -> dict[str, Any]:
         return {
             "grid_dims": len(self.grid),
-            "channels": max(1, len(self.options.get("own", {}).get("grid", {}).get("channels", ()))),
+            "channels": self.description.n_channels,
             "conditions": int(self.make_method().shows is not None),
             "precision": self.precision,
             **asdict(self.backbone),
@@ -210,13 +201,7 @@ class Run:
 
     def identity(self) -> dict[str, Any]:
         """What makes it this very run: its settings, without where the file of own data lies and what was said to read it."""
-        settings = self.to_dict()
-        if "own" in self.options:
-            about = {name: value for name, value in self.options["own"].items() if name != "reading"}
-            if about["data"].get("sha256"):
-                about["data"] = {name: value for name, value in about["data"].items() if name != "path"}
-            settings["options"] = {**self.options, "own": about}
-        return settings
+        return {**self.to_dict(), "options": {**self.options, **self.description.identity()}}
 
     @classmethod
     def from_dict(cls, data: Any) -> Run:
@@ -251,20 +236,20 @@ def preset(
     choice(name, "preset", get_args(Preset))
     if not isinstance(task, str | Task):
         raise SapcError(
-            f"a run is of a task, by name or as sapc.own_task(data, physics) makes it, got {type(task).__name__}"
+            f"a run is of a task, by name or as sapc.Task.from_data(data, physics) makes it, got {type(task).__name__}"
         )
     options = changes.pop("options", {})
     check_kind(options, Mapping, "options", "a record of a task's options by name")
     known = get_task(task, **options) if isinstance(task, str) else task
-    if isinstance(task, str) and not isinstance(known, OwnTask):
+    if isinstance(task, str) and known.can_draw:
         settings = _PRESETS[name](known)
         chosen = get_task(task, grid=settings["grid"] if grid is None else grid, **options)
     elif grid is not None or options:
         raise SapcError("a task of your own has its grid and options already; leave out grid and options")
-    elif isinstance(known, OwnTask):
-        chosen, settings = known, settings_for(name, known.grid.lattice, known.sizes)
-    else:
+    elif known.can_draw:
         chosen, settings = known, _PRESETS[name](known)
+    else:
+        chosen, settings = known, settings_for(name, known.grid.lattice, known.sizes)
     del settings["grid"]
     sizes = {f.name for f in fields(Backbone)}
     wanted = {k: changes.pop(k) for k in list(changes) if k in sizes}
@@ -278,9 +263,14 @@ def preset(
         raise SapcError(f"unknown setting {unknown[0]!r} of a run")
     del settings["backbone"]
     values = {**settings, "options": chosen.options, "preset": name, **changes}
-    own = chosen if isinstance(chosen, OwnTask) else None
+    attached = None if chosen.can_draw else chosen
     return Run(
-        task=chosen.name, method=method, grid=tuple(chosen.grid.lattice), backbone=body, own=own, **values
+        task=chosen.name,
+        method=method,
+        grid=tuple(chosen.grid.lattice),
+        backbone=body,
+        attached=attached,
+        **values,
     )
 
 

@@ -113,20 +113,18 @@ def _begun(folder: Folder, run: Run, start: str | os.PathLike[str] | None) -> It
 
 def _check_physics(run: Run, folder: Folder) -> None:
     """Refuse to train on with other physics than the run was begun with: its settings would name the one, its weights know both."""
-    if run.own is None:
-        return
-    given, begun = run.own.physics, run.options["own"]["physics"]
-    if begun["sha256"] and given.sha256 != begun["sha256"]:
+    physics, begun = run.physics, run.description
+    if physics is not None and begun.physics_sha256 and physics.sha256 != begun.physics_sha256:
         raise SapcError(
-            f"{given.label} is not the physics that the run in {folder.path} was begun with ({begun.get('file') or 'a function'}); "
+            f"{physics.label} is not the physics that the run in {folder.path} was begun with ({begun.physics_file or 'a function'}); "
             "give that one, or begin another run with these weights (--from)"
         )
 
 
 def _keep_physics(run: Run, folder: Folder) -> None:
     """Put the text of a physics file into the folder, if it is the one that the run's settings name."""
-    physics = run.own.physics if run.own is not None else None
-    if physics is not None and physics.text and physics.sha256 == run.options["own"]["physics"]["sha256"]:
+    physics = run.physics
+    if physics is not None and physics.text and physics.sha256 == run.description.physics_sha256:
         with replacing(folder.physics) as partial:
             partial.write_text(physics.text, encoding="utf-8")
 

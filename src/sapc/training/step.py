@@ -80,7 +80,7 @@ class Training:
             for split, size in (("train", run.train), ("validation", run.validation))
         )
         first = self.data[:1].to(team.device)
-        self.H = self.task.inner(first, solver=run.solver(self.task))
+        self.H = self.task.normalized_manifold(first, solver=run.solver(self.task))
         self.generator = torch.Generator(team.device)
         self._epoch, self._order = -1, torch.empty(0, dtype=torch.long)
 
@@ -272,7 +272,7 @@ def _fields(task: Task, split: str, size: int, seed: int, team: Team, solving: S
     if not team.main:
         team.wait()  # the first process solves and fills the cache
     progress = partial(solving, split) if solving is not None and team.main else None
-    fields = task.enter(
+    fields = task.normalize(
         task.dataset(split, size=size, seed=seed, device=team.device, progress=progress).fields
     )
     if team.main:

@@ -1,0 +1,126 @@
+"""Which tasks there are, by name: the six PDE systems, and those that users add, as a class or from data."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from ..data import Fields
+from ..errors import SapcError, explain_misuse
+from ..grid import Grid
+from .base import Task
+from .burgers import Burgers
+from .description import DataDescription
+from .from_data import attach, check_name, rebuild, reuse
+from .heat import Heat
+from .navier_stokes import NavierStokes
+from .reaction_diffusion import ReactionDiffusion
+from .stokes import StokesBC, StokesIC
+
+TASKS: dict[str, type[Task] | Task] = {
+    kind.name: kind for kind in (Heat, ReactionDiffusion, StokesIC, StokesBC, Burgers, NavierStokes)
+}
+"""Classes of PDE systems, and tasks of users' data that were registered."""
+
+when_unknown: list[Callable[[], None]] = []  # what may bring further tasks: plug-ins
+
+TEXTS = ("name", "title", "equation", "pinned", "law", "parameters", "paper_grid")
+DEFINED = ("_draw", "_solve", "constraint")
+
+
+def task_names() -> tuple[str, ...]:
+    """The names of PDE systems that `get_task` knows."""
+    return tuple(name for name, known in TASKS.items() if isinstance(known, type))
+
+
+@explain_misuse
+def register_task(kind: Any) -> Any:
+    """Make a task known by its name; returns it. A task is a subclass of `Task` with its equation, grid, constraint and solver, or
+    what `Task.from_data` made.
+
+    Processes that are started later do not know it, unless a file that says `TASK = sapc.register_task(...)` is used there (`sapc.use`).
+    A task of data takes the place of an earlier one of its name; models and runs keep the one that they were made with.
+    """
+    if not isinstance(kind, Task):
+        _check_class(kind)
+    known = TASKS.get(kind.name)
+    is_same_class = isinstance(known, type) and known.__qualname__ == getattr(kind, "__qualname__", None)
+    is_data_again = isinstance(known, Task) and isinstance(kind, Task)
+    if known is not None and not is_same_class and not is_data_again:
+        raise SapcError(f"there is a task {kind.name!r} already; give yours another name")
+    TASKS[kind.name] = kind
+    return kind
+
+
+def _check_class(kind: Any) -> None:
+    """Refuse a class that does not say all of its task."""
+    if not (inspect.isclass(kind) and issubclass(kind, Task)):
+        raise SapcError(
+            f"a task is what sapc.Task.from_data makes, or a subclass of sapc.Task, got {kind!r:.60}"
+        )
+    if lacking := [name for name in DEFINED if getattr(kind, name) is getattr(Task, name)]:
+        raise SapcError(
+            f"the task {kind.__name__} lacks {', '.join(lacking)}; see sapc.Task for what they return"
+        )
+    declared = {name for base in kind.__mro__ if base is not Task for name in vars(base)}
+    if missing := [name for name in TEXTS if name not in declared]:
+        raise SapcError(f"the task {kind.__name__} lacks {', '.join(missing)}, in its class; see sapc.Task")
+    check_name(kind.name)
+
+
+@explain_misuse
+def get_task(name: str, grid: Grid | Sequence[int] | None = None, **options: Any) -> Task:
+    """A task by name, on its published grid unless given: a `Grid`, or numbers of points, `(64, 50)`."""
+    for look in when_unknown if name not in TASKS else ():
+        look()
+    known = TASKS.get(name)
+    description = DataDescription.from_options(options)
+    if not description.can_draw:
+        return reuse(name, description, known if isinstance(known, Task) else None).resize(grid)
+    if isinstance(known, Task) and not options:
+        return known.resize(grid)
+    if not isinstance(known, type):
+        raise SapcError(
+            f"unknown task {name!r:.60}; choose one of {', '.join(task_names())}, or name the file that defines it: "
+            "sapc --plugin FILE, in Python sapc.use(FILE); data of your own are given by --data FILE --physics FILE, or in Python as "
+            "sapc.Task.from_data(data, physics), whose name is known after sapc.register_task(task)"
+        )
+    accepted = (
+        list(inspect.signature(known.__init__).parameters)[2:] if known.__init__ is not Task.__init__ else []
+    )
+    if unknown := sorted(set(options) - set(accepted)):
+        accepts = f"takes {', '.join(accepted)}" if accepted else "has no options"
+        raise SapcError(f"unknown option {unknown[0]!r}: the task {name!r} {accepts}")
+    return known(grid, **options)
+
+
+def attach_task(
+    name: str,
+    options: Mapping[str, Any],
+    known: Task | None,
+    physics: Any = None,
+    data: Fields | str | os.PathLike[str] | None = None,
+    reading: Mapping[str, Any] | None = None,
+) -> Task | None:
+    """Find the task of a run that does not hold its physics and data.
+
+    known       the task that the run carries already, if it does
+    physics     a Python file, a function of the grid, or constraints; unless given, those of the task, or of the one that is
+                registered by its name with the same physics
+    data        the fields of the training, or their file
+    reading     how files are read, as arguments of `read_fields`, where that is not as in the training
+    """
+    description = DataDescription.from_options(options)
+    if description.can_draw:
+        if physics is not None or data is not None or reading:
+            raise SapcError(
+                f"{name} is a task of this package; physics, data and how they are read are for models of your own"
+            )
+        return known
+    if known is None and physics is None:
+        known = get_task(name, **options)
+    if known is None:
+        return rebuild(name, description, physics, data, reading)
+    return attach(known, physics, data, reading)

@@ -1,0 +1,248 @@
+"""Sources of data: where the fields of a task come from. `Solver` computes them; `from_data.FieldsSource` has them from a file.
+
+    draw(split, size, seed) -> parameters -> solve(parameters) -> fields
+
+A solved dataset is a pure function of (task, options, split, size, seed, grid). Fields are solved in float64, block by block, and stored in
+float32. A task that integrates in time always solves full blocks (the last one is filled up with copies), because the rounding of a batched
+transform or product depends on its batch; and the block of a sample follows from its index alone. So a smaller dataset is a prefix of a
+larger one to the last bit, on one device. Between devices it is the same to rounding.
+
+Where a device takes large blocks they grow, lest a small dataset be mostly copies: the first is a sixteenth of the largest, and each is as
+large as all before it, up to the largest. On grids finer than the published one, blocks hold as many points as there, but at least one
+sample.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from math import prod
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from .._memory import allocating, require
+from .._version import __version__
+from ..data.cache import CacheChoice, cached
+from ..data.dataset import Dataset
+from ..errors import SapcError, whole
+from .description import DataDescription
+from .random_parameters import SPLITS, Streams
+
+if TYPE_CHECKING:
+    from .base import Task
+
+Progress = Callable[[int, int], None]
+"""Called with (samples done, samples in all)."""
+
+Parameters = Mapping[str, Tensor]
+TEST_SETS = tuple(split for split in SPLITS if split.startswith("test"))
+
+
+@dataclass(frozen=True)
+class Request:
+    """Which samples of a split are wanted, and how they are made; as `Task.dataset` takes it."""
+
+    split: str
+    size: int
+    seed: int
+    device: torch.device
+    cache: CacheChoice = None
+    progress: Progress | None = None
+
+
+class DataSource(ABC):
+    """Where the fields of a task come from."""
+
+    description = DataDescription()
+    test_sets: ClassVar[tuple[str, ...]]
+    """The splits on which models are scored."""
+
+    @abstractmethod
+    def sizes(self, task: Task) -> dict[str, int]:
+        """Return the usual number of samples of every split."""
+
+    @abstractmethod
+    def check_size(self, task: Task, split: str, size: int | None) -> int:
+        """Return the number of samples to take from a split, or refuse it."""
+
+    @abstractmethod
+    def condition_count(self, task: Task, split: str) -> int | None:
+        """Return how many different conditions a split has; None if each of its samples has its own, without end."""
+
+    @abstractmethod
+    def dataset(self, task: Task, request: Request) -> Dataset:
+        """Return the samples."""
+
+    @abstractmethod
+    def draw(self, task: Task, split: str, size: int, seed: int) -> dict[str, Tensor]:
+        """Draw the parameters of samples."""
+
+    @abstractmethod
+    def solve(
+        self,
+        task: Task,
+        parameters: Parameters,
+        device: torch.device,
+        progress: Progress | None,
+        dtype: torch.dtype,
+    ) -> Tensor:
+        """Compute the fields of parameters."""
+
+
+class Solver(DataSource):
+    """Solutions of a PDE, as many as are asked for: `task._draw` draws parameters, `task._solve` solves one block of them."""
+
+    test_sets = TEST_SETS
+
+    def sizes(self, task: Task) -> dict[str, int]:
+        """Return the published sizes."""
+        return {split: task.train_size if split == "train" else 1225 for split in SPLITS}
+
+    def check_size(self, task: Task, split: str, size: int | None) -> int:
+        """Refuse an unknown split; any number of solutions can be had."""
+        if split not in SPLITS:
+            raise SapcError(f"unknown split {split!r}; choose one of {', '.join(SPLITS)}")
+        return task.sizes[split] if size is None else whole(size, "size", 1)
+
+    def condition_count(self, task: Task, split: str) -> int | None:
+        """Return 1 for a test set."""
+        return 1 if split in TEST_SETS else None
+
+    def dataset(self, task: Task, request: Request) -> Dataset:
+        """Draw and solve, or find the result in the cache if solving takes time; closed forms never use it."""
+        split, size, seed = request.split, request.size, request.seed
+        identity: dict[str, Any] = {"task": task.name, "options": task.options, "split": split, "seed": seed}
+
+        def make() -> Dataset:
+            parameters = task.draw(split, size, seed)
+            fields = task.solve(parameters, request.device, request.progress, torch.float32)
+            provenance = {
+                "package": f"sapc {__version__}",
+                "torch": torch.__version__,
+                "device": str(request.device),
+                "solver": f"{task.solver}, version {task.solver_version}",
+                "created": datetime.now(UTC).isoformat(timespec="seconds"),
+            }
+            return Dataset(
+                grid=task.grid, fields=fields, parameters=parameters, provenance=provenance, **identity
+            )
+
+        if not task.integrates:
+            return make()
+        key = {**identity, "size": size, "grid": task.grid.to_dict(), "solver": task.solver_version}
+        return cached(request.cache, key, make)
+
+    def draw(self, task: Task, split: str, size: int, seed: int) -> dict[str, Tensor]:
+        """Draw parameters from the streams of the split."""
+        with allocating(describe(task, size)):
+            return task._draw(Streams(task.name, split, seed), size)
+
+    def solve(
+        self,
+        task: Task,
+        parameters: Parameters,
+        device: torch.device,
+        progress: Progress | None,
+        dtype: torch.dtype,
+    ) -> Tensor:
+        """Solve block by block on `device` in float64; the fields arrive on the CPU."""
+        n = _check_parameters(task, parameters)
+        check_memory(task, n, dtype)
+        with allocating(describe(task, n)):
+            fields = torch.empty(n, *task.grid.shape, dtype=dtype)
+            for start, end in blocks(task, n, device.type):
+                stop = min(end, n)
+                rows = torch.arange(start, end if task.integrates else stop).clamp(max=n - 1)
+                u = task._solve({name: p[rows].to(device, torch.float64) for name, p in parameters.items()})
+                u = u[: stop - start]
+                _check_solution(task, u, parameters, start)
+                fields[start:stop] = u.to(dtype).contiguous().cpu()
+                if progress is not None:
+                    progress(stop, n)
+        return fields
+
+
+def blocks(task: Task, n: int, device: str) -> Iterator[tuple[int, int]]:
+    """Yield start and end of the blocks that hold the first `n` samples; the last may end later."""
+    least, most = (_fit(task, task.block.get(kind, task.block["cpu"])) for kind in ("cpu", device))
+    start = 0
+    while start < n:
+        end = start + min(most, max(least, most // 16, start))
+        yield start, end
+        start = end
+
+
+def _fit(task: Task, block: int) -> int:
+    """Return how many samples have as many points as a block on the published grid."""
+    return max(1, min(block, block * prod(task.paper_grid.shape) // prod(task.grid.shape)))
+
+
+def describe(task: Task, n: int) -> str:
+    """Name `n` solutions in messages."""
+    return f"{n} solutions of {task.name} on {' x '.join(map(str, task.grid.shape))} points"
+
+
+def check_memory(task: Task, n: int, dtype: torch.dtype) -> None:
+    """Refuse what does not fit: the fields, and for one block its solution and a temporary in float64."""
+    points, block = prod(task.grid.shape), min(n, _fit(task, task.block["cpu"]))
+    working = 8 * (2 * block * points + task._workspace(block))
+    require(n * points * dtype.itemsize + working, describe(task, n))
+
+
+def find_device(device: str | torch.device) -> torch.device:
+    """Return a device that can be used, or raise an error that names it."""
+    try:
+        found = torch.device(device)
+        if found.type not in ("cpu", "cuda"):
+            raise RuntimeError("the solvers know cpu and cuda only")
+        torch.empty(0, dtype=torch.float64, device=found)
+    except (RuntimeError, AssertionError, TypeError) as error:
+        reason = str(error).splitlines()[0]
+        raise SapcError(
+            f"the device {str(device)!r} cannot be used ({reason}); use 'cpu', or 'cuda' where there is one"
+        ) from error
+    return found
+
+
+def _check_parameters(task: Task, parameters: Parameters) -> int:
+    """Return the number of rows, which is the same for all parameters."""
+    if set(parameters) != set(task.parameters):
+        raise SapcError(
+            f"{task.name} is solved for the parameters {', '.join(task.parameters)}; "
+            f"got {', '.join(parameters) or 'none'}"
+        )
+    lengths = {name: p.shape[0] if p.ndim else 0 for name, p in parameters.items()}
+    n = min(lengths.values())
+    if n < 1 or len(set(lengths.values())) > 1:
+        raise SapcError(
+            f"every parameter of {task.name} needs the same number of rows, at least one; got {lengths}"
+        )
+    for name, p in parameters.items():
+        shape = task.grid.shape[:-1] if name == "initial" else ()
+        if tuple(p.shape[1:]) != shape:
+            raise SapcError(
+                f"the parameter {name!r} of {task.name} has shape {tuple(p.shape)}; "
+                f"expected {(n, *shape)}, one {'profile' if shape else 'number'} per sample"
+            )
+        if not bool(torch.isfinite(p).all()):
+            raise SapcError(
+                f"the parameter {name!r} of {task.name} holds NaN or infinite values; give finite ones"
+            )
+    return n
+
+
+def _check_solution(task: Task, u: Tensor, parameters: Parameters, start: int) -> None:
+    finite = torch.isfinite(u.flatten(1)).all(1)
+    if bool(finite.all()):
+        return
+    row = start + int((~finite).nonzero()[0])
+    values = ", ".join(f"{name} = {float(p[row]):.6g}" for name, p in parameters.items() if p[row].ndim == 0)
+    ranges = "; ".join(f"{name} {text}" for name, text in task.parameters.items())
+    raise SapcError(
+        f"the {task.name} solver found no finite solution for sample {row} ({values}); "
+        f"give parameters in the task's own ranges ({ranges})"
+    )
