@@ -22,7 +22,18 @@ from commands import one_sentence
 from sapc import SapcError, preset
 from sapc._files import sha256
 from sapc.evaluation.moments import beside, load_kept
-from sapc.experiments import Cell, Local, Study, cells, load_study, open_study, run_study, statuses, time_left
+from sapc.experiments import (
+    Cell,
+    Inline,
+    Local,
+    Study,
+    cells,
+    load_study,
+    open_study,
+    run_study,
+    statuses,
+    time_left,
+)
 from sapc.experiments.cell import scores_file
 from sapc.experiments.engines import Handle, Job
 from sapc.training.run_folder import Folder, read_json, write_json
@@ -93,6 +104,21 @@ def test_what_is_done_is_skipped(done):
     found = run_study(done, Local("cpu", workers=1))
     assert {s.state for s in found} == {"done"}
     assert changed(done) == before
+
+
+def test_in_one_process_it_is_the_same(finished, folder):
+    """No process is started; what happens is told as it happens."""
+    study = load_study(study_file(folder), folder / "inline")
+    told, stages = [], set()
+    engine = Inline("cpu", lambda cell, stage, done, total, losses: stages.add((cell.method, stage)))
+    found = run_study(study, engine, tell=lambda cell, noted: told.append((cell.method, noted["state"])))
+    assert {s.state for s in found} == {"done"}
+    assert weights_of(study) == weights_of(finished)
+    assert scores_of(study) == scores_of(finished)
+    trained = [(m, state) for m in ("sapc", "ffm") for state in ("training", "evaluating", "done")]
+    assert told == [*trained, ("eci", "evaluating"), ("eci", "done")]
+    assert {("sapc", "training"), ("eci", "test0: sampling")} <= stages
+    assert {study.state(cell)["process"] for cell in study.cells} == {os.getpid()}
 
 
 def test_weights_are_read_once_for_all_cells(done, monkeypatch):

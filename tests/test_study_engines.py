@@ -160,5 +160,8 @@ def test_every_gpu_is_a_place_and_cores_are_shared(monkeypatch):
 
 def test_engines_by_name():
     assert make_engine("local", "cpu", 2).workers == 2
+    assert make_engine("inline", "cpu").workers == 1
+    with pytest.raises(SapcError, match="inline has one worker"):
+        make_engine("inline", "cpu", 2)
     assert make_engine("slurm", "cpu", 2).attended is False
     assert make_engine("ray", "cpu", 2, address="ray://head:10001").attended

@@ -15,7 +15,7 @@ MOVED = {
     "card": "models.card",
     "checking": "tasks.check",
     "checkpoint": "training.run_folder",
-    "compare": "experiments.compare",
+    "compare": "experiments.comparison",
     "condition": "models.condition",
     "config": "training.config",
     "distributed": "training.distributed",

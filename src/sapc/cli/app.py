@@ -7,6 +7,8 @@ import os
 import sys
 import traceback
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -34,6 +36,15 @@ _debug = False
 
 class Stopped(Exception):
     """An interrupt with something to say."""
+
+
+@contextmanager
+def explained_interrupt(advice: str) -> Iterator[None]:
+    """An interrupt inside the block ends the command with what it says itself, or with this advice."""
+    try:
+        yield
+    except KeyboardInterrupt as interrupt:
+        raise Stopped(str(interrupt) or advice) from interrupt
 
 
 def _version(wanted: bool) -> bool:

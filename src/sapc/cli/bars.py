@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from datetime import timedelta
 from types import TracebackType
+from typing import TYPE_CHECKING, Any
 
 from rich.progress import (
     BarColumn,
@@ -19,7 +20,12 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from .app import err
+from .app import err, warn
+
+if TYPE_CHECKING:
+    from ..experiments import Cell, Study
+    from ..training.config import Run
+    from ..training.run_folder import Folder
 
 LINE_SECONDS = 10.0
 
@@ -83,7 +89,11 @@ class TrainingBar:
 
     def solving(self, split: str, done: int, total: int) -> None:
         """Show how many solutions of a split are there, before the first step."""
-        text = f"{self.label}: solving the {split} set"
+        self.prepare(f"solving the {split} set", done, total)
+
+    def prepare(self, what: str, done: int, total: int) -> None:
+        """Show how far something is that comes before the first step."""
+        text = f"{self.label}: {what}"
         if done == total:
             self.bar.reset(self.row, description=f"{self.label}: preparing", total=None)
         else:
@@ -111,3 +121,55 @@ class TrainingBar:
         self.bar.update(self.row, completed=step, losses=", ".join(parts))
         left = [f"{timedelta(seconds=round((steps - step) / rate))} left"] if rate else []
         self._say(f"{self.label}: " + ", ".join([f"step {step} of {steps}", *parts, *left]))
+
+
+def announce(run: Run, folder: Folder, quiet: bool) -> str:
+    """Say that a run is trained already, or return what to say of its training once it has begun; nothing if `quiet`."""
+    if folder.trained and not quiet:
+        print(f"already trained: {folder.path}", flush=True)
+    grid = " x ".join(map(str, run.grid))
+    verb = "continuing" if folder.checkpoint.is_file() else "training"
+    text = f"{verb} {run.method} on {run.task}, {grid} points, {run.steps} steps in {folder.path}"
+    return "" if quiet else text
+
+
+class CellBars:
+    """One bar after the other for cells that are worked on in this process; a line for each that is done or has failed."""
+
+    def __init__(self, study: Study, is_alone: bool, quiet: bool) -> None:
+        self.study, self.is_alone, self.quiet, self.open = study, is_alone, quiet, ExitStack()
+        self.told: set[str] = set()
+        self.training: TrainingBar | None = None
+        self.stage: Callable[[str, int, int], None] = lambda stage, done, total: None
+
+    def __enter__(self) -> CellBars:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.open.close()
+
+    def tell(self, cell: Cell, noted: Mapping[str, Any]) -> None:
+        """Begin the next bar, or say how a cell has ended."""
+        self.open.close()
+        self.told.add(cell.method)
+        state, self.training = noted["state"], None
+        if state == "training":
+            text = announce(cell.run, self.study.folder(cell), self.quiet)
+            self.training = self.open.enter_context(TrainingBar(f"{cell.run.task} {cell.run.method}", text))
+        elif state == "evaluating":
+            self.stage = self.open.enter_context(stages_bar(cell.method))
+        elif state == "done" and not self.quiet:
+            print(
+                f"scored: {cell.method}, {cell.count} samples per set in {noted['seconds']:.3g} s", flush=True
+            )
+        elif state == "failed" and not self.is_alone:  # alone it is the end of the command anyway
+            warn(f"{cell.method} failed, going on with the others: {noted['error']}")
+
+    def progress(self, cell: Cell, stage: str, done: int, total: int, losses: Mapping[str, float]) -> None:
+        """Show how far the cell is."""
+        if self.training is None:
+            self.stage(f"{cell.method}, {stage}", done, total)
+        elif stage == "training":
+            self.training(done, total, dict(losses))
+        else:
+            self.training.prepare(stage, done, total)

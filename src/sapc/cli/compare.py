@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import textwrap
-from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -12,12 +11,12 @@ import rich.table
 import typer
 from rich import box
 
-from ..errors import SapcError
-from ..experiments.compare import Comparison, Table, notes, tables
+from ..experiments import Inline
+from ..experiments.comparison import Comparison, Table, notes, tables
 from ..training.distributed import kind_of
-from .app import Stopped, app, out, warn
+from .app import app, explained_interrupt, out
 from .arguments import AsJson, Device, Frd, Poseidon
-from .bars import TrainingBar, stages_bar
+from .bars import CellBars
 
 AGAIN = "stopped; what is trained and scored is kept, and the same command continues from there"
 
@@ -83,53 +82,23 @@ def compare(
         poseidon=poseidon or None,
         frd=frd,
     )
-    try:
-        result = plan.compare(
-            train=lambda weights: _telling(plan, _train, weights, as_json),
-            evaluate=lambda method: _telling(plan, _evaluate, method, as_json),
-        )
-    except KeyboardInterrupt as interrupt:
-        raise Stopped(str(interrupt) or AGAIN) from interrupt
+    plan.check()
+    study, cells = plan.study, plan.cells
+    for trained in dict.fromkeys(str(f.path) for f in map(study.folder, cells) if f.trained and not as_json):
+        print(f"already trained: {trained}", flush=True)
+    with CellBars(study, len(cells) == 1, quiet=as_json) as bars, explained_interrupt(AGAIN):
+        result = plan.compare(Inline(device, bars.progress), bars.tell)
     if as_json:
         print(json.dumps(result))
     else:
+        if before := [name for name in result["methods"] if name not in bars.told]:
+            print(textwrap.fill(f"already scored: {', '.join(before)}", 80))
         for table in tables(result):
             out.print(rich_table(table))
         for note in (*notes(result), f"files: {', '.join(result['files'])}", f"runs and scores: {plan.out}"):
             print(textwrap.fill(note, 80, break_long_words=False, break_on_hyphens=False))
     if result["failed"]:
         raise typer.Exit(1)
-
-
-def _telling(plan: Comparison, work: Callable[[Comparison, str, bool], None], name: str, quiet: bool) -> None:
-    """Do it; what fails is told at once, for the others may take hours."""
-    try:
-        work(plan, name, quiet)
-    except SapcError as error:
-        if len(plan.names) > 1:  # alone it is the end of the command anyway
-            warn(f"{name} failed, going on with the others: {error}")
-        raise
-
-
-def _train(plan: Comparison, weights: str, quiet: bool) -> None:
-    run, folder = plan.run(weights), plan.folder(weights)
-    grid = " x ".join(map(str, run.grid))
-    verb = "continuing" if folder.checkpoint.is_file() else "training"
-    text = f"{verb} {weights} on {run.task}, {grid} points, {run.steps} steps in {folder.path}"
-    if folder.trained and not quiet:
-        print(f"already trained: {folder.path}", flush=True)
-    with TrainingBar(f"{run.task} {weights}", "" if quiet else text) as bar:
-        plan.train(weights, progress=bar, solving=bar.solving)
-
-
-def _evaluate(plan: Comparison, method: str, quiet: bool) -> None:
-    before = plan.scored(method) is not None
-    with stages_bar(method) as bar:
-        scores = plan.evaluate(method, bar)
-    if not quiet:
-        number, seconds = scores["settings"]["samples"], scores["mean"]["seconds_per_sample"]
-        text = f"scored: {method}, {number} samples per set in {seconds:.3g} s each"
-        print(f"already scored: {method}" if before else text, flush=True)
 
 
 def rich_table(table: Table) -> rich.table.Table:

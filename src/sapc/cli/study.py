@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -203,7 +203,7 @@ class _Telling:
     def __exit__(self, *_: object) -> None:
         self.bar.stop()
 
-    def __call__(self, cell: Cell, noted: dict[str, Any]) -> None:
+    def __call__(self, cell: Cell, noted: Mapping[str, Any]) -> None:
         state = noted.get("state")
         self.running.pop(cell.name, None)
         self.ended.discard(cell.name)

@@ -12,21 +12,23 @@ makes tables and figures of it. The same from Python:
     study = load_study("studies/smoke.py", out="runs/smoke")
     with_status = run_study(study, Local(workers=2))
 
-See `sapc.experiments.plan` for what is kept where, `sapc.experiments.engines` for where jobs run.
+See `sapc.experiments.study` for what is kept where, `sapc.experiments.engines` for where jobs run.
 """
 
 from __future__ import annotations
 
 from .cell import Cell, cells
-from .engines import ENGINES, Engine, Local, Ray, Slurm, make_engine
-from .run import further_metrics, run_study
+from .engines import ENGINES, Engine, Inline, Local, Ray, Slurm, make_engine
+from .run import run_study
 from .status import Status, statuses, time_left
 from .study import Study, load_study, open_study
+from .worker import further_metrics
 
 __all__ = [
     "ENGINES",
     "Cell",
     "Engine",
+    "Inline",
     "Local",
     "Ray",
     "Slurm",

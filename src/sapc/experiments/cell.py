@@ -9,18 +9,15 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cache
+from dataclasses import dataclass, replace
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
-
-import torch
 
 from .._files import sha256
 from ..errors import SapcError, whole
 from ..evaluation import metrics
 from ..evaluation.evaluate import TEST_SETS, Progress, evaluate, solutions
-from ..evaluation.frechet import distance as fpd
 from ..evaluation.frechet.distance import Distance
 from ..evaluation.moments import Kept
 from ..evaluation.scores import write_scores
@@ -52,6 +49,7 @@ class Cell:
     watch           samples of the first set whose way is watched, for the trajectory analysis; not of methods with joint batches
     frd             also FRD, by random features
     label           tells runs apart that differ in nothing else of the name
+    run_folder      name of the run folder; made of task, method, label and seed unless given
     """
 
     run: Run
@@ -64,12 +62,14 @@ class Cell:
     watch: int = 0
     frd: bool = False
     label: str = ""
+    run_folder: str = ""
 
     def __post_init__(self) -> None:
-        if not isinstance(self.label, str) or not LABEL.fullmatch(self.label):
-            raise SapcError(
-                f"a label is part of file names: at most 64 letters, digits and . _ + -, got {self.label!r:.80}"
-            )
+        for name in (self.label, self.run_folder):
+            if not isinstance(name, str) or not LABEL.fullmatch(name) or name in (".", ".."):
+                raise SapcError(
+                    f"a label is part of file names: at most 64 letters, digits and . _ + -, got {name!r:.80}"
+                )
         if get_method(self.method).weights != self.run.method:
             raise SapcError(
                 f"{self.method} samples with the weights of {get_method(self.method).weights}, not of {self.run.method}"
@@ -84,15 +84,15 @@ class Cell:
 
     # -- names --
 
-    @property
+    @cached_property
     def name(self) -> str:
-        """The cell's."""
+        """Name of this cell, unique within its study."""
         return self._named(self.method)
 
-    @property
+    @cached_property
     def folder(self) -> str:
-        """The run folder's, which it may share with other cells."""
-        return self._named(self.run.method)
+        """Name of the run folder, which it may share with other cells."""
+        return self.run_folder or self._named(self.run.method)
 
     def _named(self, method: str) -> str:
         return "-".join(
@@ -224,7 +224,8 @@ class Cell:
         settings = ("samples", "reference", "sampling_steps", "floor_repeats", "watch", "frd", "label")
         try:
             chosen = {name: data[name] for name in settings}
-            return cls(Run.from_dict(data["run"]), data["method"], tuple(data["sets"]), **chosen)
+            cell = cls(Run.from_dict(data["run"]), data["method"], tuple(data["sets"]), **chosen)
+            return cell if data["folder"] == cell.folder else replace(cell, run_folder=data["folder"])
         except (KeyError, TypeError) as error:
             raise SapcError(f"a study's list of cells cannot be read: {error!r}") from error
 
@@ -307,11 +308,6 @@ def take_floor(scores: Scores, other: Scores) -> None:
     floor = other["mean"]["floor"]
     scores["mean"]["floor"] = {k: v for k, v in floor.items() if k in scores["mean"]["metrics"]}
     scores["settings"]["floor_repeats"] = other["settings"]["floor_repeats"]
-
-
-def distances_for(cell: Cell, poseidon: str | None, device: torch.device) -> tuple[Distance, ...]:
-    """The metrics beyond the usual ones."""
-    return fpd.distances(poseidon, cell.frd, device)
 
 
 def _digest(path: Path) -> str:

@@ -6,20 +6,15 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import torch
-
-from .._files import first_line, real_path
-from ..errors import SapcError
-from ..evaluation.frechet.distance import Distance
-from .cell import Cell, distances_for
-from .engines import Engine, Handle, Job
+from .._files import real_path
+from ..training.distributed import find_device
+from .cell import Cell
+from .engines import Engine, Handle, Inline, Job
 from .status import Status, statuses
 from .study import Study
+from .worker import Tell, describe, further_metrics, ignore
 
 POLL = 1.0  # seconds between looks at what has become of the jobs
-
-Tell = Callable[[Cell, dict[str, Any]], None]
-"""Called with a cell and what was noted of it, whenever that has changed."""
 
 
 def run_study(
@@ -29,76 +24,73 @@ def run_study(
     *,
     poseidon: str | None = None,
     wait: bool = True,
-    tell: Tell = lambda cell, noted: None,
-    beat: Callable[[], None] = lambda: None,
+    tell: Tell = ignore,
+    beat: Callable[[], None] = ignore,
+    is_shared: bool = False,
 ) -> list[Status]:
-    """Do the cells of a study that are not done, all of them unless some are given, and say where they stand then.
+    """Do the cells of a study that are not done, all of them unless some are given, and return where they stand then.
 
-    `wait` is whether to stay until the jobs have ended; `beat` is called every second.
+    `wait` is whether to stay until the jobs have ended; `beat` is called every second; `is_shared` is whether the study's folder may
+    hold other things already.
     """
     study.check()
-    study.write()
     chosen = list(study.cells if cells is None else cells)
-    distances = further_metrics(poseidon)
+    distances = further_metrics(poseidon, find_device(engine.device) if isinstance(engine, Inline) else "cpu")
     left = [s.cell for s in statuses(study, chosen, distances) if s.state != "done"]
+    study.write(is_shared)
     for cell in left:
         if study.state(cell).get("state") in ("failed", "done"):  # it is tried again
             study.note(cell, "waiting")
-    jobs: dict[str, list[str]] = {}
+    jobs: dict[str, list[Cell]] = {}
     for cell in left:
-        jobs.setdefault(cell.folder, []).append(cell.name)
+        jobs.setdefault(cell.folder, []).append(cell)
     out = str(real_path(study.out))
     where = None if poseidon is None else str(real_path(poseidon))
-    todo = [Job(out, folder, tuple(names), where) for folder, names in jobs.items()]
+    todo = [Job(out, folder, tuple(c.name for c in own), where) for folder, own in jobs.items()]
+    if isinstance(engine, Inline):
+        engine.attach(tell, distances)
+        tell = ignore
     if todo:
         with engine:
             handles = engine.start(todo)
             if wait:
-                _wait(study, left, list(zip(todo, handles, strict=True)), tell, beat)
+                _Watch(study, tell).wait(list(zip(jobs.values(), handles, strict=True)), beat)
     return statuses(study, chosen, distances)
 
 
-def further_metrics(poseidon: str | None) -> Callable[[Cell], tuple[Distance, ...]]:
-    """The further metrics of a cell, made once: encoders are large."""
-    made: dict[bool, tuple[Distance, ...]] = {}
+class _Watch:
+    """Looks at what is noted of cells, and tells what has changed."""
 
-    def distances(cell: Cell) -> tuple[Distance, ...]:
-        if cell.frd not in made:
-            made[cell.frd] = distances_for(cell, poseidon, torch.device("cpu"))
-        return made[cell.frd]
+    def __init__(self, study: Study, tell: Tell) -> None:
+        self.study, self.tell = study, tell
+        self.stamps: dict[str, tuple[int, int]] = {}
+        self.told: dict[str, tuple[Any, ...]] = {}
 
-    return distances
+    def wait(self, jobs: list[tuple[list[Cell], Handle]], beat: Callable[[], None]) -> None:
+        """Return when all jobs have ended."""
+        while True:
+            # Asked before the states are read: so the last state of a job that has ended is seen.
+            ended = [handle.done() for _, handle in jobs]
+            for (own, handle), is_over in zip(jobs, ended, strict=True):
+                for cell in own:
+                    self._look(cell, handle.exception() if is_over else None)
+            jobs = [job for job, is_over in zip(jobs, ended, strict=True) if not is_over]
+            if not jobs:
+                return
+            beat()
+            time.sleep(POLL)
 
-
-def _wait(
-    study: Study, cells: list[Cell], open_: list[tuple[Job, Handle]], tell: Tell, beat: Callable[[], None]
-) -> None:
-    """Until all jobs have ended; tells what changes meanwhile."""
-    seen: dict[str, tuple[Any, ...]] = {}
-    named = {cell.name: cell for cell in cells}
-    while True:
-        ended = [(job, handle) for job, handle in open_ if handle.done()]
-        for job, handle in ended:
-            _note_end(study, [named[name] for name in job.cells], handle)
-        for cell in cells:
-            noted = study.state(cell)
-            mark = (noted.get("state"), noted.get("error"))
-            if noted and noted.get("state") != "waiting" and seen.get(cell.name) != mark:
-                seen[cell.name] = mark
-                tell(cell, noted)
-        open_ = [pair for pair in open_ if pair not in ended]
-        if not open_:
+    def _look(self, cell: Cell, error: BaseException | None) -> None:
+        """Tell the state of a cell if it is new. If something ended its job, it has failed by that, unless it was done before."""
+        if error is not None and not isinstance(error, KeyboardInterrupt):
+            if self.study.state(cell).get("state") not in ("done", "failed", "stopped"):
+                self.study.note(cell, "failed", error=describe(error), time=round(time.time(), 3))
+        elif self.stamps.get(cell.name) == (stamp := self.study.stamp(cell)):
             return
-        beat()
-        time.sleep(POLL)
-
-
-def _note_end(study: Study, cells: list[Cell], handle: Handle) -> None:
-    """If a job was ended by something, its cells that are neither done nor failed have failed by that."""
-    error = handle.exception()
-    if error is None or isinstance(error, KeyboardInterrupt):
-        return
-    text = str(error) if isinstance(error, SapcError) else f"{type(error).__name__}: {first_line(error)}"
-    for cell in cells:
-        if study.state(cell).get("state") not in ("done", "failed", "stopped"):
-            study.note(cell, "failed", error=text, time=round(time.time(), 3))
+        else:
+            self.stamps[cell.name] = stamp
+        noted = self.study.state(cell)
+        mark = (noted.get("state"), noted.get("error"))
+        if mark[0] not in (None, "waiting") and self.told.get(cell.name) != mark:
+            self.told[cell.name] = mark
+            self.tell(cell, noted)

@@ -9,15 +9,15 @@ to its evaluations of the network. What has no relative that is done does not co
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from ..errors import SapcError
 from ..evaluation.frechet.distance import Distance
 from ..methods import get_method
-from ..training.run_folder import about_tensors
-from .cell import Cell
+from ..training.run_folder import Folder, about_tensors
+from .cell import Cell, Scores
 from .study import Study
 
 State = Literal["done", "running", "failed", "stopped", "waiting"]
@@ -25,13 +25,14 @@ State = Literal["done", "running", "failed", "stopped", "waiting"]
 
 @dataclass(frozen=True)
 class Status:
-    """One cell's.
+    """Where one cell stands.
 
     step       training steps taken, of the run's
     part       what is being done, where something is
     error      why it failed, if it did
     seconds    estimate of what is left to do for it, as far as something is known; a training counts for the first cell that needs it
     known      whether that is all of it
+    scores     of a cell that is done
     """
 
     cell: Cell
@@ -41,6 +42,7 @@ class Status:
     error: str = ""
     seconds: float = 0.0
     known: bool = True
+    scores: Scores | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON can hold it."""
@@ -52,31 +54,53 @@ class Status:
         }  # fmt: skip
 
 
+@dataclass(frozen=True)
+class _Training:
+    """How far a training is, its seconds per step as far as they are known, and whether a process works on it."""
+
+    step: int
+    pace: float | None
+    is_busy: bool
+
+
 def statuses(
     study: Study,
     cells: Sequence[Cell] | None = None,
     distances: Callable[[Cell], Sequence[Distance]] = lambda _: (),
 ) -> list[Status]:
-    """Where cells stand, all of the study's unless given; `distances` are the metrics beyond the usual ones that they need."""
-    steps = {name: _steps(study, own[0]) for name, own in study.jobs().items()}
-    busy = {name for name in steps if study.is_worked_on(name)}
+    """Return where cells stand, all of the study's unless given; `distances` are the metrics beyond the usual ones that they need."""
+    jobs = study.jobs()
+    trainings = {
+        name: _Training(*_pace(study.folder(own[0]), own[0].run.steps), study.is_worked_on(name))
+        for name, own in jobs.items()
+    }
+    notes = {cell.name: study.state(cell) for cell in study.cells}
     found = [
-        _status(study, cell, steps[cell.folder], cell.folder in busy, distances(cell))
+        _status(
+            cell, trainings[cell.folder], notes[cell.name], cell.scored(study.folder(cell), distances(cell))
+        )
         for cell in (study.cells if cells is None else cells)
     ]
-    return _with_times(study, found)
+    paces = [(own[0], pace) for name, own in jobs.items() if (pace := trainings[name].pace) is not None]
+    evaluated = [
+        (cell, float(noted["seconds"]) / _work(cell))
+        for cell in study.cells
+        if (noted := notes[cell.name]).get("state") == "done"
+        and isinstance(noted.get("seconds"), int | float)
+    ]
+    counted: set[str] = set()
+    return [_with_time(status, trainings, paces, evaluated, counted) for status in found]
 
 
-def _status(study: Study, cell: Cell, step: int, busy: bool, distances: Sequence[Distance]) -> Status:
-    if cell.scored(study.folder(cell), distances) is not None:
-        return Status(cell, "done", cell.run.steps, seconds=0.0)
-    noted = study.state(cell)
-    state, error = noted.get("state"), str(noted.get("error", ""))
+def _status(cell: Cell, training: _Training, noted: Mapping[str, Any], scores: Scores | None) -> Status:
+    if scores is not None:
+        return Status(cell, "done", cell.run.steps, scores=scores)
+    state, step, busy = noted.get("state"), training.step, training.is_busy
     begun = state in ("training", "evaluating")
     if busy and begun:
         return Status(cell, "running", step, _part(noted, cell, step))
     if state == "failed":
-        return Status(cell, "failed", step, error=error)
+        return Status(cell, "failed", step, error=str(noted.get("error", "")))
     if begun or state == "stopped" or 0 < step < cell.run.steps:
         return Status(cell, "waiting" if busy else "stopped", step)
     return Status(cell, "waiting", step)
@@ -89,85 +113,69 @@ def _part(noted: Mapping[str, Any], cell: Cell, step: int) -> str:
     return f"step {step} of {cell.run.steps}" if noted["state"] == "training" else "evaluating"
 
 
-def _steps(study: Study, cell: Cell) -> int:
-    """Training steps of a cell's run that are done."""
-    folder = study.folder(cell)
-    if folder.trained:
-        return cell.run.steps
-    entries = folder.entries()
-    return int(entries[-1]["step"]) if entries else 0
-
-
 # -- time --
 
 
-def _with_times(study: Study, found: list[Status]) -> list[Status]:
-    trained = {name: _step_seconds(study, own[0]) for name, own in study.jobs().items()}
-    runs = {name: own[0] for name, own in study.jobs().items()}
-    training = [(runs[name], seconds) for name, seconds in trained.items() if seconds is not None]
-    evaluated = [
-        (cell, float(noted["seconds"]) / _work(cell))
-        for cell in study.cells
-        if (noted := study.state(cell)).get("state") == "done"
-        and isinstance(noted.get("seconds"), int | float)
-    ]
-    result, counted = [], set()
-    for status in found:
-        cell, parts = status.cell, []
-        if status.state in ("done", "failed"):
-            result.append(status)
-            continue
-        parts.append((_nearest(cell, evaluated, lambda a, b: a.method == b.method), _work(cell)))
-        if cell.folder not in counted and status.step < cell.run.steps:
-            counted.add(cell.folder)
-            rate = trained[cell.folder] or _nearest(cell, training, lambda a, b: a.run.method == b.run.method)
-            parts.append((rate, cell.run.steps - status.step))
-        left = sum(rate * amount for rate, amount in parts if rate is not None)
-        known = all(rate is not None for rate, _ in parts)
-        result.append(replace(status, seconds=left, known=known))
-    return result
+def _pace(folder: Folder, steps: int) -> tuple[int, float | None]:
+    """Return how many steps a training has done, and seconds per step."""
+    if folder.trained:
+        try:
+            return steps, float(about_tensors(folder.weights)["seconds"]) / steps
+        except (SapcError, KeyError, TypeError, ValueError):
+            return steps, None
+    entries = folder.entries()
+    timed = [e for e in entries if isinstance(e.get("seconds"), int | float)]
+    pace = float(timed[-1]["seconds"]) / timed[-1]["step"] if timed and timed[-1]["step"] else None
+    return int(entries[-1]["step"]) if entries else 0, pace
+
+
+def _with_time(
+    status: Status,
+    trainings: Mapping[str, _Training],
+    paces: Sequence[tuple[Cell, float]],
+    evaluated: Sequence[tuple[Cell, float]],
+    counted: set[str],
+) -> Status:
+    """Add the estimate of the time left; `counted` are the trainings that count for another cell already."""
+    if status.state in ("done", "failed"):
+        return status
+    cell = status.cell
+    parts = [(_nearest(cell, evaluated, lambda a, b: a.method == b.method), _work(cell))]
+    if cell.folder not in counted and status.step < cell.run.steps:
+        counted.add(cell.folder)
+        pace = trainings[cell.folder].pace
+        pace = pace or _nearest(cell, paces, lambda a, b: a.run.method == b.run.method)
+        parts.append((pace, cell.run.steps - status.step))
+    left = sum(rate * amount for rate, amount in parts if rate is not None)
+    return replace(status, seconds=left, known=all(rate is not None for rate, _ in parts))
 
 
 def _work(cell: Cell) -> float:
     """What the time of an evaluation is taken to be proportional to: evaluations of the network."""
-    evaluations = get_method(cell.method).evaluations(cell.steps)
-    return float(len(cell.sets) * cell.count * evaluations)
-
-
-def _step_seconds(study: Study, cell: Cell) -> float | None:
-    """Seconds per step of a run, as far as it is."""
-    folder = study.folder(cell)
-    if folder.trained:
-        try:
-            return float(about_tensors(folder.weights)["seconds"]) / cell.run.steps
-        except (SapcError, KeyError, TypeError, ValueError):
-            return None
-    entries = [e for e in folder.entries() if isinstance(e.get("seconds"), int | float)]
-    return float(entries[-1]["seconds"]) / entries[-1]["step"] if entries and entries[-1]["step"] else None
+    return float(len(cell.sets) * cell.count * get_method(cell.method).evaluations(cell.steps))
 
 
 def _nearest(
-    cell: Cell, measured: Iterable[tuple[Cell, float]], same: Callable[[Cell, Cell], bool]
+    cell: Cell, measured: Sequence[tuple[Cell, float]], same: Callable[[Cell, Cell], bool]
 ) -> float | None:
-    """The mean rate of the nearest relatives of a cell."""
-    measured = list(measured)
+    """Return the mean rate of the nearest relatives of a cell."""
     kinds: tuple[Callable[[Cell], bool], ...] = (
         lambda other: other.run.task == cell.run.task and same(other, cell),
         lambda other: other.run.task == cell.run.task,
         lambda other: len(other.run.grid) == len(cell.run.grid) and same(other, cell),
         lambda other: len(other.run.grid) == len(cell.run.grid),
     )
-    for alike in kinds:
-        if rates := [rate for other, rate in measured if alike(other)]:
+    for is_relative in kinds:
+        if rates := [rate for other, rate in measured if is_relative(other)]:
             return statistics.fmean(rates)
     return None
 
 
 def time_left(found: Sequence[Status], workers: int) -> tuple[float, int]:
-    """Seconds until cells that are not done would be, shared by some workers, and of how many cells that does not count all."""
-    open_ = [s for s in found if s.state not in ("done", "failed")]
+    """Return seconds until all cells would be done, shared by some workers, and of how many cells that does not count all."""
+    left = [s for s in found if s.state not in ("done", "failed")]
     jobs: dict[str, float] = {}
-    for status in open_:
+    for status in left:
         jobs[status.cell.folder] = jobs.get(status.cell.folder, 0.0) + status.seconds
     total, longest = sum(jobs.values()), max(jobs.values(), default=0.0)
-    return max(total / max(1, workers), longest), sum(not s.known for s in open_)
+    return max(total / max(1, workers), longest), sum(not s.known for s in left)

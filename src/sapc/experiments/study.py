@@ -106,14 +106,14 @@ class Study:
 
     # -- files --
 
-    def write(self) -> None:
-        """Write down what belongs to the study; makes its folder."""
+    def write(self, is_shared: bool = False) -> None:
+        """Write down what belongs to the study; makes its folder, which must not hold other things unless it `is_shared`."""
         if self.out.exists() and not self.out.is_dir():
             raise SapcError(f"{self.out} is not a folder, but a study goes there; choose another --out")
         there = self.out / FILE
         # A hidden file is what a process left that was killed while it wrote; `write_json` removes it.
         is_used = self.out.is_dir() and any(not path.name.startswith(".") for path in self.out.iterdir())
-        if is_used and not there.exists():
+        if is_used and not there.exists() and not is_shared:
             raise SapcError(f"{self.out} is not empty and holds no study; choose another --out")
         self._refuse_others(there)
         with folder_for(self.out):
@@ -146,6 +146,14 @@ class Study:
     def note(self, cell: Cell, state: str, **more: Any) -> None:
         """Note what becomes of a cell."""
         write_json(self._state(cell), {"state": state, **more})
+
+    def stamp(self, cell: Cell) -> tuple[int, int]:
+        """Return what changes whenever something is noted of a cell."""
+        try:
+            about = os.stat(self._state(cell))
+        except OSError:
+            return (0, 0)
+        return (about.st_ino, about.st_mtime_ns)
 
     def _state(self, cell: Cell) -> Path:
         return self.out / "states" / f"{cell.name}.json"

@@ -2,9 +2,9 @@
 
     python -m sapc.experiments.worker STUDY_FOLDER RUN_FOLDER --cell heat-sapc-seed0 --device cpu --threads 1
 
-What happens is noted per cell in the study's folder. A cell that fails does not stop the next; a training that fails, fails for all the
+The state of each cell is noted in the study's folder. A cell that fails does not stop the next; a training that fails, fails for all the
 cells that need its weights. The process that started a worker keeps its standard input open: when that closes, the worker saves and ends,
-so nothing goes on behind the back of someone who killed the study.
+so no work goes on after somebody has killed the study.
 """
 
 from __future__ import annotations
@@ -17,24 +17,65 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from .._files import first_line, remove_remains
 from ..errors import SapcError
+from ..evaluation.frechet import distance as fpd
+from ..evaluation.frechet.distance import Distance
 from ..models.model import Model, load
 from ..training import loop as training
 from ..training.distributed import find_device, termination_as_interrupt
-from ..training.step import Solving
-from .cell import Cell, distances_for
+from .cell import Cell
 from .study import Study, open_study
 
 PATIENCE = 60.0  # seconds that a job waits for a process that works on it: one that is being ended may still be saving
 BUSY = "another process is working on it"
 LEFT, INTERRUPTED = 3, 130  # exit codes of a worker that has noted why; with any other one it has died
-BEAT = 2.0  # seconds between notes of an evaluation's progress
+NOTE_SECONDS = 2.0  # between notes of an evaluation's progress
+
+Tell = Callable[[Cell, Mapping[str, Any]], None]
+"""Called with a cell and what was noted of it, whenever its state has changed."""
+
+CellProgress = Callable[[Cell, str, int, int, Mapping[str, float]], None]
+"""Called with (cell, stage, done, total, losses) in the process that works on the cell."""
+
+
+def ignore(*_: Any) -> None:
+    """Do nothing with what is told."""
+
+
+def further_metrics(
+    poseidon: str | None, device: torch.device | str = "cpu"
+) -> Callable[[Cell], tuple[Distance, ...]]:
+    """Return the further metrics of a cell as a function of it; each is made once, since encoders are large."""
+    made: dict[bool, tuple[Distance, ...]] = {}
+
+    def distances(cell: Cell) -> tuple[Distance, ...]:
+        if cell.frd not in made:
+            made[cell.frd] = fpd.distances(poseidon, cell.frd, device)
+        return made[cell.frd]
+
+    return distances
+
+
+@dataclass(frozen=True)
+class Means:
+    """What a job is done with.
+
+    distances    further metrics of a cell
+    tell         called when the state of a cell changes
+    progress     called while a cell is worked on
+    """
+
+    device: str
+    distances: Callable[[Cell], tuple[Distance, ...]]
+    tell: Tell = ignore
+    progress: CellProgress = ignore
 
 
 def work(
@@ -45,20 +86,30 @@ def work(
     threads: int | None = None,
     poseidon: str | None = None,
 ) -> list[str]:
-    """Do the cells `names` of one job; returns those that are not done."""
+    """Do the cells `names` of one job; return those that are not done."""
+    if threads:
+        torch.set_num_threads(threads)
+    means = Means(device, further_metrics(poseidon, find_device(device)), tell=_log)
+    return work_with(means, out, folder, names)
+
+
+def _log(cell: Cell, noted: Mapping[str, Any]) -> None:
+    print(f"{cell.name}: {noted['state']}", noted.get("error", ""), flush=True)
+
+
+def work_with(means: Means, out: str, folder: str, names: Sequence[str]) -> list[str]:
+    """Do the cells `names` of one job as soon as no other process works on it; return those that are not done."""
     study = open_study(out)
     wanted = [cell for cell in study.jobs().get(folder, []) if cell.name in set(names)]
     if lost := set(names) - {cell.name for cell in wanted}:
         raise SapcError(
             f"the study in {out} has no cell {min(lost)} in {folder} any more: its list was changed"
         )
-    if threads:
-        torch.set_num_threads(threads)
     deadline = time.monotonic() + PATIENCE
     while True:
         with study.working(folder) as mine:
             if mine:
-                return [cell.name for cell in _Job(study, wanted, device, poseidon).left()]
+                return [cell.name for cell in _Job(study, wanted, means).run()]
         if time.monotonic() > deadline:
             print(f"{folder}: {BUSY}", flush=True)
             return [cell.name for cell in wanted]
@@ -68,106 +119,95 @@ def work(
 class _Job:
     """The cells of one run folder, with the model that they share."""
 
-    def __init__(self, study: Study, cells: list[Cell], device: str, poseidon: str | None) -> None:
-        self.study, self.cells, self.device, self.poseidon = study, cells, device, poseidon
+    def __init__(self, study: Study, cells: list[Cell], means: Means) -> None:
+        self.study, self.cells, self.means = study, cells, means
+        self.folder = study.folder(cells[0])
         self.model: Model | None = None
+        self.noted = 0.0
 
-    def left(self) -> list[Cell]:
-        """Work; the cells that are not done afterwards."""
-        self._tidy()
+    def run(self) -> list[Cell]:
+        """Train, evaluate, and return the cells that are not done afterwards."""
+        # What a process left behind that was killed while it wrote here.
+        remove_remains(self.folder.path, unnamed=True)
+        remove_remains(self.study.out / "states")
         left = self.cells
         try:
-            left = [cell for cell in self.cells if not self._done(cell)]
+            left = [cell for cell in self.cells if not cell.scored(self.folder, self.means.distances(cell))]
             if left:
                 self._train(left[0])
         except (Exception, KeyboardInterrupt) as error:
-            for cell in left:
-                self._failed(cell, error)
-            if isinstance(error, KeyboardInterrupt):
-                raise
+            self._fail(left, error)
             return left
-        return [cell for cell in left if not self._evaluated(cell)]
-
-    def _tidy(self) -> None:
-        """Remove what a process left behind that was killed while it wrote here."""
-        remove_remains(self.study.folder(self.cells[0]).path, unnamed=True)
-        remove_remains(self.study.out / "states")
-
-    def _done(self, cell: Cell) -> bool:
-        distances = distances_for(cell, self.poseidon, find_device(self.device))
-        return cell.scored(self.study.folder(cell), distances) is not None
+        return [cell for cell in left if not self._evaluate(cell)]
 
     def _train(self, cell: Cell) -> None:
-        folder = self.study.folder(cell)
-        if folder.trained:
-            folder.check(cell.run)
+        if self.folder.trained:
+            self.folder.check(cell.run)
             return
         self._note(cell, "training")
-        print(f"training in {folder.path}", flush=True)
-        training.train(cell.run, folder.path, device=self.device, solving=self._solving(cell))
-
-    def _solving(self, cell: Cell) -> Solving:
-        beat = _Beat()
 
         def solving(split: str, done: int, total: int) -> None:
-            if done == total:
-                self._note(cell, "training")
-            elif beat.due():
-                self._note(cell, "training", part=f"solving the {split} set", done=done, total=total)
+            self._show(cell, "training", f"solving the {split} set", done, total)
 
-        return solving
+        def step(done: int, total: int, losses: dict[str, float]) -> None:
+            self.means.progress(cell, "training", done, total, losses)
 
-    def _evaluated(self, cell: Cell) -> bool:
-        """Evaluate a cell; whether that went well."""
-        start, beat = time.monotonic(), _Beat()
+        training.train(cell.run, self.folder.path, device=self.means.device, progress=step, solving=solving)
 
-        def progress(part: str, done: int, total: int) -> None:
-            if beat.due():
-                self._note(cell, "evaluating", part=part, done=done, total=total)
-
+    def _evaluate(self, cell: Cell) -> bool:
+        """Evaluate a cell; return whether that went well."""
+        start = time.monotonic()
         self._note(cell, "evaluating")
-        print(f"evaluating {cell.name}", flush=True)
         try:
-            folder = self.study.folder(cell)
             if self.model is None:
-                self.model = load(folder.path, self.device)
-            distances = distances_for(cell, self.poseidon, self.model.device)
-            cell.evaluate(self.model, folder, self.study.alike(cell), distances, progress)
+                self.model = load(self.folder.path, self.means.device)
+            show = lambda part, done, total: self._show(cell, "evaluating", part, done, total)
+            cell.evaluate(
+                self.model, self.folder, self.study.alike(cell), self.means.distances(cell), progress=show
+            )
         except (Exception, KeyboardInterrupt) as error:
-            self._failed(cell, error)
-            if isinstance(error, KeyboardInterrupt):
-                raise
+            self._fail([cell], error)
             return False
         self._note(cell, "done", seconds=round(time.monotonic() - start, 3))
         return True
 
-    def _note(self, cell: Cell, state: str, **more: Any) -> None:
-        where = {"host": socket.gethostname(), "process": os.getpid(), "device": self.device}
-        self.study.note(cell, state, time=round(time.time(), 3), **where, **more)
+    def _show(self, cell: Cell, state: str, part: str, done: int, total: int) -> None:
+        """Show progress; note it as well, but not more often than every few seconds."""
+        self.means.progress(cell, part, done, total, {})
+        if state == "training" and done == total:
+            self._write(cell, state)
+        elif time.monotonic() - self.noted > NOTE_SECONDS:
+            self._write(cell, state, part=part, done=done, total=total)
 
-    def _failed(self, cell: Cell, error: BaseException) -> None:
+    def _note(self, cell: Cell, state: str, **more: Any) -> None:
+        """Note a new state of a cell, and tell it."""
+        self.means.tell(cell, self._write(cell, state, **more))
+
+    def _write(self, cell: Cell, state: str, **more: Any) -> dict[str, Any]:
+        self.noted = time.monotonic()
+        where = {"host": socket.gethostname(), "process": os.getpid(), "device": self.means.device}
+        noted = {"time": round(time.time(), 3), **where, **more}
+        self.study.note(cell, state, **noted)
+        return {"state": state, **noted}
+
+    def _fail(self, cells: Sequence[Cell], error: BaseException) -> None:
+        """Note why cells are not done; an interrupt goes on."""
+        text = describe(error)
+        for cell in cells:
+            if isinstance(error, KeyboardInterrupt):
+                self._note(cell, "stopped")
+            else:
+                self._note(cell, "failed", error=text)
         if isinstance(error, KeyboardInterrupt):
-            self._note(cell, "stopped")
-            return
-        text = str(error) if isinstance(error, SapcError) else f"{type(error).__name__}: {first_line(error)}"
-        self._note(cell, "failed", error=" ".join(text.splitlines()))
-        print(f"{cell.name} failed: {text}", flush=True)
+            raise error
         if not isinstance(error, SapcError):
             traceback.print_exception(error)
 
 
-class _Beat:
-    """Now and then."""
-
-    def __init__(self) -> None:
-        self.last = time.monotonic()
-
-    def due(self) -> bool:
-        now = time.monotonic()
-        if now - self.last < BEAT:
-            return False
-        self.last = now
-        return True
+def describe(error: BaseException) -> str:
+    """Return what an error says, on one line."""
+    text = str(error) if isinstance(error, SapcError) else f"{type(error).__name__}: {first_line(error)}"
+    return " ".join(text.splitlines())
 
 
 def end_with_parent() -> None:

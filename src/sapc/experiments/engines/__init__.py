@@ -1,4 +1,4 @@
-"""Where jobs run: processes on this machine, Ray, or SLURM through submitit; each library is imported only where it is asked for."""
+"""Where jobs run: processes on this machine, this process, Ray, or SLURM through submitit; libraries are imported only where asked for."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from typing import Any
 
 from ...errors import SapcError
 from .base import Engine, Handle, Job
+from .inline import Inline
 from .local import Local
 from .ray import Ray
 from .slurm import Slurm
 
-ENGINES = ("local", "ray", "slurm")
+ENGINES = ("local", "inline", "ray", "slurm")
 
-__all__ = ["ENGINES", "Engine", "Handle", "Job", "Local", "Ray", "Slurm", "make_engine"]
+__all__ = ["ENGINES", "Engine", "Handle", "Inline", "Job", "Local", "Ray", "Slurm", "make_engine"]
 
 
 def make_engine(
@@ -31,6 +32,10 @@ def make_engine(
         raise SapcError(f"--address is Ray's, but the engine is {name}; add --engine ray")
     if parameters and name != "slurm":
         raise SapcError(f"--slurm is for SLURM, but the engine is {name}; add --engine slurm")
+    if name == "inline":
+        if (workers or 1) != 1:
+            raise SapcError("the engine inline has one worker, this process; leave --workers out")
+        return Inline(device)
     if name == "ray":
         return Ray(address, device, workers, threads)
     return Slurm(device, workers, threads, parameters) if name == "slurm" else Local(device, workers, threads)

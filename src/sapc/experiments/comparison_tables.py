@@ -1,13 +1,13 @@
-"""The result as text: two tables that fit 80 columns, and what has to be known to read them."""
+"""The result of a comparison as text: two tables that fit 80 columns, and what has to be known to read them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ...evaluation import metrics
-from ...evaluation.frechet import distance as fpd
-from ..report.format import Table
+from ..evaluation import metrics
+from ..evaluation.frechet import distance as fpd
+from .report.format import Table
 
 RANKED = 4  # methods from which an order says something
 

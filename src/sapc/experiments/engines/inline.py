@@ -1,0 +1,49 @@
+"""Jobs in this process, one after the other: for many short runs, where starting a process takes longer than the work."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from typing import Any
+
+from ...evaluation.frechet.distance import Distance
+from ...training.distributed import find_device
+from ..cell import Cell
+from ..worker import CellProgress, Means, Tell, further_metrics, ignore, work_with
+from .base import Handle, Job
+
+
+class Inline:
+    """Work in this process. A job that crashes the process takes the study along; what is done is kept."""
+
+    attended = True
+    workers: int | None = 1
+
+    def __init__(self, device: str = "auto", progress: CellProgress = ignore) -> None:
+        find_device(device)
+        self.device, self.progress, self.tell = device, progress, ignore
+        self.distances: Callable[[Cell], tuple[Distance, ...]] | None = None
+
+    def attach(self, tell: Tell, distances: Callable[[Cell], tuple[Distance, ...]]) -> None:
+        """Tell changes of state at once, and use encoders that are loaded already."""
+        self.tell, self.distances = tell, distances
+
+    def __enter__(self) -> Inline:
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        """Nothing goes on after `start`."""
+
+    def start(self, jobs: Sequence[Job]) -> list[Handle]:
+        """Do the jobs."""
+        return [self._do(job) for job in jobs]
+
+    def _do(self, job: Job) -> Handle:
+        distances = self.distances or further_metrics(job.poseidon, find_device(self.device))
+        means = Means(self.device, distances, self.tell, self.progress)
+        ended: Future[list[str]] = Future()
+        try:
+            ended.set_result(work_with(means, job.out, job.folder, job.cells))
+        except Exception as error:  # the other jobs are done all the same
+            ended.set_exception(error)
+        return ended
