@@ -49,11 +49,9 @@ if __name__ == "__main__":
     sapc.use(__file__)  # make it known, here and in processes that are started from here
     folder = sys.argv[1] if len(sys.argv) > 1 else tempfile.mkdtemp()
     for name in ("sapc", METHOD.name):
-        sapc.train.train(sapc.preset("tiny", "heat", name), f"{folder}/heat-{name}")
+        sapc.training.loop.train(sapc.preset("tiny", "heat", name), f"{folder}/heat-{name}")
         model = sapc.load(f"{folder}/heat-{name}")
-        scores = sapc.evaluate.evaluate(model, splits=("test1",), samples=32, reference=64, floor_repeats=0)[
-            "mean"
-        ]
+        scores = sapc.evaluate(model, splits=("test1",), samples=32, reference=64, floor_repeats=0)["mean"]
         residual = max(scores["worst_residual"].values())
         print(
             f"{name:10} W2 {scores['metrics']['w2']:.3f}   largest residual {residual:.0e}   NFE {scores['evaluations']}"

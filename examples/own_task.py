@@ -69,9 +69,9 @@ def main():
 
     with tempfile.TemporaryDirectory() as folder:
         run = sapc.preset("tiny", "leaky_wave", "sapc", grid=(24, 16), steps=60)
-        sapc.train.train(run, folder)
+        sapc.training.loop.train(run, folder)
         model = sapc.load(folder)
-        scores = sapc.evaluate.evaluate(model, ["test0"], samples=16, reference=64, steps=10, floor_repeats=1)
+        scores = sapc.evaluate(model, ["test0"], samples=16, reference=64, steps=10, floor_repeats=1)
     set0 = scores["sets"]["test0"]
     print(
         f"W2 {set0['metrics']['w2']:.2f}, floor {set0['floor']['w2'][0]:.3f}; residuals {set0['worst_residual']}"

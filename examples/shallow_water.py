@@ -96,7 +96,9 @@ def main():
     print(sapc.check(task).text())
 
     run = sapc.preset("small", task, "sapc", steps=chosen.steps, batch=16)
-    sapc.train.train(run, chosen.out / "model", progress=lambda step, steps, seen: show(step, steps, seen))
+    sapc.training.loop.train(
+        run, chosen.out / "model", progress=lambda step, steps, seen: show(step, steps, seen)
+    )
 
     # one initial height that the training has not seen, with 64 simulations of what may follow
     truth = torch.from_numpy(simulate(64, seed=1, bumps=(0.3, 0.6))).movedim(0, 1).double()

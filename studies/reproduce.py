@@ -19,11 +19,12 @@ import time
 import traceback
 from pathlib import Path
 
-from sapc import train
 from sapc.experiments import Cell
 from sapc.experiments.cell import there
 from sapc.models.model import load
-from sapc.training.config import Run, preset
+from sapc.training import loop as train
+from sapc.training.config import Run
+from sapc.training.presets import preset
 from sapc.training.run_folder import Folder, load_tensors, save_tensors
 
 SHIPPED = Path(__file__).resolve().parent.parent / "src" / "sapc" / "models" / "pretrained"

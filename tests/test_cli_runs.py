@@ -32,7 +32,7 @@ TINY = ("train", "heat", "--preset", "tiny", "--device", "cpu")
 def trained(tmp_path_factory):
     """A run folder that nobody writes to."""
     run = sapc.preset("tiny", "heat", "sapc")
-    return sapc.train.train(run, tmp_path_factory.mktemp("runs") / "heat", device="cpu").path
+    return sapc.training.loop.train(run, tmp_path_factory.mktemp("runs") / "heat", device="cpu").path
 
 
 @pytest.fixture

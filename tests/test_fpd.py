@@ -46,7 +46,7 @@ def one():
 def run(tmp_path_factory):
     """A trained model that nobody writes to."""
     config = sapc.preset("tiny", "heat", "ffm")
-    return sapc.train.train(config, tmp_path_factory.mktemp("run") / "heat", device="cpu").path
+    return sapc.training.loop.train(config, tmp_path_factory.mktemp("run") / "heat", device="cpu").path
 
 
 @pytest.fixture(scope="module")

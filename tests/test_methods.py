@@ -250,7 +250,7 @@ def test_inference_mode_is_no_obstacle(name):
 def test_estimates_are_cut_off_where_a_method_asks_for_it(tmp_path):
     """ECI, PCFM and CAFM, at a tenth beyond the training data; the others, and estimates within, are left alone."""
     assert [name for name in ELEVEN if get_method(name).bounded] == ["eci", "pcfm", "cafm"]
-    folder = sapc.train.train(sapc.preset("tiny", "heat", "ffm"), tmp_path / "run", device="cpu")
+    folder = sapc.training.loop.train(sapc.preset("tiny", "heat", "ffm"), tmp_path / "run", device="cpu")
     own = sapc.load(folder.path, device="cpu")
     data = own.task.dataset("train", size=16).fields
     low, high = float(data.min()), float(data.max())

@@ -27,7 +27,7 @@ def folders(tmp_path_factory):
         key = f"{task}-{method}-" + "-".join(map(str, changes.values()))
         if key not in done:
             run = sapc.preset("tiny", task, method, **changes)
-            done[key] = sapc.train.train(run, root / key, device="cpu").path
+            done[key] = sapc.training.loop.train(run, root / key, device="cpu").path
         return done[key]
 
     return make

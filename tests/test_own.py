@@ -276,7 +276,7 @@ def trained(tmp_path_factory):
     path = tmp_path_factory.mktemp("own") / "run"
     task = sapc.Task.from_data(waves(), law)
     run = sapc.preset("tiny", task, "sapc", steps=4)
-    sapc.train.train(run, path)
+    sapc.training.loop.train(run, path)
     return path
 
 
@@ -325,7 +325,7 @@ def test_every_method_trains_and_samples_on_own_data(tmp_path):
     task = sapc.Task.from_data(waves(), law)
     for method in ("ffm", "cond_ffm", "cafm", "pbfm"):
         run = sapc.preset("tiny", task, method, steps=1)
-        sapc.train.train(run, tmp_path / method)
+        sapc.training.loop.train(run, tmp_path / method)
         model = sapc.load(tmp_path / method, physics=law)
         for sampler in ("ffm", "pcfm", "eci", "sapc_s1") if method == "ffm" else (method,):
             u = model.sample(2, waves().values[:1], steps=2, method=sampler)
@@ -334,12 +334,12 @@ def test_every_method_trains_and_samples_on_own_data(tmp_path):
 
 def test_evaluation_is_on_the_validation_split(trained):
     model = sapc.load(trained, physics=law, data=waves())
-    scores = sapc.evaluate.evaluate(model, steps=2)
+    scores = sapc.evaluate(model, steps=2)
     assert set(scores["sets"]) == {"validation"}
     assert scores["settings"]["samples"] == model.task.sizes["validation"]
     assert scores["mean"]["metrics"]["ce_local"] == 0
     with pytest.raises(SapcError, match="choose from validation"):
-        sapc.evaluate.evaluate(model, ["test0"])
+        sapc.evaluate(model, ["test0"])
 
 
 @pytest.mark.parametrize("axes", [1, 2, 3])
@@ -351,7 +351,7 @@ def test_steady_fields_of_one_to_three_dimensions(tmp_path, axes):
     data = Fields(values, grid, {}, {}, {"path": "s.npz", "sha256": f"steady{axes}"}, None)
     total = lambda grid: Pin.at(grid, x=0) & Affine(grid.integral("c"), value="field")
     run = sapc.preset("tiny", sapc.Task.from_data(data, total), "sapc", steps=2)
-    sapc.train.train(run, tmp_path / "run")
+    sapc.training.loop.train(run, tmp_path / "run")
     model = sapc.load(tmp_path / "run", physics=total)
     u = model.sample(4, values[:4], steps=2)
     torch.testing.assert_close(
@@ -373,7 +373,7 @@ def test_four_axes_and_a_quadratic_invariant_of_two_channels(tmp_path):
     assert report.algorithm == "dense Gauss-Newton"
     assert "declares no structure" in report.why
     assert report.converged == 4
-    sapc.train.train(sapc.preset("tiny", task, "sapc", steps=1), tmp_path / "run")
+    sapc.training.loop.train(sapc.preset("tiny", task, "sapc", steps=1), tmp_path / "run")
     model = sapc.load(tmp_path / "run", physics=circle)
     u = model.sample(2, values[:2], steps=2)
     torch.testing.assert_close(both(u), both(values[:2].double()), rtol=1e-10, atol=0)
@@ -410,15 +410,15 @@ def test_the_settings_of_own_data_are_those_of_the_page():
 def test_resuming_takes_the_same_steps(tmp_path):
     task = sapc.Task.from_data(waves(), law)
     run = sapc.preset("tiny", task, "sapc", steps=6)
-    sapc.train.train(run, tmp_path / "whole")
+    sapc.training.loop.train(run, tmp_path / "whole")
 
     def stop(step, steps, seen):
         if step == 3:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        sapc.train.train(run, tmp_path / "parts", progress=stop, save_seconds=0)
-    sapc.train.train(run, tmp_path / "parts")
+        sapc.training.loop.train(run, tmp_path / "parts", progress=stop, save_seconds=0)
+    sapc.training.loop.train(run, tmp_path / "parts")
     one, two = (sapc.load(tmp_path / p, physics=law).network.state_dict() for p in ("whole", "parts"))
     assert all(torch.equal(one[name], two[name]) for name in one)
 

@@ -56,7 +56,7 @@ def home(tmp_path_factory):
     (path / "pinned.py").write_text(PINNED)
     for name in ("mass", "pinned"):
         task = sapc.Task.from_data(waves(), path / f"{name}.py", "own")
-        sapc.train.train(sapc.preset("tiny", task, "sapc", steps=1), path / name)
+        sapc.training.loop.train(sapc.preset("tiny", task, "sapc", steps=1), path / name)
     values = waves().values.numpy().transpose(0, 2, 1)
     with h5py.File(path / "first.hdf5", "w") as file:
         file["h"] = np.stack((values, values))[0]
@@ -158,7 +158,7 @@ def test_physics_without_a_text_is_taken_by_name_with_a_warning(home, monkeypatc
     """Constraints that were made by hand cannot be compared: whoever loads the model is told whose they are."""
     monkeypatch.setattr("sapc.tasks.registry.TASKS", dict(registry.TASKS))
     run = sapc.preset("tiny", sapc.Task.from_data(waves(), Pin.frame(0), "bare"), "sapc", steps=1)
-    folder = sapc.train.train(run, home / "bare").path
+    folder = sapc.training.loop.train(run, home / "bare").path
     sapc.register_task(sapc.Task.from_data(waves(), Pin.frame(-1), "bare"))
     with pytest.warns(sapc.SapcWarning, match="the physics of bare has no text to compare"):
         sapc.load(folder)
@@ -186,7 +186,7 @@ def test_a_folder_keeps_the_physics_that_was_trained_with(home, tmp_path):
     (tmp_path / "p.py").write_text(MASS)
     sapc_run = sapc.preset("tiny", sapc.Task.from_data(waves(), tmp_path / "p.py", "own"), "sapc", steps=1)
     (tmp_path / "p.py").write_text(PINNED)  # edited while the training runs
-    sapc.train.train(sapc_run, tmp_path / "run")
+    sapc.training.loop.train(sapc_run, tmp_path / "run")
     assert (tmp_path / "run" / "physics.py").read_text() == MASS
 
 
@@ -256,7 +256,7 @@ def test_the_dimension_of_samples_is_remembered(tmp_path):
     np.savez(tmp_path / "middle.npz", h=values)
     data = sapc.read_fields(tmp_path / "middle.npz", samples="dim_1", time="last", periodic="x")
     task = sapc.Task.from_data(data, Pin.frame(0), "middle")
-    sapc.train.train(sapc.preset("tiny", task, "sapc", steps=1), tmp_path / "run")
+    sapc.training.loop.train(sapc.preset("tiny", task, "sapc", steps=1), tmp_path / "run")
     model = sapc.load(tmp_path / "run", physics=Pin.frame(0), data=tmp_path / "middle.npz")
     assert torch.equal(model.task.source.fields.values, waves().values)
 
@@ -323,7 +323,7 @@ def test_export_of_own_data_needs_no_physics_and_its_card_works(home, first, tmp
 
 def test_the_card_of_a_run_with_scores_and_a_name(home, tmp_path):
     model = sapc.load(home / "mass", physics=home / "mass.py", data=waves())
-    scores = sapc.evaluate.evaluate(model, samples=2, reference=2, steps=1)
+    scores = sapc.evaluate(model, samples=2, reference=2, steps=1)
     card = (model.save_pretrained(tmp_path / "x", scores=scores, name="me/waves") / "README.md").read_text()
     assert (
         'Model.from_pretrained("me/waves", physics=hf_hub_download("me/waves", "physics.py"), data="waves.h5")'
@@ -333,11 +333,11 @@ def test_the_card_of_a_run_with_scores_and_a_name(home, tmp_path):
     assert "--channels h --periodic x --method sapc" in card
     assert "that satisfy them and the laws" in card
     function = sapc.Task.from_data(waves(), Pin.frame(0), "own")
-    sapc.train.train(sapc.preset("tiny", function, "ffm", steps=1), tmp_path / "run")
+    sapc.training.loop.train(sapc.preset("tiny", function, "ffm", steps=1), tmp_path / "run")
     assert run("export", tmp_path / "run", tmp_path / "y") == 0
     card = (tmp_path / "y" / "README.md").read_text().replace("path/of/this/folder", str(tmp_path / "y"))
     assert "is not part of this folder" in card
-    assert (commands(card), "`sapc.evaluate.evaluate(model)` makes them" in card) == ([], True)
+    assert (commands(card), "`sapc.evaluate(model)` makes them" in card) == ([], True)
     names = {"physics": Pin.frame(0), "data": waves()}
     exec(snippet(card).replace('"waves.h5"', "data"), names)  # the file was never written
     assert names["fields"].shape == (16, 8, 5)
@@ -347,8 +347,8 @@ def test_the_card_of_a_run_with_scores_and_a_name(home, tmp_path):
 def test_save_pretrained_keeps_the_scores_of_its_folder(home, tmp_path):
     shutil.copytree(home / "mass", tmp_path / "run")
     model = sapc.load(tmp_path / "run", physics=home / "mass.py", data=waves())
-    scores = sapc.evaluate.evaluate(model, samples=2, reference=2, steps=1)
-    sapc.evaluate.write_scores(tmp_path / "run", scores)
+    scores = sapc.evaluate(model, samples=2, reference=2, steps=1)
+    sapc.evaluation.evaluate.write_scores(tmp_path / "run", scores)
     path = model.save_pretrained(tmp_path / "passed")
     kept = json.loads((path / "scores.json").read_text())
     assert kept["mean"] == scores["mean"]
@@ -383,7 +383,7 @@ def test_samples_off_the_laws_are_told(tmp_path):
     data = waves(8)
     data.values[:, ..., -1] += 0.5
     task = sapc.Task.from_data(data, tmp_path / "contradiction.py", "contradiction")
-    folder = sapc.train.train(sapc.preset("tiny", task, "sapc", steps=2, batch=2), tmp_path / "run")
+    folder = sapc.training.loop.train(sapc.preset("tiny", task, "sapc", steps=2, batch=2), tmp_path / "run")
     model = sapc.load(folder.path, physics=tmp_path / "contradiction.py", data=data)
     with pytest.warns(
         sapc.SapcWarning, match="2 of 2 samples are off the laws by up to .* contradict the pinned"
@@ -402,5 +402,5 @@ def test_a_training_does_not_go_on_with_other_physics(home, tmp_path):
     with pytest.raises(
         sapc.SapcError, match=r"other\.py is not the physics that the run in .* was begun with \(mass\.py\)"
     ):
-        sapc.train.train(other, tmp_path / "run")
+        sapc.training.loop.train(other, tmp_path / "run")
     assert (tmp_path / "run" / "weights.safetensors").read_bytes() == before

@@ -98,7 +98,7 @@ def test_no_network_is_needed(tmp_path):
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
     folder = tmp_path_factory.mktemp("run") / "heat-sapc"
-    sapc.train.train(sapc.preset("tiny", "heat", "sapc"), folder, device="cpu")
+    sapc.training.loop.train(sapc.preset("tiny", "heat", "sapc"), folder, device="cpu")
     return folder
 
 
@@ -145,7 +145,7 @@ def test_an_unfinished_model_is_refused(trained, tmp_path):
 
 def test_scores_go_along_with_what_they_were_measured_on(trained, tmp_path):
     model = sapc.load(trained, "cpu")
-    scores = sapc.evaluate.evaluate(model, ["test0"], samples=2, reference=4, steps=1, floor_repeats=0)
+    scores = sapc.evaluate(model, ["test0"], samples=2, reference=4, steps=1, floor_repeats=0)
     whole = model.save_pretrained(tmp_path / "whole", scores=scores)
     half = model.save_pretrained(tmp_path / "half", half=True, scores=scores)
     kept = [json.loads((path / "scores.json").read_text()) for path in (whole, half)]

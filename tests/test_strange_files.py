@@ -253,7 +253,7 @@ def test_shapes_are_compared_before_any_memory_is_taken(model_folder):
             sapc.load(model_folder.path, "cpu")
         model_folder.weights.rename(model_folder.checkpoint)
         with pytest.raises(SapcError, match="of another network"):
-            sapc.train.train(big, model_folder.path, device="cpu")
+            sapc.training.loop.train(big, model_folder.path, device="cpu")
     finally:
         resource.setrlimit(resource.RLIMIT_AS, before)
 

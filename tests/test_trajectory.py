@@ -306,7 +306,9 @@ SMALL = {"samples": 5, "reference": 4, "steps": 4, "floor_repeats": 0, "batch": 
 def trained(request, tmp_path_factory):
     """A run folder that nobody writes to."""
     settings = sapc.preset("tiny", "heat", request.param)
-    return sapc.train.train(settings, tmp_path_factory.mktemp("runs") / request.param, device="cpu").path
+    return sapc.training.loop.train(
+        settings, tmp_path_factory.mktemp("runs") / request.param, device="cpu"
+    ).path
 
 
 def test_evaluation_with_a_trajectory_scores_the_same(trained):

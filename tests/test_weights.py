@@ -92,7 +92,7 @@ def test_no_training_begins_with_weights_that_are_not_those_of_their_scores(copi
     flip(Folder(copied).weights, 1_000_000)
     run = sapc.preset("compact", "heat", "sapc", backbone=Folder(copied).run().backbone, steps=1)
     with pytest.raises(SapcError, match=r"do not match their SHA-256.*remove those scores"):
-        sapc.train.train(run, tmp_path / "run", start=copied)
+        sapc.training.loop.train(run, tmp_path / "run", start=copied)
 
 
 @pytest.mark.parametrize("scores", ["{", "5", '{"weights": 5}'])

@@ -11,11 +11,10 @@ any field on it.
 
 A run is a task, a method and everything else that decides a training; a model is what the training leaves behind.
 
-    run = sapc.preset("small", "heat", "sapc")
-    sapc.train.train(run, "runs/heat-sapc")
+    model = sapc.train("heat", method="sapc", preset="small", out="runs/heat-sapc")
     model = sapc.load("runs/heat-sapc")
     model.sample(n=64, condition=data.fields[:1])            # on the manifold of that condition
-    sapc.evaluate.evaluate(model, samples=100)["mean"]
+    sapc.evaluate(model, samples=100)
 """
 
 import sys
@@ -43,14 +42,16 @@ from .constraints import (
 )
 from .data import Fields, read_fields, read_sensors, to_xarray, write_netcdf
 from .errors import SapcError, SapcWarning
-from .evaluation import evaluate, metrics
+from .evaluation import evaluate as _evaluation
 from .evaluation import frechet as poseidon
+from .evaluation import metrics
 from .evaluation.frechet import distance as fpd
 from .flow import source
 from .grid import Axis, FrameIntegral, Grid
 from .methods import Method, get_method, method_names, register_method, use
 from .methods.plugins import load_plugins, when_task
 from .models.model import Model, load
+from .models.train import train
 from .nn.fno import FNO
 from .tasks import (
     Dataset,
@@ -62,8 +63,9 @@ from .tasks import (
     when_unknown,
 )
 from .tasks.check import check
-from .training import loop as train
-from .training.config import Run, preset
+from .training import loop as _loop
+from .training.config import Run
+from .training.presets import preset
 
 __all__ = [
     "FNO",
@@ -111,6 +113,9 @@ __all__ = [
     "use",
     "write_netcdf",
 ]
+
+evaluate = _old_names.replace_module("evaluate", _evaluation.evaluate, _evaluation)
+_old_names.replace_module("train", train, _loop)
 
 when_unknown.append(load_plugins)  # tasks and methods do not know each other: here they meet
 when_task.append(register_task)

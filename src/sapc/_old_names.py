@@ -5,11 +5,13 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Callable, Sequence
+from functools import wraps
 from importlib import import_module
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
+from inspect import isfunction
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
 MOVED = {
     "card": "models.card",
@@ -65,13 +67,39 @@ def renamed(old: str, new: str) -> Callable[..., Any]:
     return call
 
 
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def replace_module(name: str, function: F, module: ModuleType) -> F:
+    """Let a function stand for a module of the same name: `sapc.train(...)` trains, and `sapc.train.train` works as it did.
+
+    A function can have attributes, so it gets the names of the module; those that are functions warn when they are called.
+    """
+    for key, value in vars(module).items():
+        if not key.startswith("_") and not isinstance(value, ModuleType):
+            old, new = f"sapc.{name}.{key}", f"{module.__name__}.{key}"
+            setattr(function, key, _deprecate(value, old, new) if isfunction(value) else value)
+    return function
+
+
+def _deprecate(function: F, old: str, new: str) -> F:
+    """Return a function that warns that it is now called by another name."""
+
+    @wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        warnings.warn(f"{old} is now {new}", DeprecationWarning, stacklevel=2)
+        return function(*args, **kwargs)
+
+    return call  # type: ignore[return-value]
+
+
 class _Alias(Loader):
-    """Give a module under another name."""
+    """Give a module, or what stands for it, under another name."""
 
-    def __init__(self, module: ModuleType) -> None:
-        self.module, self.spec = module, module.__spec__
+    def __init__(self, module: Any) -> None:
+        self.module, self.spec = module, getattr(module, "__spec__", None)
 
-    def create_module(self, spec: ModuleSpec) -> ModuleType:
+    def create_module(self, spec: ModuleSpec) -> Any:
         return self.module
 
     def exec_module(self, module: ModuleType) -> None:
@@ -93,7 +121,10 @@ class _Finder(MetaPathFinder):
             return None
         new = ".".join(part for part in (package, MOVED[first], rest) if part)
         warnings.warn(f"{fullname} is now {new}", DeprecationWarning, stacklevel=2)
-        return ModuleSpec(fullname, _Alias(import_module(new)))
+        stands_for_it = vars(sys.modules[package]).get(name)
+        return ModuleSpec(
+            fullname, _Alias(stands_for_it if isfunction(stands_for_it) else import_module(new))
+        )
 
 
 sys.meta_path.append(_Finder())

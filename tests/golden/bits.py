@@ -64,7 +64,9 @@ def trained(task: str, folder: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         weights = sapc.get_method(method).weights
         run = folder / f"{task}-{weights}"
         if weights == method:
-            sapc.train.train(sapc.preset("tiny", task, method, steps=10, validate=1), run, device="cpu")
+            sapc.training.loop.train(
+                sapc.preset("tiny", task, method, steps=10, validate=1), run, device="cpu"
+            )
             lines = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
             losses = [line["loss"] for line in lines if "loss" in line]
             validations = [line["validation"] for line in lines if "validation" in line]

@@ -129,7 +129,7 @@ def _sapc(*line: object) -> None:
 def _stop_halfway(folder: str) -> None:
     run = sapc.preset("tiny", "heat", "sapc", steps=4, validate=1)
     with suppress(KeyboardInterrupt):
-        sapc.train.train(
+        sapc.training.loop.train(
             run, folder, progress=lambda step, *_: os.kill(os.getpid(), signal.SIGINT) if step == 2 else None
         )
     assert (Path(folder) / "checkpoint.safetensors").is_file()

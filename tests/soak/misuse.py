@@ -297,7 +297,7 @@ def _models() -> Iterator[Target]:
     )
     yield Target(
         "evaluate",
-        sapc.evaluate.evaluate,
+        sapc.evaluate,
         {
             "model": model,
             "splits": ("test0",),
@@ -318,7 +318,7 @@ def _models() -> Iterator[Target]:
     )
     yield Target(
         "train",
-        sapc.train.train,
+        sapc.training.loop.train,
         {
             "run": run,
             "path": path,

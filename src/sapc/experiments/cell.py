@@ -25,7 +25,7 @@ from ..evaluation.trajectory import Watch
 from ..methods import get_method, method_names
 from ..models.model import Model
 from ..tasks import get_task, task_names
-from ..training import config
+from ..training import presets
 from ..training.config import Run
 from ..training.run_folder import Folder
 from .results.reading import read_scores
@@ -260,7 +260,7 @@ def cells(
         for task in tasks or task_names():
             get_task(task)
             for method in map(get_method, methods or method_names(own=False)):
-                run = config.preset(preset, task, method.weights, seed=seed, **changes)
+                run = presets.preset(preset, task, method.weights, seed=seed, **changes)
                 few = dflow_samples if method.joint else None
                 usual = Cell(run, method.name, samples=samples).count
                 found.append(

@@ -10,7 +10,8 @@ from typing import Any
 
 from ..errors import SapcError
 from ..methods import paper
-from ..training.config import Run, preset, settings_for
+from ..training.config import Run
+from ..training.presets import preset, settings_for
 from .score_record import check_scores
 
 METRICS = ("mmse", "smse", "w2", "ce_local", "ce_global")
@@ -35,7 +36,7 @@ fields = model.sample(n=16, condition=data.fields)
 
 | | |
 |---|---|
-| network | FNO, {parameters:,} parameters: {blocks} blocks, {hidden} channels, modes {modes}, projection {projection}; weights in {bits} |
+| network | {network}; weights in {bits} |
 | grid | {grid} |
 | data | {data} |
 | optimisation | {steps:,} steps of {batch} with Adam, rate {lr:g} ({schedule}), precision {precision} |
@@ -73,13 +74,14 @@ def model_card(
     """
     if scores is not None:
         _check(scores)
-    body = run.backbone
     texts = _of_task(run, name) if run.description.can_draw else _of_data(run, name, physics)
+    if argument := run.backbone.argument:
+        texts |= _with_network(run, texts["load"], argument)
     evaluation = texts.pop("evaluation")
     head = HEAD.format(
         license=f"license: {license}\n" if license else "", task=run.task, method=run.method,
-        label=paper.METHOD_LABELS.get(run.method, run.method), parameters=parameters, blocks=body.blocks, hidden=body.hidden,
-        modes=" x ".join(map(str, body.modes)), projection=body.projection, bits="half precision" if half else "float32",
+        label=paper.METHOD_LABELS.get(run.method, run.method), network=run.backbone.describe(parameters),
+        bits="half precision" if half else "float32",
         grid=" x ".join(map(str, run.grid)), steps=run.steps, batch=run.batch, lr=run.lr, schedule=run.schedule,
         precision=run.precision, changed=_changed(run), exact=_exactness(run, scores), **texts,
     )  # fmt: skip
@@ -138,10 +140,19 @@ def _of_data(run: Run, name: str | None, physics: bool) -> dict[str, str]:
         else f'sapc.preset("{run.preset}", sapc.Task.from_data(data, physics, "{run.task}"), "{run.method}")',
         "evaluation": f"sapc evaluate {HERE} --physics {shlex.quote(code)} --data {shlex.quote(file)}"
         if file and code
-        else "sapc.evaluate.evaluate(model)",
+        else "sapc.evaluate(model)",
         "split": "validation",
         "note": f"\nThe physics {there}. The data stay with whoever made the model; without them, leave out `data=` and give a condition "
         "of your own, fields of which only the pinned values count.\n",
+    }
+
+
+def _with_network(run: Run, load: str, argument: str) -> dict[str, str]:
+    """What a card says otherwise of a network that is not made from the run's settings."""
+    return {
+        "load": f"{load[:-1]}, {argument})",
+        "command": f"sapc.train(task, {run.method!r}, {run.preset!r}, {argument})",
+        "evaluation": "sapc.evaluate(model)",
     }
 
 

@@ -1,13 +1,4 @@
-"""What a run is, completely: task, method, backbone, optimisation, seed. Everything that changes a result is here and nothing else.
-
-Presets start from a task, because its grid decides how large a model is useful:
-
-    paper   the published settings
-    full    the published network with a better training: a third of the steps, twenty times the rate, which falls along a cosine
-    compact the sizes and the training of the models that come with the package
-    small   a narrower network and fewer steps: a meaningful model in two to three minutes on two CPU cores
-    tiny    seconds, for trying out commands; its samples mean nothing
-"""
+"""What a run is, completely: task, method, network, optimisation, seed. Everything that changes a result is here and nothing else."""
 
 from __future__ import annotations
 
@@ -18,34 +9,20 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Literal, get_args
 
+from torch import nn
+
 from ..constraints import Globalised
 from ..constraints.projection.gauss_newton import Solver
 from ..data import Fields
-from ..errors import SapcError, check_kind, check_record, choice, explain_misuse
+from ..errors import SapcError, check_record, choice, explain_misuse
 from ..methods import Method, get_method
-from ..nn.fno import FNO, LARGEST, Precision
+from ..nn.fno import LARGEST, Precision
+from ..nn.network import Backbone, Inputs, NetworkSource, OwnNetwork, make_plain, read_settings, to_tuples
 from ..tasks import DataDescription, Physics, Task, attach_task, check_options, get_task
 
 FORMAT = "sapc-run-1"
 Projector = Literal["feasible", "nearest", "paper"]
 Schedule = Literal["plateau", "cosine"]
-Preset = Literal["paper", "full", "compact", "small", "tiny"]
-
-
-@dataclass(frozen=True)
-class Backbone:
-    """Sizes of the FNO."""
-
-    modes: tuple[int, ...]
-    hidden: int
-    projection: int
-    time_channels: int
-    blocks: int = 4
-
-    def __post_init__(self) -> None:
-        _make_plain(self, "modes", "hidden", "projection", "time_channels", "blocks")
-        check_kind(self.modes, tuple, "modes", "a list of whole numbers, one per axis")
-        FNO.shapes(len(self.modes), **vars(self))
 
 
 @dataclass(frozen=True)
@@ -70,7 +47,7 @@ class Run:
     task: str
     method: str
     grid: tuple[int, ...]
-    backbone: Backbone
+    backbone: Backbone | OwnNetwork
     steps: int
     batch: int
     train: int
@@ -93,7 +70,7 @@ class Run:
     attached: Task | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        _make_plain(self, *(name for name in SETTINGS if name not in ("backbone", "options", "parent")))
+        make_plain(self, *(name for name in SETTINGS if name not in ("backbone", "options", "parent")))
         check_record(self, seed=0, patience=0, stages=0)
         if self.factor >= 1:
             raise SapcError(f"factor must be below 1, got {self.factor}")
@@ -104,11 +81,7 @@ class Run:
             raise SapcError(
                 f"stages must be growing numbers below steps, got {self.stages!r:.60} of {self.steps}"
             )
-        if len(self.backbone.modes) != len(self.grid):
-            raise SapcError(
-                f"the network has modes on {len(self.backbone.modes)} axes, {self.backbone.modes}, and the grid has "
-                f"{len(self.grid)}, {self.grid}; give one number of modes per axis"
-            )
+        self.backbone.check_grid(self.grid)
         if math.prod(self.grid) >= LARGEST:
             raise SapcError(f"the grid {self.grid} has more points than can be counted; choose a smaller one")
         if reserved := sorted({"name", "grid"} & set(self.options)):
@@ -168,22 +141,17 @@ class Run:
         """The method."""
         return get_method(self.method)
 
-    def make_network(self, compiled: bool = False) -> FNO:
-        """The backbone with fresh weights."""
-        return FNO(compiled=compiled, **self._network())
+    def make_network(self, network: NetworkSource | None = None) -> nn.Module:
+        """The FNO with fresh weights, or a copy of the network of one's own that is given."""
+        return self.backbone.make(self._inputs(), network)
 
-    def network_shapes(self) -> dict[str, tuple[int, ...]]:
-        """The shapes of the backbone's weights, which is not made; sizes that no backbone can have are refused."""
-        return FNO.shapes(**self._network())
+    def network_shapes(self, network: NetworkSource | None = None) -> dict[str, tuple[int, ...]]:
+        """The shapes of the network's weights; the FNO is not made for it, and sizes that it cannot have are refused."""
+        return self.backbone.shapes(self._inputs(), network)
 
-    def _network(self) -> dict[str, Any]:
-        return {
-            "grid_dims": len(self.grid),
-            "channels": self.description.n_channels,
-            "conditions": int(self.make_method().shows is not None),
-            "precision": self.precision,
-            **asdict(self.backbone),
-        }
+    def _inputs(self) -> Inputs:
+        conditions = int(self.make_method().shows is not None)
+        return Inputs(len(self.grid), self.description.n_channels, conditions, self.precision)
 
     def solver(self, task: Task) -> Solver:
         """How curved manifolds are projected onto."""
@@ -200,8 +168,9 @@ class Run:
         return {"format": FORMAT, **values, "backbone": asdict(self.backbone), "options": dict(self.options)}
 
     def identity(self) -> dict[str, Any]:
-        """What makes it this very run: its settings, without where the file of own data lies and what was said to read it."""
-        return {**self.to_dict(), "options": {**self.options, **self.description.identity()}}
+        """What makes it this very run: its settings, without where a network's class and the file of own data lie and how it is read."""
+        options = {**self.options, **self.description.identity()}
+        return {**self.to_dict(), "backbone": self.backbone.identity(), "options": options}
 
     @classmethod
     def from_dict(cls, data: Any) -> Run:
@@ -209,169 +178,22 @@ class Run:
         form = data.get("format") if isinstance(data, Mapping) else type(data).__name__
         if form != FORMAT:
             raise SapcError(f"this is not the configuration of a run ({FORMAT}), but {form!r}")
-        values = {name: _tuples(value) for name, value in data.items() if name != "format"}
+        values = {name: to_tuples(value) for name, value in data.items() if name != "format"}
         known = set(SETTINGS)
         required = {f.name for f in fields(cls) if f.default is f.default_factory is dataclasses.MISSING}
         if wrong := sorted((set(values) - known) | (required - set(values))):
             raise SapcError(f"the configuration of a run has unknown or missing entries: {', '.join(wrong)}")
-        sizes = values["backbone"]
-        try:
-            values["backbone"] = Backbone(**sizes)
-        except TypeError as error:
-            raise SapcError(
-                f"the backbone of a run's configuration cannot be read: {sizes!r:.200}"
-            ) from error
-        return cls(**values)
+        return cls(**{**values, "backbone": read_settings(values["backbone"])})
 
 
 SETTINGS = tuple(f.name for f in fields(Run) if f.compare)
 """What a run is, by name: all of it but the task that it carries."""
 
 
-@explain_misuse
-def preset(
-    name: str, task: str | Task, method: str, grid: tuple[int, ...] | None = None, **changes: Any
-) -> Run:
-    """A run of `task`, by name or a task of your own, with `method` by a preset's settings, with any of them changed."""
-    choice(name, "preset", get_args(Preset))
-    if not isinstance(task, str | Task):
-        raise SapcError(
-            f"a run is of a task, by name or as sapc.Task.from_data(data, physics) makes it, got {type(task).__name__}"
-        )
-    options = changes.pop("options", {})
-    check_kind(options, Mapping, "options", "a record of a task's options by name")
-    known = get_task(task, **options) if isinstance(task, str) else task
-    if isinstance(task, str) and known.can_draw:
-        settings = _PRESETS[name](known)
-        chosen = get_task(task, grid=settings["grid"] if grid is None else grid, **options)
-    elif grid is not None or options:
-        raise SapcError("a task of your own has its grid and options already; leave out grid and options")
-    elif known.can_draw:
-        chosen, settings = known, _PRESETS[name](known)
-    else:
-        chosen, settings = known, settings_for(name, known.grid.lattice, known.sizes)
-    del settings["grid"]
-    sizes = {f.name for f in fields(Backbone)}
-    wanted = {k: changes.pop(k) for k in list(changes) if k in sizes}
-    if isinstance(modes := wanted.get("modes"), int):
-        wanted["modes"] = (modes,) * len(chosen.grid.lattice)
-    given = changes.pop("backbone", None)
-    body = settings["backbone"] if given is None else given
-    check_kind(body, Backbone, "backbone", "the sizes of an FNO, a sapc.config.Backbone")
-    body = replace(body, **wanted)
-    if unknown := sorted(set(changes) - set(SETTINGS)):
-        raise SapcError(f"unknown setting {unknown[0]!r} of a run")
-    del settings["backbone"]
-    values = {**settings, "options": chosen.options, "preset": name, **changes}
-    attached = None if chosen.can_draw else chosen
-    return Run(
-        task=chosen.name,
-        method=method,
-        grid=tuple(chosen.grid.lattice),
-        backbone=body,
-        attached=attached,
-        **values,
-    )
+def __getattr__(name: str) -> Any:
+    """Give what is in `training.presets` under its old path, too."""
+    if name in ("Preset", "preset", "settings_for"):
+        from . import presets
 
-
-def settings_for(name: str, lattice: tuple[int, ...], sizes: Mapping[str, int]) -> dict[str, Any]:
-    """A preset's network and training for a grid and numbers of samples that are not the paper's."""
-    flat = get_task("heat" if len(lattice) <= 2 else "navier_stokes")
-    settings = _PRESETS[name](flat)
-    body = settings["backbone"]
-    modes = tuple(min(body.modes[0], 8 if len(lattice) == 4 else n, n) for n in lattice)
-    settings |= {"backbone": replace(body, modes=modes), "grid": lattice, **sizes}
-    settings["batch"] = min(settings["batch"], sizes["train"])
-    if name == "tiny":
-        settings |= {split: min(n, _tiny(flat)[split]) for split, n in sizes.items()}
-    if name in ("small", "tiny"):
-        settings |= {"schedule": "cosine", "lr_floor": 1e-6, "clip": 1.0}
-    return settings
-
-
-def _paper(task: Task) -> dict[str, Any]:
-    flat = len(task.grid.shape) == 2
-    return {
-        "backbone": Backbone((32, 32), 64, 256, 32) if flat else Backbone((16, 16, 16), 32, 128, 16),
-        "grid": tuple(task.grid.shape),
-        "steps": 20_000,
-        "batch": 256 if flat else 32,
-        "train": task.sizes["train"],
-        "validation": task.sizes["validation"],
-    }
-
-
-def _full(task: Task) -> dict[str, Any]:
-    flat = len(task.grid.shape) == 2
-    return {
-        **_paper(task),
-        "steps": 6000 if flat else 8000,
-        "lr": 6e-3 if flat else 3e-3,
-        "lr_floor": 1e-6,
-        "schedule": "cosine",
-        "clip": 1.0,
-    }
-
-
-def _compact(task: Task) -> dict[str, Any]:
-    flat = len(task.grid.shape) == 2
-    return {
-        **_full(task),
-        "backbone": Backbone((16, 12), 32, 64, 16) if flat else Backbone((8, 8, 8), 32, 64, 16),
-        "steps": 8000,
-    }
-
-
-def _small(task: Task) -> dict[str, Any]:
-    flat = len(task.grid.shape) == 2
-    return {
-        "backbone": Backbone((12, 12), 16, 32, 16) if flat else Backbone((8, 8, 8), 12, 24, 16),
-        "grid": tuple(n // 2 for n in task.grid.shape) if flat else (32, 32, 20),
-        "steps": 1500 if flat else 600,
-        "batch": 32 if flat else 8,
-        "train": 1600 if flat else 100,
-        "validation": 256 if flat else 16,
-        "lr": 3e-3,
-        "lr_floor": 1e-4,
-        "validate": 100,
-        "patience": 2,
-        "precision": "float32",
-    }
-
-
-def _tiny(task: Task) -> dict[str, Any]:
-    d = len(task.grid.shape)
-    return {
-        **_small(task),
-        "backbone": Backbone((4,) * d, 4, 8, 4, blocks=2),
-        "grid": (16,) * d if d == 2 else (12, 12, 6),
-        "steps": 20,
-        "batch": 4,
-        "train": 16,
-        "validation": 8,
-        "validate": 10,
-    }
-
-
-_PRESETS = {"paper": _paper, "full": _full, "compact": _compact, "small": _small, "tiny": _tiny}
-
-
-def _make_plain(record: Any, *names: str) -> None:
-    """Turn settings into what a file gives back: lists into tuples, numbers of numpy and torch into Python's."""
-    for name in names:
-        value = _tuples(getattr(record, name))
-        plain = tuple(map(_number, value)) if isinstance(value, tuple) else _number(value)
-        object.__setattr__(record, name, plain)
-
-
-def _number(value: Any) -> Any:
-    """A number without numpy or torch around it; anything else as it is."""
-    is_scalar = getattr(value, "shape", None) == () and not getattr(value, "is_meta", False)
-    return value.item() if is_scalar and hasattr(value, "item") else value
-
-
-def _tuples(value: Any) -> Any:
-    """JSON knows lists only; settings are immutable."""
-    if isinstance(value, list):
-        return tuple(_tuples(v) for v in value)
-    return {k: _tuples(v) for k, v in value.items()} if isinstance(value, dict) else value
+        return getattr(presets, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -22,8 +22,9 @@ import torch
 
 from .._files import real_path, sha256, write_json
 from ..errors import SapcError, SapcWarning, whole
+from ..nn.network import NetworkSource, weights_of
 from .config import Run
-from .run_folder import Folder, Tensors, about_tensors, load_tensors, load_weights, save_tensors
+from .run_folder import Folder, Shapes, Tensors, about_tensors, load_tensors, load_weights, save_tensors
 from .shipped import find, is_shipped
 
 
@@ -46,14 +47,14 @@ def extension(path: str | os.PathLike[str], steps: int) -> Run:
     return there.extended(steps)
 
 
-def fine_tuning(run: Run, start: str | os.PathLike[str]) -> Run:
+def fine_tuning(run: Run, start: str | os.PathLike[str], network: NetworkSource | None = None) -> Run:
     """A run that begins with the weights of another, once they are known to fit its network."""
     folder = Folder(find(start))
     folder.run()  # a folder that is none is refused by name
     if not folder.trained:
         raise SapcError(f"{start} is not trained to its end; finish it with `sapc train --resume {start}`")
     tensors, about = load_tensors(folder.weights, sha256=folder.known_digest())
-    _check_fit(run, tensors, folder.weights)
+    _check_fit(run.network_shapes(network), tensors, folder.weights)
     origin = {
         "name": real_path(folder.path).name,
         "step": about.get("step"),
@@ -62,8 +63,7 @@ def fine_tuning(run: Run, start: str | os.PathLike[str]) -> Run:
     return replace(run, parent=origin)
 
 
-def _check_fit(run: Run, tensors: Tensors, path: Path) -> None:
-    own = run.network_shapes()
+def _check_fit(own: Shapes, tensors: Tensors, path: Path) -> None:
     there = {name: tuple(value.shape) for name, value in tensors.items()}
     if wrong := sorted(name for name in {*own, *there} if own.get(name) != there.get(name)):
         name = wrong[0]
@@ -73,7 +73,7 @@ def _check_fit(run: Run, tensors: Tensors, path: Path) -> None:
         )
 
 
-def prepare_extension(folder: Folder, run: Run) -> None:
+def prepare_extension(folder: Folder, run: Run, network: NetworkSource | None = None) -> None:
     """Make a finished run one that is interrupted at its last step; the caller has locked the folder.
 
     Until the weights are gone this can be done again from the start, so the optimiser is kept until then; after that there is nothing
@@ -87,9 +87,8 @@ def prepare_extension(folder: Folder, run: Run) -> None:
         message = f"{folder.path} keeps no state of its optimiser; it begins anew, which a few hundred steps make good"
         warnings.warn(message, SapcWarning, stacklevel=2)
         kept = {"schedule": {}, "rates": [about.get("lr", run.lr)]}
-    _write_checkpoint(
-        folder, run, tensors, state, {**kept, "step": run.stages[-1], "seconds": about.get("seconds", 0.0)}
-    )
+    kept |= {"step": run.stages[-1], "seconds": about.get("seconds", 0.0)}
+    _write_checkpoint(folder, run.make_network(network), tensors, state, kept)
     write_json(folder.config, run.to_dict())
     for old in (*folder.path.glob("scores*.json"), *folder.path.glob("fields*.safetensors")):
         old.replace(old.with_name(f"step{run.stages[-1]}-{old.name}"))
@@ -106,13 +105,16 @@ def check_start(folder: Folder, run: Run, start: str | os.PathLike[str] | None) 
         )
 
 
-def prepare_fine_tuning(folder: Folder, run: Run, start: str | os.PathLike[str] | None) -> None:
+def prepare_fine_tuning(
+    folder: Folder, run: Run, start: str | os.PathLike[str] | None, network: NetworkSource | None = None
+) -> None:
     """Put the weights that a run begins with into its folder; the caller has locked it and made it this run's."""
     if start is None or folder.trained or folder.checkpoint.exists():
         return
     origin = Folder(find(start))
     tensors, _ = load_tensors(origin.weights, sha256=origin.known_digest())
-    _write_checkpoint(folder, run, tensors, {}, {"step": 0, "schedule": {}, "rates": [run.lr]})
+    about = {"step": 0, "schedule": {}, "rates": [run.lr]}
+    _write_checkpoint(folder, run.make_network(network), tensors, {}, about)
 
 
 def _optimiser_of(folder: Folder, step: int) -> tuple[Tensors, dict[str, Any]]:
@@ -124,13 +126,13 @@ def _optimiser_of(folder: Folder, step: int) -> tuple[Tensors, dict[str, Any]]:
 
 
 def _write_checkpoint(
-    folder: Folder, run: Run, tensors: Tensors, state: Tensors, about: dict[str, Any]
+    folder: Folder, network: torch.nn.Module, tensors: Tensors, state: Tensors, about: dict[str, Any]
 ) -> None:
-    network = run.make_network()
     load_weights(network, tensors, folder.weights)
-    for name, parameter in network.named_parameters() if not state else ():
+    trained = {} if state else {name: p for name, p in network.named_parameters() if p.requires_grad}
+    for name, parameter in trained.items():
         # As Adam has it before its first step.
         state[f"adam.step.{name}"] = torch.zeros(())
         for moment in ("exp_avg", "exp_avg_sq"):
             state[f"adam.{moment}.{name}"] = torch.zeros_like(parameter)
-    save_tensors(folder.checkpoint, {**network.state_dict(), **state}, about)
+    save_tensors(folder.checkpoint, {**weights_of(network), **state}, about)

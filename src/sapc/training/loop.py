@@ -22,6 +22,7 @@ from .._files import replacing
 from .._memory import allocating
 from ..errors import SapcError, explain_misuse
 from ..nn.fno import matmul_precision
+from ..nn.network import NetworkSource, OwnNetwork, weights_of
 from .config import Run
 from .continuation import check_start, extension, fine_tuning, prepare_extension, prepare_fine_tuning
 from .distributed import joined
@@ -33,10 +34,7 @@ AGREE_EVERY = 10  # steps between questions whether someone wants to stop
 NOT_SHARED = (
     "the processes see different states of {}; a run folder has to be on a file system that all of them share"
 )
-DEAD = (
-    "step {} gave no gradient to {}, which would not be trained; if the network is compiled, try without (--no-compile) "
-    "or another version of torch"
-)
+DEAD = "step {} gave no gradient to {}, which would not be trained; {}"
 SAVE_SHARE = 0.02  # of the time may go into checkpoints
 Progress = Callable[[int, int, dict[str, float]], None]
 
@@ -55,6 +53,7 @@ def train(
     start: str | os.PathLike[str] | None = None,
     extend: bool = False,
     keep_optimiser: bool = False,
+    network: NetworkSource | None = None,
 ) -> Folder:
     """Train a run in its folder, from the start or from where it was left; returns the folder.
 
@@ -64,10 +63,15 @@ def train(
     `start` is a trained run, its folder or the name of a model that comes with the package, with whose weights this one begins;
     `extend` continues the finished run in this folder to the steps of `run`, which is else the same; `keep_optimiser` leaves the
     optimiser beside the trained weights, twice their size, for such a run (`sapc train` does so).
+    `network` is one of your own, given each time: a module, with whose weights the training begins and which is copied, or a function
+    or class that makes one, called with the seed of the run.
     """
     folder = Folder(path)
+    if network is not None:
+        run = replace(run, backbone=OwnNetwork.of(network))
+    run.network_shapes(network)
     if start is not None:
-        run = fine_tuning(run, start)
+        run = fine_tuning(run, start, network)
     if extend:
         there = extension(path, run.steps)
         run = replace(run, stages=there.stages, parent=there.parent)
@@ -80,7 +84,7 @@ def train(
                 f"a batch of {run.batch} cannot be shared evenly by {team.size} processes; choose a multiple"
             )
         if team.main:
-            stack.enter_context(_begun(folder, run, start))
+            stack.enter_context(_begun(folder, run, start, network))
         team.wait()
         if not team.same(int(folder.trained)):
             raise SapcError(NOT_SHARED.format(folder.path))
@@ -90,24 +94,26 @@ def train(
         interrupts = stack.enter_context(Interrupts())
         with allocating(f"training with a batch of {run.batch}"):
             if folder.checkpoint.exists():
-                check_shapes(run, folder.checkpoint)
-            training = Training(run, team, compiled=compiled, solving=solving)
+                check_shapes(run, folder.checkpoint, network)
+            training = Training(run, team, compiled=compiled, solving=solving, network=network)
             Loop(training, folder, interrupts, progress, save_seconds, tensorboard, keep_optimiser).run()
         team.wait()
     return folder
 
 
 @contextmanager
-def _begun(folder: Folder, run: Run, start: str | os.PathLike[str] | None) -> Iterator[None]:
+def _begun(
+    folder: Folder, run: Run, start: str | os.PathLike[str] | None, network: NetworkSource | None
+) -> Iterator[None]:
     """The folder checked, then locked, then made this run's; one that is refused is left as it was."""
     folder.check(run)
     _check_physics(run, folder)
     check_start(folder, run, start)
     with folder.locked():
-        prepare_extension(folder, run)
+        prepare_extension(folder, run, network)
         folder.begin(run)
         _keep_physics(run, folder)
-        prepare_fine_tuning(folder, run, start)
+        prepare_fine_tuning(folder, run, start, network)
         yield
 
 
@@ -176,7 +182,7 @@ class Loop:
             while training.step < steps:
                 stepped = training.advance()
                 if not checked and bool(stepped.norm.isfinite()) and (dead := training.without_gradient()):
-                    raise SapcError(DEAD.format(training.step, ", ".join(dead)))
+                    raise SapcError(DEAD.format(training.step, ", ".join(dead), training.execution.advice))
                 checked = True
                 self._after_step(stepped)
         self._finish()
@@ -289,7 +295,7 @@ class Loop:
             }
             if self.keep_optimiser:
                 self.training.save_optimiser(self.folder.optimiser)
-            save_tensors(self.folder.weights, self.training.network.state_dict(), about)
+            save_tensors(self.folder.weights, weights_of(self.training.network), about)
             self.folder.checkpoint.unlink(missing_ok=True)
 
 

@@ -38,10 +38,12 @@ from .._files import first_line, folder_for, parse_json, read_json, remove_remai
 from .._files import sha256 as file_digest
 from .._version import __version__
 from ..errors import BEYOND, SapcError, SapcWarning, real
+from ..nn.network import NetworkSource, weights_of
 from .config import FORMAT, Run
 from .shipped import shipped_digest
 
 Tensors = dict[str, Tensor]
+Shapes = Mapping[str, tuple[int, ...]]
 KINDS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 # Begins the names of what the optimiser keeps, in a checkpoint.
 OPTIMISER = "adam."
@@ -189,6 +191,15 @@ class Folder:
             partial.write_text("".join(kept))
 
 
+def default_folder(run: Run) -> Path:
+    """Where a run goes unless told: named after task, method, preset and seed."""
+    parts = [run.task, run.method]
+    parts += [run.preset] if run.preset != "paper" else []
+    parts += [f"seed{run.seed}"] if run.seed else []
+    parts += [f"from-{run.parent['name']}"] if run.parent else []
+    return Path("runs") / "-".join(parts)
+
+
 def save_tensors(path: Path, tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> None:
     """Write tensors with a JSON description and a digest of all of it, atomically.
 
@@ -266,31 +277,32 @@ def range_of(about: Mapping[str, Any], path: Path) -> tuple[float, float] | None
     return low, high
 
 
-def check_shapes(run: Run, path: Path) -> None:
+def check_shapes(run: Run, path: Path, network: NetworkSource | None = None) -> None:
     """Refuse weights of another network than a run's, by the names and shapes at the file's beginning: nothing large is read or made."""
-    own = {name: list(shape) for name, shape in run.network_shapes().items()}
+    own = run.network_shapes(network)
     with _opened(path) as file:
         there = {
-            name: file.get_slice(name).get_shape()
+            name: tuple(file.get_slice(name).get_shape())
             for name in file.keys()  # noqa: SIM118 (no mapping)
             if not name.startswith(OPTIMISER)
         }
-    _compare_shapes(own, there, path)
+    _compare_shapes(own, there, path, run.backbone.origin)
 
 
 def load_weights(network: torch.nn.Module, tensors: Mapping[str, Tensor], path: Path) -> None:
     """Put weights into a network; any difference in names or shapes is named."""
-    own, there = ({n: list(t.shape) for n, t in state.items()} for state in (network.state_dict(), tensors))
-    _compare_shapes(own, there, path)
-    network.load_state_dict(dict(tensors))
+    own, there = ({n: tuple(t.shape) for n, t in state.items()} for state in (weights_of(network), tensors))
+    _compare_shapes(own, there, path, "in the network; restore the one or the other")
+    # Counters and tables of whole numbers are not in the file.
+    network.load_state_dict(dict(tensors), strict=False)
 
 
-def _compare_shapes(own: Mapping[str, list[int]], there: Mapping[str, list[int]], path: Path) -> None:
+def _compare_shapes(own: Shapes, there: Shapes, path: Path, origin: str) -> None:
     if wrong := sorted(set(own) ^ set(there)) or sorted(name for name in own if own[name] != there[name]):
-        name = wrong[0]
+        one, other = (list(shapes[wrong[0]]) if wrong[0] in shapes else "missing" for shapes in (there, own))
         raise SapcError(
-            f"the weights in {path} are of another network: {len(wrong)} tensors differ, first {name!r}, whose shape is "
-            f"{there.get(name, 'missing')} there and {own.get(name, 'missing')} by config.json; restore the one or the other"
+            f"the weights in {path} are of another network: {len(wrong)} tensors differ, first {wrong[0]!r}, whose shape is "
+            f"{one} there and {other} {origin}"
         )
 
 

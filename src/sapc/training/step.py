@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -27,6 +27,8 @@ from ..constraints import Manifold
 from ..errors import SapcError
 from ..flow import source
 from ..methods import Penalty
+from ..nn.execution import execution_of
+from ..nn.network import NetworkSource, weights_of
 from ..tasks import Task
 from .config import Run
 from .distributed import Team
@@ -55,8 +57,9 @@ class Training:
         compiled: bool | None = None,
         data: tuple[Tensor, Tensor] | None = None,
         solving: Solving | None = None,
+        network: NetworkSource | None = None,
     ) -> None:
-        """With the run's own data, or with given training and validation fields."""
+        """With the run's own data, or with given training and validation fields; `network` is one of one's own."""
         if run.batch % team.size:
             raise SapcError(
                 f"a batch of {run.batch} cannot be shared evenly by {team.size} processes; choose a multiple"
@@ -65,13 +68,12 @@ class Training:
         self.task, self.method = run.make_task(), run.make_method()
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(run.seed)  # the CPU's only: weights are drawn there
-            self.network = run.make_network().to(team.device)
-        self.network.compile_instead = team.device.type == "cuda" and compiled is None
-        pays = team.device.type == "cuda" and not self.network.has_kernels(team.device)
-        if pays if compiled is None else compiled:
-            self.network.compile_core()
-        self.model = team.wrap(self.network)
-        self.optimiser = torch.optim.Adam(self.network.parameters(), lr=run.lr, fused=True)
+            made = run.make_network(network)
+        self.execution = execution_of(made, team.device, run.precision, compiled)
+        self.network = self.execution.network
+        self.model = self.execution.for_training(team.wrap)
+        self.parameters = {name: p for name, p in self.network.named_parameters() if p.requires_grad}
+        self.optimiser = torch.optim.Adam(self.parameters.values(), lr=run.lr, fused=True)
         self.schedule = torch.optim.lr_scheduler.ReduceLROnPlateau(
             self.optimiser, factor=run.factor, patience=run.patience, min_lr=run.lr_floor
         )
@@ -132,12 +134,14 @@ class Training:
         v0 = self.data[self._rows()]
         v0, v1, t = self._draw(v0, self._seeded("step", self.step))
         self.optimiser.zero_grad(set_to_none=True)
-        if (penalty := self.method.penalty) is not None:
-            loss, *more = self._two_gradients(penalty, v0, v1, t)
-        else:
-            loss, more = self.loss(v0, v1, t), []
-            torch.autograd.backward(loss)
-        norm = torch.nn.utils.clip_grad_norm_(self.network.parameters(), self.run.clip)
+        more: Sequence[Tensor] = ()
+        with self.execution.seeded(lambda: seed_of(self.run.seed, "network", self.step, self.team.rank)):
+            if (penalty := self.method.penalty) is not None:
+                loss, *more = self._two_gradients(penalty, v0, v1, t)
+            else:
+                loss = self.loss(v0, v1, t)
+                torch.autograd.backward(loss)
+        norm = torch.nn.utils.clip_grad_norm_(self.parameters.values(), self.run.clip)
         self.optimiser.step()
         self.step += 1
         return Stepped(loss.detach(), norm, *more)
@@ -147,7 +151,8 @@ class Training:
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Set the gradient to the combination of both objectives'; the objectives, and whether the second was left out."""
         H = self._manifold(v0)
-        v = self.method.velocity(self.network, H)  # not the wrapped one: averages are taken here
+        # Not the wrapped network: averages are taken here.
+        v = self.method.velocity(self.execution.for_training(lambda network: network), H)
         first = self.method.loss(v, v0, v1, t, H)
         g1 = self._gradient(first)
         second = penalty.loss(v, v0, v1, t, H, self.step / self.run.steps)
@@ -155,34 +160,31 @@ class Training:
         g = penalty.combine(g1, g2)
         fine = g.isfinite().all()  # of the combination: squares can overflow where gradients do not
         g = torch.where(fine, g, g1)
-        parameters = list(self.network.parameters())
+        parameters = list(self.parameters.values())
         for p, part in zip(parameters, torch.split(g, [p.numel() for p in parameters]), strict=True):
             p.grad = part.view_as(p)
         return first.detach(), second.detach(), (~fine).to(first.dtype)
 
     def _gradient(self, objective: Tensor) -> Tensor:
         """As one vector, averaged over all processes."""
-        parameters = list(self.network.parameters())
+        parameters = list(self.parameters.values())
         parts = torch.autograd.grad(objective, parameters, allow_unused=True, materialize_grads=True)
         return self.team.total(torch.cat([part.flatten() for part in parts])) / self.team.size
 
     def without_gradient(self) -> list[str]:
-        """Layers that the last step gave no gradient; there should be none, but a compiler can be wrong and say nothing.
-
-        A single number may have none by right: a constant is taken out by a projection that a method trains through.
-        """
-        named = self.network.named_parameters()
-        return [n for n, p in named if p.grad is None or (p.numel() > 1 and not bool(p.grad.count_nonzero()))]
+        """Layers that the last step gave no gradient."""
+        return self.execution.without_gradient(self.parameters)
 
     @torch.no_grad()
     def validate(self) -> float:
         """The mean objective over the validation split."""
         g, n = self._seeded("validation", self.step), len(self.held_out)
         total = torch.zeros((), dtype=torch.float64, device=self.team.device)
-        for v0 in self.held_out.chunk(math.ceil(n / self.run.batch)):
-            v0, v1, t = self._draw(v0, g)
-            if len(v0):
-                total += len(v0) * self.loss(v0, v1, t).double()
+        with self.execution.validating():
+            for v0 in self.held_out.chunk(math.ceil(n / self.run.batch)):
+                v0, v1, t = self._draw(v0, g)
+                if len(v0):
+                    total += len(v0) * self.loss(v0, v1, t).double()
         return float(self.team.total(total)) / n
 
     # -- keeping it --
@@ -190,7 +192,7 @@ class Training:
     def save(self, path: Path, **more: Any) -> None:
         """Write everything that the next step depends on, and what the caller wants back."""
         tensors, about = self._optimiser_state()
-        save_tensors(path, {**self.network.state_dict(), **tensors}, {**about, **more})
+        save_tensors(path, {**weights_of(self.network), **tensors}, {**about, **more})
 
     def save_optimiser(self, path: Path) -> None:
         """Write what a training that goes on needs besides the weights."""
@@ -199,7 +201,7 @@ class Training:
     def _optimiser_state(self) -> tuple[Tensors, dict[str, Any]]:
         tensors = {
             f"adam.{key}.{name}": value
-            for name, parameter in self.network.named_parameters()
+            for name, parameter in self.parameters.items()
             for key, value in self.optimiser.state[parameter].items()
         }
         schedule = {k: v for k, v in self.schedule.state_dict().items() if isinstance(v, int | float | list)}
@@ -213,7 +215,7 @@ class Training:
         load_weights(self.network, tensors, path)
         if missing := {"step", "schedule", "rates"} - set(about):
             raise SapcError(f"{path} is not a checkpoint: it lacks {', '.join(sorted(missing))}")
-        for name, parameter in self.network.named_parameters():
+        for name, parameter in self.parameters.items():
             if lost := [k for k in MOMENTS if f"adam.{k}.{name}" not in adam]:
                 raise SapcError(
                     f"{path} is not a whole checkpoint: the optimiser's {lost[0]} of {name} is missing"

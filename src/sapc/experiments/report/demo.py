@@ -29,8 +29,9 @@ from ...evaluation.evaluate import TEST_SETS, Progress, evaluate, write_scores
 from ...models.model import load
 from ...tasks import Task, get_task
 from ...training import loop as training
-from ...training.config import Run, preset
+from ...training.config import Run
 from ...training.distributed import find_device
+from ...training.presets import preset
 from ...training.run_folder import Folder, environment, load_tensors
 from ...training.shipped import HOME, model_names
 from ...training.step import Solving

@@ -1,0 +1,69 @@
+"""One call from a task to a model."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from ..errors import explain_misuse
+from ..nn.network import NetworkSource
+from ..tasks import Task
+from ..training import loop
+from ..training.presets import preset as settings_of
+from ..training.run_folder import default_folder
+from .model import Model, read_model
+
+EXECUTION = ("compiled", "tensorboard", "save_seconds", "solving", "extend", "keep_optimiser")
+
+
+@explain_misuse
+def train(
+    task: str | Task,
+    method: str = "sapc",
+    preset: str = "small",
+    out: str | os.PathLike[str] | None = None,
+    *,
+    network: NetworkSource | None = None,
+    device: str = "auto",
+    start: str | os.PathLike[str] | None = None,
+    progress: loop.Progress | None = None,
+    **settings: Any,
+) -> Model:
+    """Train a model in a run folder and return it; the same call continues what was interrupted, and loads what is finished.
+
+    Args:
+        task: a name, or a task of your own, as `sapc.Task.from_data` makes it.
+        method: a method that is trained; `sapc.method_names()` lists them.
+        preset: paper, full, compact, small or tiny.
+        out: the run folder; runs/TASK-METHOD-PRESET unless given.
+        network: one of your own in place of the FNO: a `torch.nn.Module` `(fields, times[, condition]) -> fields`, with whose weights the
+            training begins and which is copied, or a function or class that makes one, called with the seed of the run.
+        device: auto, cpu or cuda.
+        start: a trained run, or the name of a model that comes with the package, with whose weights this one begins.
+        progress: called with (step, steps, losses).
+        settings: further settings of a run, as `steps=500`, `seed=1`, `lr=1e-3`, `grid=(32, 32)`, and arguments of
+            `sapc.training.loop.train`, as `compiled`, `tensorboard`, `keep_optimiser`.
+
+    Returns:
+        The trained model; `model.folder.path` is where it is.
+
+    Raises:
+        SapcError: an unknown or contradictory setting, a folder that holds another run, or a training that failed.
+    """
+    execution = {name: settings.pop(name) for name in EXECUTION if name in settings}
+    run = settings_of(preset, task, method, network=network, **settings)
+    folder = loop.train(
+        run,
+        default_folder(run) if out is None else Path(out),
+        device=device,
+        start=start,
+        progress=progress,
+        network=network,
+        **execution,
+    )
+    begun = folder.run()
+    # The task itself, with its physics and data, is not in the folder.
+    run = replace(run, stages=begun.stages, parent=begun.parent)
+    return read_model(folder.path, folder, run, device, network=network)

@@ -1,0 +1,238 @@
+"""What a run says of its network, and the network that is made from it.
+
+A network is any `torch.nn.Module` `(fields, times[, condition]) -> fields`:
+
+    fields      (batch, *grid), or (batch, channel, *grid) if there are several channels
+    times       flow times in [0, 1], one per field
+    condition   a field of the same shape, only for methods that show one to the network
+    result      the velocity, in the shape of the fields
+
+`Backbone` holds the sizes of the FNO, from which it is made. `OwnNetwork` describes a network that the user passes: a folder never
+names code that is run, so whoever loads such a run gives the network again, as a module, which is copied, or as a function that makes one.
+
+`sapc.nn.execution` has what depends on a device: kernels, CUDA graphs, compilation, precision.
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from ..errors import SapcError, check_kind, check_record
+from .fno import FNO
+
+NetworkSource = nn.Module | Callable[[], nn.Module]
+"""A network, or what makes one: a class or function without arguments, called with the seed of the run."""
+
+
+class Inputs(NamedTuple):
+    """What a run shows to its network."""
+
+    grid_dims: int
+    channels: int
+    conditions: int
+    precision: str
+
+
+@dataclass(frozen=True)
+class Backbone:
+    """Sizes of the FNO."""
+
+    # What says which shapes weights have, and what a call needs besides the settings to make the network.
+    origin: ClassVar[str] = "by config.json; restore the one or the other"
+    argument: ClassVar[str] = ""
+
+    modes: tuple[int, ...]
+    hidden: int
+    projection: int
+    time_channels: int
+    blocks: int = 4
+
+    def __post_init__(self) -> None:
+        make_plain(self, "modes", "hidden", "projection", "time_channels", "blocks")
+        check_kind(self.modes, tuple, "modes", "a list of whole numbers, one per axis")
+        FNO.shapes(len(self.modes), **vars(self))
+
+    def check_grid(self, lattice: tuple[int, ...]) -> None:
+        """Refuse a grid with another number of axes."""
+        if len(self.modes) != len(lattice):
+            raise SapcError(
+                f"the network has modes on {len(self.modes)} axes, {self.modes}, and the grid has {len(lattice)}, {lattice}; "
+                "give one number of modes per axis"
+            )
+
+    def make(self, inputs: Inputs, network: NetworkSource | None = None) -> nn.Module:
+        """Return an FNO with fresh weights."""
+        return FNO(**self._arguments(inputs, network))
+
+    def shapes(self, inputs: Inputs, network: NetworkSource | None = None) -> dict[str, tuple[int, ...]]:
+        """Return the shapes of the weights, without making them; sizes that no FNO can have are refused."""
+        return FNO.shapes(**self._arguments(inputs, network))
+
+    def _arguments(self, inputs: Inputs, network: NetworkSource | None) -> dict[str, Any]:
+        if network is not None:
+            raise SapcError(
+                "the network of this run is an FNO of the sizes in its settings; leave out network="
+            )
+        return {**inputs._asdict(), **asdict(self)}
+
+    def identity(self) -> dict[str, Any]:
+        """Return what must agree for a training to be continued."""
+        return asdict(self)
+
+    def describe(self, parameters: int) -> str:
+        """Say in words what it is."""
+        modes = " x ".join(map(str, self.modes))
+        return (
+            f"FNO, {parameters:,} parameters: {self.blocks} blocks, {self.hidden} channels, modes {modes}, "
+            f"projection {self.projection}"
+        )
+
+
+@dataclass(frozen=True)
+class OwnNetwork:
+    """A network that the user passes, described for information.
+
+    network      the qualified name of its class, which is never imported
+    parameters   how many numbers it has
+    """
+
+    origin: ClassVar[str] = "in the network that was passed; pass one like that of the training"
+    argument: ClassVar[str] = "network=network"
+    network: str
+    parameters: int
+
+    def __post_init__(self) -> None:
+        make_plain(self, "network", "parameters")
+        check_record(self)
+
+    @classmethod
+    def of(cls, network: NetworkSource) -> OwnNetwork:
+        """Describe a network."""
+        made = _example(network)
+        return cls(f"{type(made).__module__}.{type(made).__qualname__}", parameter_count(made))
+
+    def check_grid(self, lattice: tuple[int, ...]) -> None:
+        """Accept any grid: the network itself will say what it takes."""
+
+    def make(self, inputs: Inputs, network: NetworkSource | None = None) -> nn.Module:
+        """Return a copy of the given network, or what a given function makes."""
+        self.shapes(inputs, network)
+        assert network is not None
+        return copy.deepcopy(network) if isinstance(network, nn.Module) else network()
+
+    def shapes(self, inputs: Inputs, network: NetworkSource | None = None) -> dict[str, tuple[int, ...]]:
+        """Return the shapes of the weights of the given network, once it is known to be like the one described."""
+        if network is None:
+            raise SapcError(
+                f"this run has a network of your own, {self.network} with {self.parameters:,} parameters, which its folder does not "
+                "hold; pass one like it as network=, to sapc.load, or to sapc.train to continue"
+            )
+        made = _example(network)
+        if (count := parameter_count(made)) != self.parameters:
+            raise SapcError(
+                f"the network of this run, {self.network}, has {self.parameters:,} parameters, and the {type(made).__name__} that was "
+                f"passed has {count:,}; pass one of the same sizes"
+            )
+        _check_arguments(made, inputs.conditions)
+        return {name: tuple(value.shape) for name, value in weights_of(made).items()}
+
+    def identity(self) -> dict[str, Any]:
+        """Return what must agree for a training to be continued; a class may be moved."""
+        return {"parameters": self.parameters}
+
+    def describe(self, parameters: int) -> str:
+        """Say in words what it is."""
+        return f"`{self.network}`, {self.parameters:,} parameters"
+
+
+def read_settings(values: Any) -> Backbone | OwnNetwork:
+    """Return the network of a run's configuration."""
+    kind = OwnNetwork if isinstance(values, Mapping) and "network" in values else Backbone
+    try:
+        return kind(**values)
+    except TypeError as error:
+        raise SapcError(f"the backbone of a run's configuration cannot be read: {values!r:.200}") from error
+
+
+def describe(network: nn.Module, settings: Backbone | OwnNetwork) -> Backbone | OwnNetwork:
+    """Return the settings of a network: the given ones for an FNO, else a description."""
+    return settings if isinstance(network, FNO) else OwnNetwork.of(network)
+
+
+def _example(network: NetworkSource) -> nn.Module:
+    """Return the network itself, or one that a function makes, to be looked at only; what cannot be trained is refused."""
+    if isinstance(network, nn.Module) or not callable(network):
+        made = network
+    else:
+        with torch.random.fork_rng(devices=[]):
+            made = network()
+    name = type(made).__name__
+    if not isinstance(made, nn.Module):
+        raise SapcError(
+            f"network= takes a torch.nn.Module (fields, times) -> fields, or a function that makes one, got {name}"
+        )
+    if any(nn.parameter.is_lazy(p) for p in made.parameters()):
+        raise SapcError(f"{name} has layers without sizes yet; evaluate it once before you pass it")
+    if odd := [which for which, p in made.named_parameters() if not p.is_floating_point()]:
+        raise SapcError(
+            f"{odd[0]} of {name} is not real; store it as real pairs, and use torch.view_as_complex"
+        )
+    if not any(True for _ in made.parameters()):
+        raise SapcError(f"{name} has no parameters to train")
+    return made
+
+
+def _check_arguments(network: nn.Module, conditions: int) -> None:
+    """Refuse a network that does not take as many arguments as it will be called with."""
+    names = ("fields", "times", "condition")[: 2 + conditions]
+    try:
+        signature = inspect.signature(network.forward)
+    except ValueError:  # of a compiled function
+        return
+    try:
+        signature.bind(*names)
+    except TypeError as error:
+        raise SapcError(
+            f"with this method the network is called with ({', '.join(names)}), and {type(network).__name__} takes {signature}"
+        ) from error
+
+
+def parameter_count(network: nn.Module) -> int:
+    """Return the number of real parameters."""
+    return sum(p.numel() for p in network.parameters())
+
+
+def weights_of(network: nn.Module) -> dict[str, Tensor]:
+    """Return what a file of weights holds: parameters and buffers, without counters and tables of whole numbers."""
+    return {name: value for name, value in network.state_dict().items() if value.is_floating_point()}
+
+
+# -- settings as files have them --
+
+
+def make_plain(record: Any, *names: str) -> None:
+    """Turn settings into what a file gives back: lists into tuples, numbers of numpy and torch into Python's."""
+    for name in names:
+        value = to_tuples(getattr(record, name))
+        plain = tuple(map(_number, value)) if isinstance(value, tuple) else _number(value)
+        object.__setattr__(record, name, plain)
+
+
+def _number(value: Any) -> Any:
+    """A number without numpy or torch around it; anything else as it is."""
+    is_scalar = getattr(value, "shape", None) == () and not getattr(value, "is_meta", False)
+    return value.item() if is_scalar and hasattr(value, "item") else value
+
+
+def to_tuples(value: Any) -> Any:
+    """JSON knows lists only; settings are immutable."""
+    if isinstance(value, list):
+        return tuple(to_tuples(v) for v in value)
+    return {k: to_tuples(v) for k, v in value.items()} if isinstance(value, dict) else value
