@@ -24,7 +24,8 @@ from sapc._triton import why_no_kernels
 from sapc.experiments.timing import Timer
 from sapc.nn.fno import LARGEST_TIME, Precision, matmul_precision
 from sapc.tasks import task_names
-from sapc.training.config import Run, preset
+from sapc.training.config import Run
+from sapc.training.presets import preset
 
 PATHS = ("fft", "dft", "fused")
 

@@ -14,7 +14,7 @@ from .._files import folder_for, write_json
 from ..errors import SapcError, whole
 from ..experiments.timing import PARTS, Timer, measure
 from ..tasks import task_names
-from ..training import config, distributed
+from ..training import distributed, presets
 from .app import app, err, out
 from .arguments import AsJson, Device, check_target
 
@@ -56,7 +56,7 @@ def bench(
     place = distributed.find_device(device)
     size = preset or ("paper" if place.type == "cuda" else "small")
     for name in names:
-        config.preset(size, name, "sapc")
+        presets.preset(size, name, "sapc")
     for part in parts or ():
         if part not in PARTS:
             choice = ", ".join(PARTS)

@@ -17,16 +17,17 @@ from itertools import pairwise
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ..constraints import Manifold
 from ..flow import source
 from ..methods import get_method
-from ..nn.cuda_graph import Replayed
-from ..nn.fno import FNO, matmul_precision
+from ..nn.execution import execution_of
+from ..nn.fno import matmul_precision
 from ..tasks import Task
-from ..training.config import Run, preset
+from ..training.config import Run
 from ..training.distributed import Team
+from ..training.presets import preset
 from ..training.run_folder import environment
 from ..training.step import Training
 
@@ -126,16 +127,15 @@ def smooth_error(task: Task, truth: Tensor) -> Tensor:
     return ERROR * truth.std() * waves.prod(0)
 
 
-def make_network(run: Run, device: torch.device) -> FNO:
+def make_network(run: Run, device: torch.device) -> nn.Module:
     """Make a fresh network that runs as a training's does."""
-    network = run.make_network().to(device)
-    if device.type == "cuda" and not network.has_kernels(device):
-        network.compile_core()
-    return network
+    execution = execution_of(run.make_network(), device, run.precision)
+    execution.for_training(lambda network: network)
+    return execution.network
 
 
 def stand_in(
-    network: FNO, task: Task, truth: Tensor, pull: float = 1.0, recorded: bool = False
+    network: nn.Module, task: Task, truth: Tensor, pull: float = 1.0, recorded: bool = False
 ) -> Callable[..., Tensor]:
     """Return a velocity with a network's work and a trained network's answer, for as many of the solutions as there are states.
 
@@ -143,7 +143,9 @@ def stand_in(
     `recorded`: as a model evaluates it; but what a recording needs of memory cannot be seen from outside.
     """
     network, error = network.eval().requires_grad_(False), smooth_error(task, truth)
-    evaluate: Callable[..., Tensor] = Replayed(network) if recorded else network
+    evaluate: Callable[..., Tensor] = (
+        execution_of(network, truth.device).for_sampling() if recorded else network
+    )
 
     def velocity(vt: Tensor, t: Tensor, *shown: Tensor) -> Tensor:
         idle = evaluate(vt.float(), t, *(x.float() for x in shown)) * 1e-6
