@@ -16,8 +16,7 @@ import torch
 from torch import Tensor
 
 import sapc
-from sapc.flow.path import at, endpoint, times, toward
-from sapc.methods.sapc import on_the_way
+from sapc.flow import at, endpoint, integrate, toward
 from sapc.training.run_folder import environment
 
 BATCH = 8
@@ -26,17 +25,12 @@ BATCH = 8
 def states(model: sapc.Model, H: sapc.Manifold, samples: int, steps: int) -> Tensor:
     """At the end of the way, before the last projection."""
     g, found = torch.Generator().manual_seed(0), []
+    P, v = H.approximate().project, lambda u, t: model.network(u.float(), t)
+    step = lambda vt, t, s: toward(vt, P(endpoint(vt, t, at(v, vt, t))), t, s)
     for first in range(0, samples, BATCH):
         n = min(BATCH, samples - first)
         v1 = sapc.source.sample(model.task.grid, n, g, dtype=torch.float64)
-        way = on_the_way(H, v1)
-        vt = way.project(v1, check=False)
-        for t, s in times(steps):
-            v0 = way.project(
-                endpoint(vt, t, at(lambda u, t: model.network(u.float(), t), vt, t)), check=False
-            )
-            vt = toward(vt, v0, t, s)
-        found.append(vt)
+        found.append(integrate(step, P(v1), steps))
     return torch.cat(found)
 
 

@@ -212,8 +212,8 @@ class Sampler:
     def call(self, method: Method, steps: int, n: int | None = None) -> Callable[[], Tensor]:
         """A run of the sampler, of all fields or the first n."""
         v1, H = self.v1[:n], self.H if n is None else self.H[:n]
-        more = (partial(self.draw, len(v1)),) if method.redraws else ()
-        return partial(method.sample, method.velocity(self.v, H), v1, H, steps, *more)
+        sample = method.bind_source(partial(self.draw, len(v1)))
+        return partial(sample, method.velocity(self.v, H), v1, H, steps)
 
     def cost(self, method: Method, steps: int) -> Row:
         """Milliseconds per sample at the method's own number of steps, and the most memory it took."""

@@ -66,8 +66,8 @@ def scores(task: sapc.tasks.Task, k: int, name: str, samples: int, amplitude: fl
     draw = lambda n: amplitude * sapc.source.sample(task.grid, n, g, dtype=torch.float64)
     fields = []
     for v1 in draw(samples).split(64):
-        fresh = (partial(draw, len(v1)),) if method.redraws else ()
-        fields.append(method.sample(v, v1, H, method.steps, *fresh))
+        sample = method.bind_source(partial(draw, len(v1)))
+        fields.append(sample(v, v1, H, method.steps))
     u = torch.cat(fields)
     return {metric: float(getattr(sapc.metrics, metric)(u, truth)) for metric in METRICS}
 

@@ -7,29 +7,29 @@ import sys
 import tempfile
 
 import sapc
-from sapc.flow.path import at, endpoint, interpolate, per_field, times, toward
+from sapc.flow import at, endpoint, integrate, interpolate, per_field, toward
 
 
 # The letters: v0 data, v1 noise, vt the state at flow time t (1 is noise, 0 is data), v(vt, t) the network, H the manifold of fields
 # that satisfy the constraints. All fields are tensors (batch, *grid).
 def loss(v, v0, v1, t, H):
     """What training minimises for one batch: SAPC's regression, with a little more weight on times near the data."""
-    v1 = H.project(v1, check=False)  # the source is anchored: it satisfies the constraints of its datum
+    v1 = H.approximate().project(v1)  # the source is anchored: it satisfies the constraints of its datum
     error = v(interpolate(v0, v1, t), t) - (v1 - v0)
     return (per_field(1.5 - t, error) * error.square()).mean()
 
 
 def sample(v, v1, H, steps=50):
     """From noise to fields that satisfy the constraints."""
-    vt = H.project(v1, check=False)
-    for t, s in times(steps):  # from t down to s
+    P = H.approximate().project  # on curved manifolds cut off after a few passes, enough on the way
+
+    def step(vt, t, s):  # from time t down to s
         m = (t + s) / 2
-        half = toward(
-            vt, H.project(endpoint(vt, t, at(v, vt, t)), check=False), t, m
-        )  # half a step, as SAPC does it
-        v0 = H.project(endpoint(half, m, at(v, half, m)), check=False)  # where the flow leads from there
-        vt = vt - (t - s) * (half - v0) / m  # the whole step, with the velocity of its middle
-    return vt if H.affine else H.project(vt)
+        half = toward(vt, P(endpoint(vt, t, at(v, vt, t))), t, m)  # half a step, as SAPC does it
+        v0 = P(endpoint(half, m, at(v, half, m)))  # where the flow leads from there
+        return vt - (t - s) * (half - v0) / m  # the whole step, with the velocity of its middle
+
+    return H.finish(integrate(step, P(v1), steps))  # the end is projected once more, not cut off
 
 
 METHOD = sapc.Method(

@@ -69,7 +69,8 @@ def test_compiled_equals_step_by_step(name):
         assert (fast[many].project(u[many], check=False) - want[many]).abs().max() < 1e-12
         assert (eager[many].project(u[many], check=False) - want[many]).abs().max() < 1e-12
         assert (
-            fast.quick(ahead=True).project(u, check=False) - fast.quick().project(u, check=False)
+            fast.approximate(ahead=True).project(u, check=False)
+            - fast.approximate(ahead=False).project(u, check=False)
         ).abs().max() == 0
     program = passes_of(fast._problem(), fast.solver)
     assert isinstance(program, Compiled)
@@ -122,7 +123,7 @@ def test_the_gradient_of_a_feasible_point_is_the_cpus(name, compiled, forbid_wai
     g = torch.Generator().manual_seed(0)
     noise, w = (torch.randn(f.shape, generator=g, dtype=f.dtype) for _ in range(2))
     u = f + 0.3 * noise
-    for cut in (lambda H: H, lambda H: H.quick(), lambda H: H.quick(ahead=True)):
+    for cut in (lambda H: H, lambda H: H.approximate(ahead=False), lambda H: H.approximate(ahead=True)):
         want = pulled(cut(task.manifold(f, solver=sapc.Globalised(nearest=0))), u, w)
         H = cut(task.manifold(f.cuda(), solver=sapc.Globalised(nearest=0, compiled=compiled)))
         got = pulled(H, u.cuda(), w.cuda()).cpu()

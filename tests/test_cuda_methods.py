@@ -48,10 +48,10 @@ class Case:
         def v(vt, t):
             return 0.6 * (vt - u) / flow.per_field(t, vt) + 0.3 * torch.tanh(3 * vt) + 0.1
 
-        more = (lambda: draw()[rows],) if method.redraws else ()
+        sample = method.bind_source(lambda: draw()[rows])
         v = v if watch is None else watch.around(v)
         with torch.no_grad():
-            return method.sample(v, self.v1[rows], self.H[rows], STEPS, *more)
+            return sample(v, self.v1[rows], self.H[rows], STEPS)
 
 
 @pytest.fixture(scope="module", params=sapc.task_names())

@@ -94,7 +94,7 @@ def test_it_is_the_default_and_never_waits(name, forbid_waiting):
     task, f, u = case(name)
     H = task.manifold(f, solver=sapc.Globalised(nearest=0))
     assert kernel_of(H._problem(), H.solver) is not None
-    for way in (H.quick(ahead=True), H):
+    for way in (H.approximate(ahead=True), H):
         way.project(u, check=False)
         torch.cuda.synchronize()
         with forbid_waiting():
@@ -104,7 +104,7 @@ def test_it_is_the_default_and_never_waits(name, forbid_waiting):
 @pytest.mark.parametrize("name", CURVED)
 def test_a_captured_graph_gives_the_same_bits(name):
     task, f, u = case(name)
-    H = task.manifold(f, solver=sapc.Globalised(nearest=0)).quick(ahead=True)
+    H = task.manifold(f, solver=sapc.Globalised(nearest=0)).approximate(ahead=True)
     want = H.project(u, check=False)
     graph, given = torch.cuda.CUDAGraph(), torch.zeros_like(u)
     with torch.cuda.graph(graph):

@@ -28,14 +28,26 @@ def test_a_step_with_the_plain_estimate_is_eulers():
 
 
 def test_times_run_from_one_to_zero():
-    pairs = list(flow.times(4))
+    pairs = list(flow.time_pairs(4))
     assert pairs == [(1.0, 0.75), (0.75, 0.5), (0.5, 0.25), (0.25, 0.0)]
+
+
+def test_times_by_their_old_name():
+    with pytest.warns(DeprecationWarning, match=r"sapc\.flow\.time_pairs"):
+        assert list(flow.times(2)) == list(flow.time_pairs(2))
+
+
+def test_the_loop_takes_every_step_once():
+    seen = []
+    end = flow.integrate(lambda vt, t, s: (seen.append((t, s)), vt - (t - s))[1], torch.ones(1, 2, 2), 8)
+    assert seen == list(flow.time_pairs(8))
+    assert torch.equal(end, torch.zeros(1, 2, 2))
 
 
 @pytest.mark.parametrize("steps", [0, -1, True])
 def test_bad_steps(steps):
     with pytest.raises(SapcError, match="at least 1"):
-        flow.times(steps)
+        flow.time_pairs(steps)
 
 
 class Gaussian:

@@ -228,7 +228,7 @@ def test_on_reaction_diffusion_the_residual_obeys_the_papers_bound():
     states, L = case.states, curvature(case.task)
     far = (states[0] - v0).flatten(1).square().sum(1)
     size = lambda x: case.H.residual(x).norm(dim=1)
-    for (t, _), vt in zip(flow.times(40), states, strict=True):
+    for (t, _), vt in zip(flow.time_pairs(40), states, strict=True):
         assert (size(vt) <= t * (1 - t) * L * far / 2 + 1e-12).all()
     middle = size(states[20])
     assert (middle > 1e-6).all()

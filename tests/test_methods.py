@@ -54,7 +54,7 @@ class Case:
         fresh = torch.Generator().manual_seed(1)
         draw = lambda: sapc.source.sample(self.task.grid, 3, fresh, dtype=self.v1.dtype)[rows]
         with torch.no_grad():
-            return method.sample(v, self.v1[rows], self.H[rows], steps, *((draw,) if method.redraws else ()))
+            return method.bind_source(draw)(v, self.v1[rows], self.H[rows], steps)
 
 
 @pytest.fixture(scope="module", params=sapc.task_names())

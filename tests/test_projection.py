@@ -298,7 +298,7 @@ def test_passes_that_nobody_needs_change_nothing(name):
     f = tiny_fields(task, 5)
     H = task.manifold(f, solver=sapc.Globalised(nearest=0))
     u = f + noise(f.shape)
-    (want, reached), (got, report) = H.quick().solve(u), H.quick(ahead=True).solve(u)
+    (want, reached), (got, report) = H.approximate().solve(u), H.approximate(ahead=True).solve(u)
     assert torch.equal(got, want)
     assert torch.equal(report.iterations, reached.iterations)
     cut = H.with_solver(sapc.Globalised(nearest=0, passes=1, ahead=True)).solve(u)[1]
@@ -645,6 +645,21 @@ def test_large_maps_are_refused_before_memory_is_asked_for():
     H = sapc.Affine(lambda u: u.flatten(1)[:, :40000]).on(f)
     with pytest.raises(sapc.SapcError, match=r"factorised projection needs a matrix of 40000 x 204800"):
         H.project(f)
+
+
+@pytest.mark.parametrize("name", ["heat", "stokes_ic"])
+def test_approximate_projections_are_not_checked_unless_asked(name):
+    task = tiny_task(name)
+    f = tiny_fields(task, 2)
+    H, u = task.manifold(f, solver=sapc.Globalised(nearest=0)), noise(f.shape, 5)
+    near = H.with_solver(sapc.Globalised(nearest=0, passes=1)).approximate()
+    assert torch.equal(near.project(u), near.project(u, check=False))
+    assert H.residual(H.finish(near.project(u))).abs().max() < 1e-10
+    if not H.affine:
+        with pytest.warns(sapc.SapcWarning, match="did not reach the manifold"):
+            near.project(u, check=True)
+    with pytest.warns(DeprecationWarning, match="approximate"):
+        assert torch.equal(H.quick().project(u, check=False), H.approximate().project(u))
 
 
 def test_slices_share_the_factor_and_stale_ones_are_dropped():

@@ -9,7 +9,7 @@ from sapc.constraints.projection.linearisation import spread
 from test_projection import AFFINE, CURVED, noise, relative, tiny_fields, tiny_task
 
 FEASIBLE = sapc.Globalised(nearest=0)
-QUICK = [lambda H: H, lambda H: H.quick(), lambda H: H.quick(ahead=True)]
+QUICK = [lambda H: H, lambda H: H.approximate(), lambda H: H.approximate(ahead=True)]
 
 
 def small(name, n=2):
@@ -88,7 +88,7 @@ def test_gradient_on_the_manifold_is_the_tangent_part(name):
     assert bool((H.solve(p)[1].iterations == 0).all())
     w = noise(p.shape, 1)
     want = H.dense()._problem().linearise(p).tangent(w * ~H.pinned)
-    for M in (H, H.dense(), H.quick(ahead=True)):
+    for M in (H, H.dense(), H.approximate(ahead=True)):
         assert relative(pulled(M, p.clone().requires_grad_(), w), want) < 1e-9
     mixed = torch.cat((p[:1], p[1:] + 0.01)).requires_grad_()
     assert relative(pulled(H, mixed, w)[:1], want[:1]) < 1e-9
@@ -236,7 +236,7 @@ def test_a_loss_through_the_projection_falls_along_its_gradient(name):
     """The loss compares `(vt - P(vt - t v)) / t` with a target velocity, t = 1/2; a small step must bring what its slope promises."""
     task = tiny_task(name)
     f = tiny_fields(task, 4)
-    H, t = task.manifold(f, solver=FEASIBLE).quick(), 0.5
+    H, t = task.manifold(f, solver=FEASIBLE).approximate(), 0.5
     vt, target = f + 0.1 * noise(f.shape), 0.2 * noise(f.shape, 1)
     v = (0.2 * noise(f.shape, 2)).requires_grad_()
 
@@ -259,4 +259,4 @@ def test_gradient_of_affine_manifolds_equals_dense(name):
     u, w = noise(f.shape).requires_grad_(), noise(f.shape, 7)
     fast = pulled(H, u, w)
     assert relative(fast, pulled(H.dense(), u, w)) < 1e-10
-    assert relative(fast, pulled(H.quick(ahead=True), u, w)) == 0
+    assert relative(fast, pulled(H.approximate(ahead=True), u, w)) == 0

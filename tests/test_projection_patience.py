@@ -38,7 +38,11 @@ def test_who_needs_many_steps_gets_there_not_far_away(key):
 
 def test_estimates_on_the_way_are_cut_off_as_ever():
     H, u = case("stokes_bc-test3")
-    for M in (H.quick(), H.quick(ahead=True), H.with_solver(sapc.Globalised(nearest=0, ahead=True))):
+    for M in (
+        H.approximate(),
+        H.approximate(ahead=True),
+        H.with_solver(sapc.Globalised(nearest=0, ahead=True)),
+    ):
         assert (M.solve(u)[1].iterations <= M.solver.passes).all()
 
 

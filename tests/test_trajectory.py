@@ -68,10 +68,7 @@ def close(a, b, tolerance=1e-12):
 def test_samples_are_the_same_to_the_bit(name, task):
     method, (task, H) = get_method(name), task_and_manifold(task)
 
-    def sample(v, v1, H, steps):
-        fresh = [lambda: randn(*v1.shape, seed=9)] if getattr(method, "redraws", False) else []
-        return method.sample(v, v1, H, steps, *fresh)
-
+    sample = method.bind_source(lambda: randn(*v1.shape, seed=9))
     v1 = randn(3, *task.grid.shape)
     with torch.no_grad():
         plain = sample(mild, v1, H, 6)
@@ -197,7 +194,7 @@ def test_repeated_calls_at_one_time_leave_the_last(scalar):
     H, field = scalar
 
     def sample(v, v1, H, steps):
-        for i, (t, _) in enumerate(flow.times(steps)):
+        for i, (t, _) in enumerate(flow.time_pairs(steps)):
             for again in range(3):
                 flow.at(v, field(10 * i + again), t)
         return field(0)
@@ -214,13 +211,13 @@ def test_repeated_integrations_leave_the_last(scalar, grad):
 
     def sample(v, v1, H, steps):
         for again in range(3):
-            for i, (t, _) in enumerate(flow.times(steps)):
+            for i, (t, _) in enumerate(flow.time_pairs(steps)):
                 flow.at(v, field(100 * again + i), t)
             with torch.set_grad_enabled(grad):
-                for i, (t, _) in reversed(list(enumerate(flow.times(steps)))):
+                for i, (t, _) in reversed(list(enumerate(flow.time_pairs(steps)))):
                     here = field(1000 + i).requires_grad_(grad)
                     flow.at(v, here, t)
-        for i, (t, _) in enumerate(flow.times(steps)):
+        for i, (t, _) in enumerate(flow.time_pairs(steps)):
             flow.at(v, field(7 + i), t)
         return field(0)
 
@@ -234,7 +231,7 @@ def test_only_two_fields_a_step_are_held(scalar):
     watch = Watch()
     v = watch.around(lambda vt, t: vt)
     for _ in range(5):
-        for t, _s in flow.times(4):
+        for t, _s in flow.time_pairs(4):
             flow.at(v, field(1), t)
             flow.at(v, field(2), t)
     assert len(watch._records) == 4

@@ -1,4 +1,4 @@
-"""Modules of version 0.1.0 by their old names: `from sapc.study import cells` works, and a warning says where it is now."""
+"""What version 0.1.0 had by other names: `from sapc.study import cells` works, and a warning says where it is now."""
 
 from __future__ import annotations
 
@@ -45,7 +45,26 @@ MOVED = {
     "train": "training.loop",
     "trajectory": "evaluation.trajectory",
 }
-"""Old names, without `sapc.`, and what they are called now."""
+"""Modules: old names, without `sapc.`, and what they are called now."""
+
+RENAMED = {
+    "sapc.flow.times": "sapc.flow.time_pairs",
+}
+"""Everything else, with its module."""
+
+
+def renamed(module: str) -> Callable[[str], Any]:
+    """Make the `__getattr__` of a module: it finds what is in `RENAMED`, and warns."""
+
+    def find(name: str) -> Any:
+        new = RENAMED.get(f"{module}.{name}")
+        if new is None:
+            raise AttributeError(f"module {module!r} has no attribute {name!r}")
+        warnings.warn(f"{module}.{name} is now {new}", DeprecationWarning, stacklevel=2)
+        where, _, attribute = new.rpartition(".")
+        return getattr(import_module(where), attribute)
+
+    return find
 
 GONE = {
     "bench": "`sapc bench` stays, and benchmarks/ of the repository measures the rest",

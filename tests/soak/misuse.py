@@ -392,7 +392,7 @@ def _numbers() -> Iterator[Target]:
     )
     yield Target("flow.interpolate", sapc.flow.interpolate, {"v0": a, "v1": b, "t": torch.rand(2)})
     yield Target("flow.mix", sapc.flow.mix, {"v0": a, "v1": b, "t": 0.5})
-    yield Target("flow.times", lambda steps: list(sapc.flow.times(steps)), {"steps": 3})
+    yield Target("flow.time_pairs", lambda steps: list(sapc.flow.time_pairs(steps)), {"steps": 3})
     yield Target("fpd.agreement", sapc.fpd.agreement, {"a": [1.0, 2.0], "b": [2.0, 3.0]})
     yield Target("fpd.distances", sapc.fpd.distances, {"poseidon": None, "frd": False, "device": "cpu"})
     yield Target("fpd.poseidon_distance", sapc.fpd.poseidon_distance, {"path": "none", "device": "cpu"})

@@ -82,6 +82,8 @@ class Report:
 class Manifold:
     """Constraints bound to the conditions of a batch, one condition per sample (a single one serves any batch)."""
 
+    _checks = True  # whether `project` measures its result unless told
+
     @explain_misuse
     def __init__(
         self,
@@ -193,18 +195,33 @@ class Manifold:
         other.solver = _checked(solver)
         return other
 
-    def quick(self, ahead: bool | None = None) -> Manifold:
-        """The same manifolds for estimates on the way: a projection to a feasible point is cut off after a few passes.
+    def approximate(self, ahead: bool | None = None) -> Manifold:
+        """Return the same manifolds for estimates within a sampling run: a feasible point is sought for a few passes only.
 
         Nearly every sample needs no more. The few that would need dozens, and would hold up their batch, are left near the manifold.
-        With `ahead` no sample takes fewer either, and the host never waits: on a GPU that is faster where the next thing to do is long.
-        None leaves that to the solver.
+        `project` does not check its result, unless told to.
+
+        Args:
+            ahead: Whether all passes are queued, needed or not, so that the host never waits and can prepare the network instead.
+                None: on a GPU, for banded laws, where a few kernels too many are cheaper than waiting.
         """
+        other, solver = copy(self), self.solver
+        other._checks = False
+        if not self.affine and isinstance(solver, Globalised) and solver.nearest == 0:
+            if ahead is None:
+                # Not the dense passes, which cost more than waiting.
+                ahead = self.fields.is_cuda and self.algorithm == "banded Gauss-Newton"
+            other.solver = replace(solver, passes=min(QUICK, solver.passes), retry=False, ahead=ahead)
+        return other
+
+    def quick(self, ahead: bool | None = None) -> Manifold:
+        """Deprecated: the same as `approximate`, but `project` checks unless told otherwise."""
+        warnings.warn("Manifold.quick is now Manifold.approximate", DeprecationWarning, stacklevel=2)
         solver = self.solver
-        if self.affine or not isinstance(solver, Globalised) or solver.nearest > 0:
-            return self
-        ahead = solver.ahead if ahead is None else ahead
-        return self.with_solver(replace(solver, passes=min(QUICK, solver.passes), retry=False, ahead=ahead))
+        asked = solver.ahead if ahead is None and isinstance(solver, Globalised) else ahead
+        other = self.approximate(asked)
+        other._checks = self._checks
+        return other
 
     def dense(self) -> Manifold:
         """The same manifolds through dense automatic differentiation: the oracle of the fast paths."""
@@ -234,13 +251,16 @@ class Manifold:
 
     @explain_misuse
     def project(
-        self, u: Shaped[Tensor, "batch *grid"], *, check: bool = True
+        self, u: Shaped[Tensor, "batch *grid"], *, check: bool | None = None
     ) -> Float[Tensor, "batch *grid"]:
         """P(u). With `check`, samples that missed the manifold or its nearest point are named in a warning.
+
+        Checked unless told otherwise, but on manifolds that are `approximate`.
 
         Raises:
             SapcError: With `check`, the result has values that the dtype of `u` cannot hold.
         """
+        check = self._checks if check is None else check
         projected, report = self._solve(u, report=check, ask=check)
         if check:
             _warn(~report.converged, "did not reach the manifold", f"|R| {float(report.residual.max()):.1e}")
@@ -249,6 +269,10 @@ class Manifold:
                 share = f"share along it {float(report.tangential.max()):.1e}"
                 _warn(away, "are on the manifold, but not yet at its nearest point", share)
         return projected
+
+    def finish(self, v0: Shaped[Tensor, "batch *grid"]) -> Float[Tensor, "batch *grid"]:
+        """Project the end of a sampling run with `approximate` projections: on an affine manifold it lies there already."""
+        return v0 if self.affine else self.project(v0)
 
     @explain_misuse
     def solve(self, u: Shaped[Tensor, "batch *grid"]) -> tuple[Float[Tensor, "batch *grid"], Report]:

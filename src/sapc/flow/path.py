@@ -14,13 +14,13 @@ the network.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ..errors import SapcError, explain_misuse
+from ..errors import explain_misuse
 
 Velocity = Callable[[Tensor, Tensor], Tensor]
 """`v(vt, t)`: states `(batch, *grid)` and one flow time per sample `(batch,)` to velocities."""
@@ -62,14 +62,6 @@ def toward(
 ) -> Float[Tensor, "batch *grid"]:
     """Move from time t to the earlier time s along the line to v0."""
     return v0 if s == 0 else (s / t) * vt + (1 - s / t) * v0
-
-
-@explain_misuse
-def times(steps: int) -> Iterator[tuple[float, float]]:
-    """The pairs (t, s) of a sampling run: t = 1, 1 - 1/N, ..., 1/N and s = t - 1/N."""
-    if not isinstance(steps, int) or isinstance(steps, bool) or steps < 1:
-        raise SapcError(f"the number of sampling steps must be a whole number of at least 1, got {steps!r}")
-    return ((i / steps, (i - 1) / steps) for i in range(steps, 0, -1))
 
 
 def within(v: Velocity, low: float, high: float) -> Velocity:

@@ -11,10 +11,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ..constraints import Manifold
-from ..flow.path import Velocity
+from ..flow import Velocity
 from . import cafm, ffm, references
 from .base import Method
-from .sapc import follow, on_the_way
+from .sapc import sample_from
 
 
 def trained_through(v: Velocity, v0: Tensor, v1: Tensor, t: Tensor, H: Manifold) -> Float[Tensor, ""]:
@@ -24,12 +24,12 @@ def trained_through(v: Velocity, v0: Tensor, v1: Tensor, t: Tensor, H: Manifold)
 
 def unanchored(v: Velocity, v1: Tensor, H: Manifold, steps: int = 100) -> Tensor:
     """SAPC's steps from the bare source."""
-    return follow(v, v1, H, steps)
+    return sample_from(v1, v, H, steps)
 
 
 def anchored(v: Velocity, v1: Tensor, H: Manifold, steps: int = 100) -> Tensor:
     """Euler steps from the anchored source."""
-    return ffm.sample(v, on_the_way(H, v1).project(v1, check=False), H, steps)
+    return ffm.sample(v, H.approximate().project(v1), H, steps)
 
 
 S1 = Method(

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from ..constraints import Manifold
 from ..errors import explain_misuse
-from ..flow.path import Velocity
+from ..flow import Velocity
 from .references import Reference
 
 Exactness = Literal["none", "affine", "all"]
@@ -38,7 +38,7 @@ class Sampler(Protocol):
     """From draws of the source to fields, in `steps` steps; the result has the dtype of `v1`."""
 
     def __call__(self, v: Velocity, v1: Tensor, H: Manifold, steps: int = 100) -> Tensor:
-        """Fields, one per draw. A method that `redraws` takes a fifth argument: a function that draws the source afresh."""
+        """Return fields, one per draw. A method that `redraws` takes one argument more, see `Method.bind_source`."""
 
 
 @dataclass(frozen=True)
@@ -95,6 +95,13 @@ class Method:
     joint: bool = False
     redraws: bool = False
     variant_of: str = ""
+
+    def bind_source(self, redraw: Callable[[], Tensor]) -> Sampler:
+        """Return the sampler `(v, v1, H, steps)`, given a function that draws the source afresh, which some methods ask for."""
+        if not self.redraws:
+            return self.sample
+        sample: Callable[..., Tensor] = self.sample
+        return lambda v, v1, H, steps=self.steps: sample(v, v1, H, steps, redraw)
 
     @property
     def trains(self) -> bool:

@@ -4,7 +4,7 @@ The velocity that is regressed is the one that leads to the projected estimate:
 
     L = E | (v_t - P(v0^)) / max(t, 1e-3) - (v1 - v0) |^2 + 1e-3 E |R(P(v0^))|^2,     v0^ = v_t - t v(v_t, t),   t in [0.05, 1]
 
-The first mean is over batch and grid, the second over the batch. P is differentiated (see `projection.feasible`).
+The first mean is over batch and grid, the second over the batch. P is differentiated (see `constraints.projection.adjoint`).
 
 Christopher, Warner and Fioretto, "Constraint-Aware Flow Matching: Decision Aligned End-to-End Training for Constrained Sampling", 2026.
 """
@@ -15,11 +15,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ..constraints import Manifold
-from ..flow.path import Velocity, endpoint, interpolate, per_field
+from ..flow import Velocity, endpoint, interpolate, per_field
 from . import references
 from .base import Method
 from .pcfm import sample
-from .sapc import on_the_way
 
 T_MIN = 0.05
 LEAST = 1e-3  # no smaller flow time is divided by
@@ -29,7 +28,7 @@ WEIGHT = 1e-3
 def fit(v: Velocity, v0: Tensor, v1: Tensor, t: Tensor, H: Manifold) -> tuple[Float[Tensor, ""], Tensor]:
     """The regression through the projection, and the projected estimates."""
     vt = interpolate(v0, v1, t)
-    projected = on_the_way(H, vt).project(endpoint(vt, t, v(vt, t)), check=False)
+    projected = H.approximate().project(endpoint(vt, t, v(vt, t)))
     velocity = (vt - projected) / per_field(t.clamp(min=LEAST), vt)
     return (velocity - (v1 - v0)).square().mean(), projected
 

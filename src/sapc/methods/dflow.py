@@ -20,18 +20,16 @@ from torch import Tensor
 
 from ..constraints import Manifold
 from ..errors import SapcWarning
-from ..flow.path import Velocity, times
-from . import references
+from ..flow import Velocity, euler_step, integrate
+from . import ffm, references
 from .base import Method
-from .ffm import euler, loss
-from .ffm import sample as follow
 
 ITERATIONS, RATE, HISTORY = 20, 0.1, 100
 
 
 def sample(v: Velocity, v1: Tensor, H: Manifold, steps: int = 100) -> Tensor:
     """Euler steps from the optimised source."""
-    return follow(v, optimised(v, v1, H, steps), H, steps)
+    return ffm.sample(v, optimised(v, v1, H, steps), H, steps)
 
 
 def optimised(v: Velocity, v1: Tensor, H: Manifold, steps: int) -> Tensor:
@@ -61,18 +59,21 @@ def optimised(v: Velocity, v1: Tensor, H: Manifold, steps: int) -> Tensor:
 
 def slope(v: Velocity, v1: Tensor, H: Manifold, steps: int) -> tuple[Tensor, Tensor]:
     """The objective and its gradient in the source, step by step backwards."""
-    states, vt = [], v1
+    states = []
+
+    def step(vt: Tensor, t: float, s: float) -> Tensor:
+        states.append((vt, t, s))
+        return euler_step(v, vt, t, s)
+
     with torch.no_grad():
-        for t, s in times(steps):
-            states.append((vt, t, s))
-            vt = euler(v, vt, t, s)
+        end = integrate(step, v1, steps)
     with torch.enable_grad():
-        v0 = vt.detach().requires_grad_()
+        v0 = end.detach().requires_grad_()
         value = H.residual(v0).square().sum()
         (w,) = torch.autograd.grad(value, v0)
         for vt, t, s in reversed(states):
             here = vt.detach().requires_grad_()
-            (w,) = torch.autograd.grad(euler(v, here, t, s), here, w)
+            (w,) = torch.autograd.grad(euler_step(v, here, t, s), here, w)
     return value.detach(), w
 
 
@@ -85,7 +86,7 @@ DFLOW = Method(
     title="D-Flow: differentiating through the flow",
     reference=references.DFLOW,
     also=(references.LBFGS,),
-    loss=loss,
+    loss=ffm.loss,
     sample=sample,
     weights="ffm",
     exact="none",

@@ -21,11 +21,10 @@ from torch import Tensor
 
 from ..constraints import Manifold
 from ..errors import SapcError
-from ..flow.path import Velocity, at, endpoint, mix, times
+from ..flow import Velocity, at, endpoint, integrate, mix
 from . import references
 from .base import Method
 from .ffm import loss
-from .sapc import on_the_way, settled
 
 
 def sample(
@@ -43,15 +42,18 @@ def sample(
         raise SapcError(
             "this variant of ECI redraws the source: give `redraw`, a function that returns fresh draws"
         )
-    way, vt, calls = on_the_way(H, v1), v1, 0
-    for t, s in times(steps):
-        for last in (*(n_mix - 1) * (False,), True):
+    P, calls = H.approximate().project, 0
+
+    def step(vt: Tensor, t: float, s: float) -> Tensor:
+        nonlocal v1, calls
+        for goal in (*(n_mix - 1) * (t,), s):
             calls += 1
             if every and redraw is not None and calls % every == 0:
                 v1 = redraw()
-            v0 = way.project(endpoint(vt, t, at(v, vt, t)), check=False)
-            vt = mix(v0, v1, s if last else t)
-    return settled(vt, H)
+            vt = mix(P(endpoint(vt, t, at(v, vt, t))), v1, goal)
+        return vt
+
+    return H.finish(integrate(step, v1, steps))
 
 
 ECI = Method(

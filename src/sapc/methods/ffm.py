@@ -7,11 +7,13 @@ Kerrigan, Migliorini and Smyth, "Functional Flow Matching", 2024.
 
 from __future__ import annotations
 
+from functools import partial
+
 from jaxtyping import Float
 from torch import Tensor
 
 from ..constraints import Manifold
-from ..flow.path import Velocity, at, endpoint, interpolate, times, toward
+from ..flow import Velocity, euler_step, integrate, interpolate
 from . import references
 from .base import Method
 
@@ -22,21 +24,13 @@ def regress(v: Velocity, v0: Tensor, v1: Tensor, t: Tensor) -> Float[Tensor, ""]
 
 
 def loss(v: Velocity, v0: Tensor, v1: Tensor, t: Tensor, H: Manifold) -> Float[Tensor, ""]:
-    """Data and source paired at random."""
+    """Regress the velocity between data and source, paired at random."""
     return regress(v, v0, v1, t)
 
 
-def euler(v: Velocity, vt: Tensor, t: float, s: float) -> Tensor:
-    """One step along the velocity."""
-    return toward(vt, endpoint(vt, t, at(v, vt, t)), t, s)
-
-
 def sample(v: Velocity, v1: Tensor, H: Manifold, steps: int = 100) -> Tensor:
-    """Euler steps from the source."""
-    vt = v1
-    for t, s in times(steps):
-        vt = euler(v, vt, t, s)
-    return vt
+    """Take Euler steps from the source."""
+    return integrate(partial(euler_step, v), v1, steps)
 
 
 FFM = Method(

@@ -25,7 +25,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ..constraints import Manifold
-from ..flow.path import Velocity, interpolate, per_field
+from ..flow import Velocity, interpolate, per_field
 from . import references
 from .base import Method, Penalty
 from .ffm import loss, sample

@@ -28,7 +28,7 @@ import torch
 from torch import Tensor
 
 from ..constraints import Manifold, Plain
-from ..flow.path import Velocity, at, endpoint, mix, times
+from ..flow import Velocity, at, endpoint, integrate, mix
 from . import references
 from .base import Method
 from .ffm import loss
@@ -45,14 +45,15 @@ def sample(
     v: Velocity, v1: Tensor, H: Manifold, steps: int = 100, *, pin_rows: bool = True, relaxed: bool = False
 ) -> Tensor:
     """Towards estimates that were moved once, on the path to the initial draw."""
-    near, vt = H.with_solver(replace(STEP, pin_rows=pin_rows)), v1
-    for t, s in times(steps):
+    once, last = (H.with_solver(replace(solver, pin_rows=pin_rows)) for solver in (STEP, LAST))
+
+    def step(vt: Tensor, t: float, s: float) -> Tensor:
         velocity = at(v, vt, t)
-        v0 = near.project(endpoint(vt, t, velocity), check=False)
-        vt = mix(v0, v1, s)
-        if relaxed and not H.affine:
-            vt = relax(vt, velocity, s, H)
-    return vt if H.affine else H.with_solver(replace(LAST, pin_rows=pin_rows)).project(vt, check=False)
+        vs = mix(once.project(endpoint(vt, t, velocity), check=False), v1, s)
+        return relax(vs, velocity, s, H) if relaxed and not H.affine else vs
+
+    v0 = integrate(step, v1, steps)
+    return v0 if H.affine else last.project(v0, check=False)
 
 
 def relax(vs: Tensor, velocity: Tensor, s: float, H: Manifold) -> Tensor:

@@ -21,42 +21,30 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ..constraints import Manifold
-from ..flow.path import Velocity, at, endpoint, times, toward
+from ..flow import Velocity, at, endpoint, integrate, toward
 from . import references
 from .base import Method
 from .ffm import regress
 
 
 def loss(v: Velocity, v0: Tensor, v1: Tensor, t: Tensor, H: Manifold) -> Float[Tensor, ""]:
-    """Data paired with the source anchored on their manifolds."""
-    return regress(v, v0, on_the_way(H, v1).project(v1, check=False), t)
+    """Regress the velocity between data and the source anchored on their manifolds."""
+    return regress(v, v0, H.approximate().project(v1), t)
 
 
 def sample(v: Velocity, v1: Tensor, H: Manifold, steps: int = 100) -> Tensor:
-    """From the anchored source, towards projected estimates."""
-    return follow(v, on_the_way(H, v1).project(v1, check=False), H, steps)
+    """Start from the anchored source and step towards projected estimates."""
+    return sample_from(H.approximate().project(v1), v, H, steps)
 
 
-def follow(v: Velocity, vt: Tensor, H: Manifold, steps: int) -> Tensor:
-    """From a state at t = 1 towards projected estimates."""
-    way = on_the_way(H, vt)
-    for t, s in times(steps):
-        v0 = way.project(endpoint(vt, t, at(v, vt, t)), check=False)
-        vt = toward(vt, v0, t, s)
-    return settled(vt, H)
+def sample_from(v1: Tensor, v: Velocity, H: Manifold, steps: int) -> Tensor:
+    """Step from states at t = 1 towards projected estimates."""
+    P = H.approximate().project
 
+    def step(vt: Tensor, t: float, s: float) -> Tensor:
+        return toward(vt, P(endpoint(vt, t, at(v, vt, t))), t, s)
 
-def settled(v0: Tensor, H: Manifold) -> Tensor:
-    """The end of the way: on a curved manifold one more projection, not cut off."""
-    return v0 if H.affine else H.project(v0)
-
-
-def on_the_way(H: Manifold, v1: Tensor) -> Manifold:
-    """On a GPU all passes are queued: a few kernels too many are cheaper than a host that waits instead of preparing the network.
-
-    Not the dense ones, whose passes cost more than waiting.
-    """
-    return H.quick(ahead=True) if v1.is_cuda and H.algorithm == "banded Gauss-Newton" else H.quick()
+    return H.finish(integrate(step, v1, steps))
 
 
 SAPC = Method(

@@ -86,8 +86,7 @@ class Sampling:
         v = self.method.velocity(network, H)
         v = v if self.bounds is None else within(v, *self.bounds)
         v = v if watch is None else watch.around(v)
-        more = (draws.redraws_of(batch),) if self.method.redraws else ()
-        fields = self.method.sample(v, batch.v1, H, self.steps, *more)
+        fields = self.method.bind_source(draws.redraws_of(batch))(v, batch.v1, H, self.steps)
         if not isinstance(fields, Tensor) or fields.shape != batch.v1.shape:
             got = tuple(fields.shape) if isinstance(fields, Tensor) else type(fields).__name__
             raise SapcError(

@@ -1,0 +1,40 @@
+"""The sampling loop that all methods share: a method writes one step, `integrate` walks the times from 1 down to 0.
+
+def step(vt, t, s):                            # a state at time t to the one at the earlier time s
+    return toward(vt, H.project(endpoint(vt, t, at(v, vt, t))), t, s)
+
+v0 = integrate(step, v1, steps=100)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from torch import Tensor
+
+from ..errors import SapcError, explain_misuse
+from .path import Velocity, at, endpoint, toward
+
+Step = Callable[[Tensor, float, float], Tensor]
+"""`step(vt, t, s)`: states at time t to states at the earlier time s."""
+
+
+@explain_misuse
+def time_pairs(steps: int) -> Iterator[tuple[float, float]]:
+    """Return the pairs (t, s) of a sampling run: t = 1, 1 - 1/N, ..., 1/N and s = t - 1/N."""
+    if not isinstance(steps, int) or isinstance(steps, bool) or steps < 1:
+        raise SapcError(f"the number of sampling steps must be a whole number of at least 1, got {steps!r}")
+    return ((i / steps, (i - 1) / steps) for i in range(steps, 0, -1))
+
+
+def integrate(step: Step, v1: Tensor, steps: int) -> Tensor:
+    """Take states from t = 1 to t = 0, one `step` after the other."""
+    vt = v1
+    for t, s in time_pairs(steps):
+        vt = step(vt, t, s)
+    return vt
+
+
+def euler_step(v: Velocity, vt: Tensor, t: float, s: float) -> Tensor:
+    """Move along the velocity from time t to the earlier time s."""
+    return toward(vt, endpoint(vt, t, at(v, vt, t)), t, s)
