@@ -89,7 +89,7 @@ NETWORKS = {
 
 def projections(options: argparse.Namespace) -> None:
     """Of the curved laws."""
-    solver = sapc.Globalised(nearest=0, compiled=False, fused=True)
+    solver = sapc.FeasiblePoint(execution=sapc.Execution(compiled=False, fused=True))
     for name in ("reaction_diffusion", "stokes_ic"):
         fields = torch.zeros(1, *sapc.get_task(name).grid.shape, dtype=torch.float64)
         H = sapc.get_task(name).manifold(fields, solver=solver)

@@ -47,8 +47,8 @@ def main() -> None:
         model = sapc.load(f"{name}-sapc", "cpu")
         solvers = {
             "none": None,
-            "without patience": sapc.Globalised(nearest=0, patience=0),
-            "default": sapc.Globalised(nearest=0),
+            "without patience": sapc.FeasiblePoint(patience=0),
+            "default": sapc.FeasiblePoint(),
             "paper": model.task.plain,
         }
         for split in chosen.sets or ("test0", "test1", "test2", "test3"):

@@ -71,7 +71,9 @@ def measure(name: str, device: str, tiny: bool, repeats: int, passes: int) -> li
     }
     rows = []
     for compiled in (False, True) if name in CURVED else (False,):
-        H = task.manifold(fields, solver=sapc.Globalised(nearest=0, passes=passes, compiled=compiled))
+        H = task.manifold(
+            fields, solver=sapc.FeasiblePoint(passes=passes, execution=sapc.Execution(compiled=compiled))
+        )
         rebind = milliseconds(lambda H=H: H.on(fields), device, repeats, 2, AHEAD)
         begin = time.perf_counter()
         H.project(starts["white noise"], check=False)

@@ -63,7 +63,7 @@ def fast_against_dense(run: Run, data: Data, timer: Timer) -> Iterator[Row]:
     cases = [("of sampling", H, "noise", draws)]
     cases.append(("of sampling", H, "estimate", truth + smooth_error(task, truth) / 2))
     if task.plain is not None:
-        cases.append(("nearest", H.with_solver(sapc.Globalised()), "noise", draws))
+        cases.append(("nearest", H.with_solver(sapc.NearestPoint()), "noise", draws))
         cases.append(("paper", H.with_solver(task.plain), "noise", draws))
     for solver, M, start, u in cases:
         seconds, memory = weigh(timer, partial(M.project, u, check=False))
@@ -120,7 +120,7 @@ def against_grid(timer: Timer) -> list[Row]:
         for n in sizes:
             task = sapc.get_task(name, grid=(n, n))
             fields = task.dataset("test0", size=1, seed=0).fields.double().to(timer.device)
-            H = task.manifold(fields, solver=sapc.Plain(n_iter=4, mu=1e-8, tol=1e-300))
+            H = task.manifold(fields, solver=sapc.GaussNewton(n_iter=4, mu=1e-8, tol=1e-300))
             u = fields + 1e-3 * noise((2, n, n), timer.device)
             times.append(timer(partial(H.project, u, check=False)) / 2)
         exponent = math.log(times[-1] / times[-3]) / math.log((sizes[-1] / sizes[-3]) ** 2)

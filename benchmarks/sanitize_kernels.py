@@ -143,7 +143,7 @@ def project() -> None:
         task = sapc.get_task(name, grid=(33, 20))
         f = task.dataset("train", size=4, seed=0, cache=False).fields.double().cuda()
         u = f + 0.05 * torch.randn_like(f)
-        H = task.manifold(f, solver=sapc.Globalised(nearest=0, compiled=False, fused=True))
+        H = task.manifold(f, solver=sapc.FeasiblePoint(execution=sapc.Execution(compiled=False, fused=True)))
         assert H.project(u, check=False).isfinite().all()
         print(f"ran {name}", flush=True)
 

@@ -31,10 +31,10 @@ def test_projection_agrees_with_the_cpu(name):
 
 
 SOLVERS = [
-    sapc.Globalised(compiled=False),
-    sapc.Globalised(nearest=0, compiled=False),
-    sapc.Globalised(nearest=0, compiled=True),
-    sapc.Plain(),
+    sapc.NearestPoint(execution=sapc.Execution(compiled=False)),
+    sapc.FeasiblePoint(execution=sapc.Execution(compiled=False)),
+    sapc.FeasiblePoint(execution=sapc.Execution(compiled=True)),
+    sapc.GaussNewton(),
 ]
 
 
@@ -58,7 +58,10 @@ def test_nothing_but_the_limit_on_running_ahead_waits_for_the_device(name, solve
 def test_compiled_equals_step_by_step(name):
     task, f, u = case(name)
     f, u = f.cuda(), u.cuda()
-    eager, fast = (task.manifold(f, solver=sapc.Globalised(nearest=0, compiled=how)) for how in (False, True))
+    eager, fast = (
+        task.manifold(f, solver=sapc.FeasiblePoint(execution=sapc.Execution(compiled=how)))
+        for how in (False, True)
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("error", sapc.SapcWarning)
         want, (got, _) = eager.project(u), fast.solve(u)
@@ -79,14 +82,14 @@ def test_compiled_equals_step_by_step(name):
 
 def test_compiled_is_the_default_on_a_gpu():
     task, f, _ = case("stokes_ic")
-    H = task.manifold(f.cuda(), solver=sapc.Globalised(nearest=0))
+    H = task.manifold(f.cuda(), solver=sapc.FeasiblePoint())
     assert isinstance(passes_of(H._problem(), H.solver), Compiled)
 
 
 def test_the_host_does_not_queue_passes_that_nobody_needs():
     """Behind a long kernel, as behind a network: passes queued are those used and one more, not all that are allowed."""
     task, f, u = case("reaction_diffusion")
-    H = task.manifold(f.cuda(), solver=sapc.Globalised(nearest=0, compiled=False))
+    H = task.manifold(f.cuda(), solver=sapc.FeasiblePoint(execution=sapc.Execution(compiled=False)))
     passes, u = Counting(H._problem(), H.solver), torch.where(H.pinned, H.fields, u.cuda())
     torch.cuda._sleep(200_000_000)
     state = restore(passes, u, 80)
@@ -124,8 +127,10 @@ def test_the_gradient_of_a_feasible_point_is_the_cpus(name, compiled, forbid_wai
     noise, w = (torch.randn(f.shape, generator=g, dtype=f.dtype) for _ in range(2))
     u = f + 0.3 * noise
     for cut in (lambda H: H, lambda H: H.approximate(ahead=False), lambda H: H.approximate(ahead=True)):
-        want = pulled(cut(task.manifold(f, solver=sapc.Globalised(nearest=0))), u, w)
-        H = cut(task.manifold(f.cuda(), solver=sapc.Globalised(nearest=0, compiled=compiled)))
+        want = pulled(cut(task.manifold(f, solver=sapc.FeasiblePoint())), u, w)
+        H = cut(
+            task.manifold(f.cuda(), solver=sapc.FeasiblePoint(execution=sapc.Execution(compiled=compiled)))
+        )
         got = pulled(H, u.cuda(), w.cuda()).cpu()
         assert (got - want).abs().max() < 1e-7 * want.abs().max()
         there, back = u.cuda(), w.cuda()

@@ -39,8 +39,9 @@ def case(name, size=0.05):
 
 def pair(H, **changes):
     """The same manifolds step by step and by the kernel."""
-    options = {"nearest": 0, "compiled": False} | changes
-    return (H.with_solver(sapc.Globalised(**options, fused=how)) for how in (False, True))
+    ahead, compiled = changes.pop("ahead", False), changes.pop("compiled", False)
+    ways = (sapc.Execution(ahead, compiled, fused) for fused in (False, True))
+    return (H.with_solver(sapc.FeasiblePoint(**changes, execution=how)) for how in ways)
 
 
 AHEAD = {"passes": 6, "retry": False, "ahead": True}
@@ -92,7 +93,7 @@ def test_other_grids(name, grid):
 @pytest.mark.parametrize("name", CURVED)
 def test_it_is_the_default_and_never_waits(name, forbid_waiting):
     task, f, u = case(name)
-    H = task.manifold(f, solver=sapc.Globalised(nearest=0))
+    H = task.manifold(f, solver=sapc.FeasiblePoint())
     assert kernel_of(H._problem(), H.solver) is not None
     for way in (H.approximate(ahead=True), H):
         way.project(u, check=False)
@@ -104,7 +105,7 @@ def test_it_is_the_default_and_never_waits(name, forbid_waiting):
 @pytest.mark.parametrize("name", CURVED)
 def test_a_captured_graph_gives_the_same_bits(name):
     task, f, u = case(name)
-    H = task.manifold(f, solver=sapc.Globalised(nearest=0)).approximate(ahead=True)
+    H = task.manifold(f, solver=sapc.FeasiblePoint()).approximate(ahead=True)
     want = H.project(u, check=False)
     graph, given = torch.cuda.CUDAGraph(), torch.zeros_like(u)
     with torch.cuda.graph(graph):

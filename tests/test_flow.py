@@ -120,7 +120,7 @@ def test_sapc_stays_on_the_manifold():
 def test_sapc_ends_on_the_manifold_whatever_the_velocity(task_name):
     task = sapc.get_task(task_name, grid=(12, 12, 6) if task_name == "navier_stokes" else (16, 14))
     f = task.dataset("test0", size=2).fields.double()
-    H = task.manifold(f, solver=sapc.Globalised(nearest=0))
+    H = task.manifold(f, solver=sapc.FeasiblePoint())
     v1 = sapc.source.sample(task.grid, 2, torch.Generator().manual_seed(0), dtype=torch.float64)
     v = lambda vt, t: 0.9 * (vt - f) / t[:, None, None].reshape(-1, *(1,) * (vt.ndim - 1))
     out = get_method("sapc").sample(v, v1, H, 10)

@@ -23,7 +23,7 @@ class Case:
     def __init__(self, name: str, n: int = 2) -> None:
         self.task = sapc.get_task(name, grid=(12, 12, 6) if name == "navier_stokes" else (16, 14))
         self.u = self.task.dataset("train", size=n).fields.double()
-        self.H = self.task.manifold(self.u, solver=sapc.Globalised(nearest=0))
+        self.H = self.task.manifold(self.u, solver=sapc.FeasiblePoint())
         g = torch.Generator().manual_seed(3)
         self.v1 = sapc.source.sample(self.task.grid, n, g, dtype=torch.float64)
         self.states: list[torch.Tensor] = []
@@ -170,7 +170,7 @@ def test_s3_is_ffm_from_the_anchored_source():
 def test_s2_is_cafm_without_its_second_term():
     """With a projection that misses, one Gauss-Newton step on Stokes, so that the term is there to be seen."""
     case = Case("stokes_ic")
-    H = case.H.with_solver(sapc.Plain(n_iter=1, mu=1e-8, tol=1e-14))
+    H = case.H.with_solver(sapc.GaussNewton(n_iter=1, mu=1e-8, tol=1e-14))
     t = torch.tensor([0.02, 0.7], dtype=torch.float64)
     v = lambda vt, t: 0.5 * vt
     both = get_method("cafm").loss(v, case.u, case.v1, t, H)

@@ -29,7 +29,7 @@ class Case:
     def __init__(self, name: str) -> None:
         self.task = sapc.get_task(name, grid=(12, 12, 6) if name == "navier_stokes" else (16, 14))
         self.u = self.task.dataset("train", size=3).fields.double()
-        self.H = self.task.manifold(self.u, solver=sapc.Globalised(nearest=0))
+        self.H = self.task.manifold(self.u, solver=sapc.FeasiblePoint())
         g = torch.Generator().manual_seed(0)
         self.v1 = sapc.source.sample(self.task.grid, 3, g, dtype=torch.float64)
         self.evaluations = 0

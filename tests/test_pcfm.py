@@ -77,7 +77,7 @@ def test_pins_as_rows_equal_the_stacked_system(task, n_iter, mu):
         gram = J @ J.T + mu * torch.eye(len(J), dtype=torch.float64)
         rhs = R(want) - J @ (want - u0.flatten())
         want = u0.flatten() - J.T @ torch.linalg.lstsq(gram, rhs, driver="gelsd").solution
-    solver = sapc.Plain(n_iter=n_iter, mu=mu, tol=1e-14, pin_rows=True)
+    solver = sapc.GaussNewton(n_iter=n_iter, mu=mu, tol=1e-14, pin_rows=True)
     for path in (H, H.dense()):
         got = path.with_solver(solver).project(u0, check=False).flatten()
         assert (got - want).abs().max() < 1e-8 * (want - u0.flatten()).abs().max()
@@ -90,7 +90,7 @@ def test_pins_as_rows_report_and_batch():
     u0 = torch.cat((theirs["source"], theirs["target"]))
     conditions = torch.cat((theirs["target"], theirs["source"]))
     H = sapc.get_task("stokes_bc", grid=(24, 20)).manifold(conditions)
-    held, report = H.with_solver(sapc.Plain(n_iter=2, mu=1e3, tol=1e-6, pin_rows=True)).solve(u0)
+    held, report = H.with_solver(sapc.GaussNewton(n_iter=2, mu=1e3, tol=1e-6, pin_rows=True)).solve(u0)
     assert not bool(report.converged.any())
     assert bool((report.residual >= H.local(held).abs().amax(1) - 1e-12).all())
     near = H.with_solver(pcfm.STEP)

@@ -104,7 +104,7 @@ def test_closed_form_equals_dense_oracle(name):
     u = noise(H.fields.shape)
     assert H.algorithm == "closed form"
     assert (H.project(u) - H.dense().project(u)).abs().max() < 1e-12
-    plain = sapc.Plain(n_iter=1, mu=0, tol=1e-30)
+    plain = sapc.GaussNewton(n_iter=1, mu=0, tol=1e-30)
     one_step = H.dense().with_solver(plain).solve(u)[0]
     assert (H.project(u) - one_step).abs().max() < 1e-12
 
@@ -114,7 +114,7 @@ def test_closed_form_equals_dense_oracle(name):
 def test_banded_equals_dense_after_the_same_iterations(name, n_iter):
     task = tiny_task(name)
     f = tiny_fields(task, 3)
-    H = task.manifold(f, solver=sapc.Plain(n_iter=n_iter, mu=1e-8, tol=1e-30))
+    H = task.manifold(f, solver=sapc.GaussNewton(n_iter=n_iter, mu=1e-8, tol=1e-30))
     u = f + 0.05 * noise(f.shape)
     fast, dense = H.solve(u)[0], H.dense().solve(u)[0]
     assert relative(fast, dense) < 1e-9
@@ -124,7 +124,7 @@ def test_banded_equals_dense_after_the_same_iterations(name, n_iter):
 def test_banded_equals_dense_on_the_published_grid(name):
     task = sapc.get_task(name)
     f = task.dataset("test1", size=1, seed=0).fields.double()
-    H = task.manifold(f, solver=sapc.Plain(n_iter=2, mu=1e-8, tol=1e-30))
+    H = task.manifold(f, solver=sapc.GaussNewton(n_iter=2, mu=1e-8, tol=1e-30))
     u = noise(f.shape)
     assert relative(H.solve(u)[0], H.dense().solve(u)[0]) < 1e-9
 
@@ -238,7 +238,7 @@ def test_gradient_of_the_projection(name):
 def test_gradient_through_the_plain_iteration(name):
     task = sapc.get_task(name, grid=(4, 4))
     f = tiny_fields(task, 2)
-    H = task.manifold(f, solver=sapc.Plain(n_iter=3, mu=1e-8, tol=1e-30))
+    H = task.manifold(f, solver=sapc.GaussNewton(n_iter=3, mu=1e-8, tol=1e-30))
     u = (f + 0.05 * noise(f.shape)).requires_grad_()
     assert torch.autograd.gradcheck(lambda w: H.solve(w)[0], u, atol=1e-6, rtol=1e-4)
     w = noise(u.shape, 7)
@@ -296,19 +296,19 @@ def test_passes_that_nobody_needs_change_nothing(name):
     """All passes queued at once end at the same bits as passes taken until everyone is done; both are cut off at the same one."""
     task = tiny_task(name)
     f = tiny_fields(task, 5)
-    H = task.manifold(f, solver=sapc.Globalised(nearest=0))
+    H = task.manifold(f, solver=sapc.FeasiblePoint())
     u = f + noise(f.shape)
     (want, reached), (got, report) = H.approximate().solve(u), H.approximate(ahead=True).solve(u)
     assert torch.equal(got, want)
     assert torch.equal(report.iterations, reached.iterations)
-    cut = H.with_solver(sapc.Globalised(nearest=0, passes=1, ahead=True)).solve(u)[1]
+    cut = H.with_solver(sapc.FeasiblePoint(passes=1, execution=sapc.Execution(ahead=True))).solve(u)[1]
     assert (cut.iterations == 1).all()
 
 
 def test_plain_iteration_does_not_converge_on_noisy_stokes_and_says_so():
     task = sapc.get_task("stokes_ic")
     f = task.dataset("test3", size=4, seed=0).fields.double()
-    H = task.manifold(f, solver=sapc.Plain(n_iter=10))
+    H = task.manifold(f, solver=sapc.GaussNewton(n_iter=10))
     with pytest.warns(sapc.SapcWarning, match="4 of 4 fields did not reach the manifold"):
         H.project(noise(f.shape))
 
@@ -506,8 +506,8 @@ BAD = [
         "was given a value of shape",
     ),
     (lambda H, f: sapc.Affine(torch.zeros(3, 4)).on(f), "matrix of an Affine constraint"),
-    (lambda H, f: sapc.Plain(n_iter=0), "n_iter >= 1"),
-    (lambda H, f: sapc.Globalised(kappa=2.0), "0 < kappa <= 1"),
+    (lambda H, f: sapc.GaussNewton(n_iter=0), "n_iter >= 1"),
+    (lambda H, f: sapc.NearestPoint(kappa=2.0), "0 < kappa <= 1"),
     (lambda H, f: sapc.Pin.frame(0).on(f[0, 0]), "conditions must be floating-point fields"),
 ]
 
@@ -651,8 +651,8 @@ def test_large_maps_are_refused_before_memory_is_asked_for():
 def test_approximate_projections_are_not_checked_unless_asked(name):
     task = tiny_task(name)
     f = tiny_fields(task, 2)
-    H, u = task.manifold(f, solver=sapc.Globalised(nearest=0)), noise(f.shape, 5)
-    near = H.with_solver(sapc.Globalised(nearest=0, passes=1)).approximate()
+    H, u = task.manifold(f, solver=sapc.FeasiblePoint()), noise(f.shape, 5)
+    near = H.with_solver(sapc.FeasiblePoint(passes=1)).approximate()
     assert torch.equal(near.project(u), near.project(u, check=False))
     assert H.residual(H.finish(near.project(u))).abs().max() < 1e-10
     if not H.affine:
@@ -660,6 +660,19 @@ def test_approximate_projections_are_not_checked_unless_asked(name):
             near.project(u, check=True)
     with pytest.warns(DeprecationWarning, match="approximate"):
         assert torch.equal(H.quick().project(u, check=False), H.approximate().project(u))
+
+
+def test_projectors_by_their_old_names():
+    with pytest.warns(DeprecationWarning, match=r"sapc\.FeasiblePoint"):
+        assert sapc.Globalised(nearest=0, passes=6, ahead=True) == sapc.FeasiblePoint(
+            passes=6, execution=sapc.Execution(ahead=True)
+        )
+    with pytest.warns(DeprecationWarning, match=r"sapc\.NearestPoint"):
+        assert sapc.constraints.Globalised(1e-9, inner=7, kappa=0.3) == sapc.NearestPoint(
+            1e-9, kappa=0.3, cg_steps=7
+        )
+    with pytest.warns(DeprecationWarning, match=r"sapc\.GaussNewton"):
+        assert sapc.Plain is sapc.GaussNewton
 
 
 def test_slices_share_the_factor_and_stale_ones_are_dropped():
@@ -701,8 +714,8 @@ def test_other_conditions_on_the_same_manifold_equal_a_fresh_binding(name):
     task = tiny_task(name)
     f, other = tiny_fields(task, 3), tiny_fields(task, 2, seed=1).float()
     u = noise(other.shape, 2)
-    H = task.manifold(f, solver=sapc.Globalised(nearest=0))
-    again, fresh = H.on(other), task.manifold(other, solver=sapc.Globalised(nearest=0))
+    H = task.manifold(f, solver=sapc.FeasiblePoint())
+    again, fresh = H.on(other), task.manifold(other, solver=sapc.FeasiblePoint())
     assert H.affine == (name in AFFINE)
     assert (len(again), again.solver, again.algorithm) == (2, H.solver, H.algorithm)
     assert torch.equal(again.project(u), fresh.project(u))

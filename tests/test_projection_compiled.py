@@ -37,7 +37,7 @@ def case(name, n=5):
 
 
 def solvers():
-    return (sapc.Globalised(nearest=0, compiled=how) for how in (False, True))
+    return (sapc.FeasiblePoint(execution=sapc.Execution(compiled=how)) for how in (False, True))
 
 
 @pytest.mark.parametrize("name", ["reaction_diffusion", "stokes_ic", variant("stokes_bc", long=True)])
@@ -99,8 +99,11 @@ def test_the_cpu_runs_step_by_step_unless_asked():
     task, f, _ = case("stokes_ic")
     problem = task.manifold(f)._problem()
     assert isinstance(problem, Banded)
-    assert isinstance(compiled.passes_of(problem, sapc.Globalised()), compiled.Eager)
-    assert isinstance(compiled.passes_of(problem, sapc.Globalised(compiled=True)), compiled.Compiled)
+    assert isinstance(compiled.passes_of(problem, sapc.NearestPoint()), compiled.Eager)
+    assert isinstance(
+        compiled.passes_of(problem, sapc.NearestPoint(execution=sapc.Execution(compiled=True))),
+        compiled.Compiled,
+    )
 
 
 def test_the_same_law_is_compiled_once():
@@ -109,7 +112,8 @@ def test_the_same_law_is_compiled_once():
         for grid in [(10, 6)] * 2 + [(9, 6)]
     )
     first, second, third = (
-        compiled.passes_of(H._problem(), sapc.Globalised(compiled=True)) for H in (one, two, other)
+        compiled.passes_of(H._problem(), sapc.NearestPoint(execution=sapc.Execution(compiled=True)))
+        for H in (one, two, other)
     )
     assert first is second
     assert first is not third

@@ -8,7 +8,7 @@ from sapc.constraints.projection.feasible import Eager, restore
 from sapc.constraints.projection.linearisation import spread
 from test_projection import AFFINE, CURVED, noise, relative, tiny_fields, tiny_task
 
-FEASIBLE = sapc.Globalised(nearest=0)
+FEASIBLE = sapc.FeasiblePoint()
 QUICK = [lambda H: H, lambda H: H.approximate(), lambda H: H.approximate(ahead=True)]
 
 
@@ -124,7 +124,7 @@ def test_gradient_from_afar_is_that_of_the_path_with_its_lengths_held_fixed(name
 
 def test_only_the_attempt_that_gave_the_result_counts():
     """Five passes are too few for most; some get nearer when they try again, and their first attempt must leave no trace."""
-    H, u = far("stokes_ic", 24, sapc.Globalised(nearest=0, passes=5, patience=0))
+    H, u = far("stokes_ic", 24, sapc.FeasiblePoint(passes=5, patience=0))
     w = noise(u.shape, 7)
     shares = path_of(H, u)
     first, again = (shares[:5] > 0).any(0), (shares[5:] > 0).any(0)
@@ -138,7 +138,7 @@ def test_only_the_attempt_that_gave_the_result_counts():
 
 def test_the_path_of_a_long_attempt_is_walked_back_too():
     """Five passes are too few, twice; what counts is the path of the attempt that got there, in the same bits with and without gradient."""
-    H, u = far("stokes_ic", 12, sapc.Globalised(nearest=0, passes=5, patience=80))
+    H, u = far("stokes_ic", 12, sapc.FeasiblePoint(passes=5, patience=80))
     w = noise(u.shape, 7)
     got, report = H.solve(u)
     assert int((report.iterations > 2 * 5).sum()) >= 3

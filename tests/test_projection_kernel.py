@@ -48,8 +48,9 @@ def waves(shape, n):
 
 def pair(H, **changes):
     """The same manifolds step by step and by the kernel."""
-    options = {"nearest": 0, "compiled": False} | changes
-    return (H.with_solver(sapc.Globalised(**options, fused=how)) for how in (False, True))
+    ahead, compiled = changes.pop("ahead", False), changes.pop("compiled", False)
+    ways = (sapc.Execution(ahead, compiled, fused) for fused in (False, True))
+    return (H.with_solver(sapc.FeasiblePoint(**changes, execution=how)) for how in ways)
 
 
 def same(H, u, tolerance=1e-10, **changes):
@@ -134,7 +135,7 @@ def test_tolerance_and_residual_are_those_of_the_passes():
     # So large that rounding is more than the solver's tolerance.
     u = torch.where(H.pinned, f, 1e6 * noise(f.shape))
     start = Eager(H._problem(), H.solver).begin(u)[0]
-    kernel = launch.kernel_of(H._problem(), sapc.Globalised(fused=True))
+    kernel = launch.kernel_of(H._problem(), sapc.NearestPoint(execution=sapc.Execution(fused=True)))
     _, size, off, passes = kernel.restore(u, 0, retry=False)
     tol = row_tolerance(H._problem().linearise(u).terms(u), H.solver.tol)
     assert torch.allclose(off, excess(start.r, tol), rtol=1e-9)
@@ -349,19 +350,25 @@ def test_the_functions_of_a_law_bring_its_gradients(name, grid):
 def test_who_gets_a_kernel():
     task, f = sapc.get_task("stokes_ic", grid=(9, 7)), waves((9, 7), 1)
     problem = task.manifold(f)._problem()
-    assert launch.kernel_of(problem, sapc.Globalised()) is None  # on a CPU only if asked
-    assert launch.kernel_of(problem, sapc.Globalised(fused=False)) is None
-    kernel = launch.kernel_of(problem, sapc.Globalised(fused=True))
+    assert launch.kernel_of(problem, sapc.NearestPoint()) is None  # on a CPU only if asked
+    assert launch.kernel_of(problem, sapc.NearestPoint(execution=sapc.Execution(fused=False))) is None
+    kernel = launch.kernel_of(problem, sapc.NearestPoint(execution=sapc.Execution(fused=True)))
     assert kernel is not None
     assert (
         launch.kernel_of(
-            sapc.get_task("stokes_ic", grid=(9, 7)).manifold(f)._problem(), sapc.Globalised(fused=True)
+            sapc.get_task("stokes_ic", grid=(9, 7)).manifold(f)._problem(),
+            sapc.NearestPoint(execution=sapc.Execution(fused=True)),
         )
         is kernel
     )
-    assert launch.kernel_of(task.manifold(f).dense()._problem(), sapc.Globalised(fused=True)) is None
+    assert (
+        launch.kernel_of(
+            task.manifold(f).dense()._problem(), sapc.NearestPoint(execution=sapc.Execution(fused=True))
+        )
+        is None
+    )
     own = (sapc.Pin.frame(0) & sapc.Balance(lambda u: (u**2).sum(1))).on(f)
-    assert launch.kernel_of(own._problem(), sapc.Globalised(fused=True)) is None
+    assert launch.kernel_of(own._problem(), sapc.NearestPoint(execution=sapc.Execution(fused=True))) is None
 
 
 def test_a_derivative_is_taken_along_the_passes():

@@ -14,7 +14,7 @@ import sapc
 from test_projection import noise, relative, tiny_fields, tiny_task
 
 SLOW = load_file(Path(__file__).parent / "golden" / "slow-projections.safetensors")
-FEASIBLE = sapc.Globalised(nearest=0)
+FEASIBLE = sapc.FeasiblePoint()
 
 
 def case(key):
@@ -41,7 +41,7 @@ def test_estimates_on_the_way_are_cut_off_as_ever():
     for M in (
         H.approximate(),
         H.approximate(ahead=True),
-        H.with_solver(sapc.Globalised(nearest=0, ahead=True)),
+        H.with_solver(sapc.FeasiblePoint(execution=sapc.Execution(ahead=True))),
     ):
         assert (M.solve(u)[1].iterations <= M.solver.passes).all()
 
@@ -49,7 +49,7 @@ def test_estimates_on_the_way_are_cut_off_as_ever():
 def far(name, **changes):
     task = tiny_task(name)
     f = tiny_fields(task, 12)
-    return task.manifold(f, solver=sapc.Globalised(nearest=0, **changes)), 0.1 * noise(f.shape)
+    return task.manifold(f, solver=sapc.FeasiblePoint(**changes)), 0.1 * noise(f.shape)
 
 
 @pytest.mark.parametrize("name", ["stokes_ic", "stokes_bc"])
@@ -57,7 +57,7 @@ def test_batch_mates_neither_help_nor_suffer(name):
     """Whoever goes on ends at the same bits alone; the others are where they are without anybody's patience."""
     H, u = far(name, passes=6, patience=80)
     p, report = H.solve(u)
-    before, first = H.with_solver(sapc.Globalised(nearest=0, passes=6, patience=0)).solve(u)
+    before, first = H.with_solver(sapc.FeasiblePoint(passes=6, patience=0)).solve(u)
     usual = first.converged
     assert 0 < int(usual.sum()) < len(u) - 2
     assert bool(report.converged.all())
@@ -70,7 +70,7 @@ def test_batch_mates_neither_help_nor_suffer(name):
 def test_the_nearest_point_is_sought_from_there():
     H, u = far("stokes_ic", passes=5, patience=80)
     feasible = H.solve(u)[1]
-    nearer = H.with_solver(sapc.Globalised(nearest=2, passes=5, patience=80)).solve(u)[1]
+    nearer = H.with_solver(sapc.NearestPoint(newton_steps=2, passes=5, patience=80)).solve(u)[1]
     late = feasible.iterations > 2 * 5
     assert int(late.sum()) >= 3
     assert bool(nearer.converged.all())
@@ -81,8 +81,8 @@ def test_the_nearest_point_is_sought_from_there():
 def test_a_long_attempt_is_the_short_one_gone_on_with(name):
     """Whoever misses within five passes ends where passes without a limit, in one attempt, lead; the dense path agrees."""
     H, u = far(name, passes=5, patience=80)
-    want, free = H.with_solver(sapc.Globalised(nearest=0, retry=False)).solve(u)
-    _, short = H.with_solver(sapc.Globalised(nearest=0, passes=5, patience=0)).solve(u)
+    want, free = H.with_solver(sapc.FeasiblePoint(retry=False)).solve(u)
+    _, short = H.with_solver(sapc.FeasiblePoint(passes=5, patience=0)).solve(u)
     got, report = H.solve(u)
     late = ~short.converged & free.converged
     assert int(late.sum()) >= 3
@@ -97,7 +97,7 @@ def test_whoever_got_stuck_does_not_try_the_same_again():
     """A test that nothing passes ends its attempt after four trials; the longer attempt is then the one that accepts any decrease."""
     H, u = far("stokes_ic", kappa=1e-9, passes=5, patience=0)
     short = H.solve(u)[1]
-    report = H.with_solver(sapc.Globalised(nearest=0, kappa=1e-9, passes=5, patience=300)).solve(u)[1]
+    report = H.with_solver(sapc.FeasiblePoint(kappa=1e-9, passes=5, patience=300)).solve(u)[1]
     late = ~short.converged
     assert int(late.sum()) >= 3
     assert (short.iterations[late] == 4 + 5).all()
@@ -117,4 +117,4 @@ def test_a_law_that_cannot_be_met_ends_and_is_reported():
 
 def test_negative_patience_is_refused():
     with pytest.raises(sapc.SapcError, match="patience >= 0"):
-        sapc.Globalised(patience=-1)
+        sapc.NearestPoint(patience=-1)

@@ -16,7 +16,7 @@ from test_projection import noise, tiny_fields, tiny_task
 F64 = torch.float64
 EPS = 2.0**-52
 POWERS = range(-8, 9)
-FEASIBLE = sapc.Globalised(nearest=0)
+FEASIBLE = sapc.FeasiblePoint()
 
 
 def starts(shape, seed=0, offset=0.0):
@@ -38,7 +38,7 @@ def of(report, first, last):
 def test_a_quadratic_constraint_is_met_exactly_where_it_says_so():
     """Exact arithmetic: sum u^2 = 1, whose terms are 2 u^2 by the slope, u^2 and 1 by value."""
     H = sapc.Constraint(lambda u: (u**2).flatten(1).sum(1, keepdim=True), value=1.0).on(noise((1, 8, 4)))
-    for solver in (FEASIBLE, sapc.Globalised(nearest=2), sapc.Plain(n_iter=40)):
+    for solver in (FEASIBLE, sapc.NearestPoint(newton_steps=2), sapc.GaussNewton(n_iter=40)):
         p, report = H.with_solver(solver).solve(starts((8, 4)))
         for field, size, converged in zip(p, report.residual, report.converged, strict=True):
             total = sum(Fraction(float(x)) ** 2 for x in field.flatten())
@@ -66,7 +66,7 @@ def test_starts_of_any_size_do_not_hide_a_residual():
 def test_laws_of_the_tasks_from_starts_of_any_size(name, first, last):
     task = tiny_task(name)
     H, law = (
-        task.manifold(tiny_fields(task, 1), solver=sapc.Globalised(nearest=0, passes=25, patience=0)),
+        task.manifold(tiny_fields(task, 1), solver=sapc.FeasiblePoint(passes=25, patience=0)),
         task.constraint.parts[1],
     )
     p, report = H.solve(starts(task.grid.shape))
@@ -117,7 +117,7 @@ def test_small_units_are_not_on_every_manifold():
     """Energies of 1e-16: they were conserved 'to 1e-12' whatever they did."""
     f = 1e-8 * (2 + noise((2, 6, 5), 1))
     H = (sapc.Pin.frame(0) & sapc.Balance(lambda u: (u**2).sum(1))).on(f)
-    for solver in (sapc.Globalised(), FEASIBLE, sapc.Plain(n_iter=30, mu=0, tol=1e-6)):
+    for solver in (sapc.NearestPoint(), FEASIBLE, sapc.GaussNewton(n_iter=30, mu=0, tol=1e-6)):
         p, report = H.with_solver(solver).solve(f + 1e-9 * noise(f.shape, 2))
         energy = (p**2).sum(1)
         assert bool(report.converged.all())

@@ -17,10 +17,7 @@ A run is a task, a method and everything else that decides a training; a model i
     sapc.evaluate(model, samples=100)
 """
 
-import sys
-import warnings
 from importlib import import_module
-from operator import attrgetter
 from typing import Any
 
 from . import _startup  # noqa: F401 (first, as the others take seconds)
@@ -33,11 +30,13 @@ from .constraints import (
     Affine,
     Balance,
     Constraint,
-    Globalised,
+    Execution,
+    FeasiblePoint,
+    GaussNewton,
     LawKernel,
     Manifold,
+    NearestPoint,
     Pin,
-    Plain,
     WithGradient,
 )
 from .data import Fields, read_fields, read_sensors, to_xarray, write_netcdf
@@ -74,16 +73,18 @@ __all__ = [
     "Balance",
     "Constraint",
     "Dataset",
+    "Execution",
+    "FeasiblePoint",
     "Fields",
     "FrameIntegral",
-    "Globalised",
+    "GaussNewton",
     "Grid",
     "LawKernel",
     "Manifold",
     "Method",
     "Model",
+    "NearestPoint",
     "Pin",
-    "Plain",
     "Run",
     "SapcError",
     "SapcWarning",
@@ -122,10 +123,7 @@ when_task.append(register_task)
 
 
 def __getattr__(name: str) -> Any:
-    """Find a module or a name of version 0.1.0, as in `sapc.config.Backbone`."""
+    """Import what version 0.1.0 had by another name, as in `sapc.config.Backbone`."""
     if name in _old_names.MOVED:
         return import_module(f"{__name__}.{name}")
-    if new := _old_names.RENAMED.get(name):
-        warnings.warn(f"sapc.{name} is now sapc.{new}", DeprecationWarning, stacklevel=2)
-        return attrgetter(new)(sys.modules[__name__])
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return _old_names.find_renamed(__name__)(name)

@@ -10,6 +10,7 @@ from importlib import import_module
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from inspect import isfunction
+from operator import attrgetter
 from types import ModuleType
 from typing import Any, TypeVar
 
@@ -47,33 +48,38 @@ MOVED = {
 }
 """Modules: old names, without `sapc.`, and what they are called now."""
 
-RENAMED = {
-    "sapc.flow.times": "sapc.flow.time_pairs",
-}
-"""Everything else, with its module."""
-
-
-def renamed(module: str) -> Callable[[str], Any]:
-    """Make the `__getattr__` of a module: it finds what is in `RENAMED`, and warns."""
-
-    def find(name: str) -> Any:
-        new = RENAMED.get(f"{module}.{name}")
-        if new is None:
-            raise AttributeError(f"module {module!r} has no attribute {name!r}")
-        warnings.warn(f"{module}.{name} is now {new}", DeprecationWarning, stacklevel=2)
-        where, _, attribute = new.rpartition(".")
-        return getattr(import_module(where), attribute)
-
-    return find
-
 GONE = {
     "bench": "`sapc bench` stays, and benchmarks/ of the repository measures the rest",
     "calibration": "it is benchmarks/calibrate_frd.py of the repository",
 }
 """Old names of modules that left the package, and where their work is done now."""
 
-RENAMED = {"OwnTask": "Task", "own_task": "Task.from_data"}
-"""Attributes of `sapc` by their old names."""
+RENAMED = {
+    "sapc.Globalised": "sapc._old_names.globalised",
+    "sapc.OwnTask": "sapc.Task",
+    "sapc.Plain": "sapc.GaussNewton",
+    "sapc.own_task": "sapc.Task.from_data",
+    "sapc.constraints.Globalised": "sapc._old_names.globalised",
+    "sapc.constraints.Plain": "sapc.GaussNewton",
+    "sapc.flow.times": "sapc.flow.time_pairs",
+}
+"""Attributes of modules by their old names."""
+
+INSTEAD = {"sapc._old_names.globalised": "sapc.NearestPoint() or, for nearest=0, sapc.FeasiblePoint()"}
+"""What to write now, where it is not the new name."""
+
+
+def find_renamed(module: str) -> Callable[[str], Any]:
+    """Make the `__getattr__` of a module: it finds what is in `RENAMED`, and warns."""
+
+    def find(name: str) -> Any:
+        new = RENAMED.get(f"{module}.{name}")
+        if new is None:
+            raise AttributeError(f"module {module!r} has no attribute {name!r}")
+        warnings.warn(f"{module}.{name} is now {INSTEAD.get(new, new)}", DeprecationWarning, stacklevel=2)
+        return attrgetter(new.removeprefix("sapc."))(sys.modules["sapc"])
+
+    return find
 
 
 def renamed(old: str, new: str) -> Callable[..., Any]:
@@ -110,6 +116,23 @@ def _deprecate(function: F, old: str, new: str) -> F:
         return function(*args, **kwargs)
 
     return call  # type: ignore[return-value]
+
+
+def globalised(
+    tol: float = 1e-12,
+    passes: int = 80,
+    nearest: int = 120,
+    inner: int = 60,
+    rtol: float = 1e-9,
+    **settings: Any,
+) -> Any:
+    """Return the projector that `Globalised` was: the nearest point, or with `nearest=0` a feasible one."""
+    solvers = import_module("sapc.constraints")
+    execution = {key: settings.pop(key) for key in ("ahead", "compiled", "fused") if key in settings}
+    common = {"tol": tol, "passes": passes, "execution": solvers.Execution(**execution), **settings}
+    if nearest == 0:
+        return solvers.FeasiblePoint(**common)
+    return solvers.NearestPoint(**common, newton_steps=nearest, cg_steps=inner, rtol=rtol)
 
 
 class _Alias(Loader):

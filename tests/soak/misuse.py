@@ -209,7 +209,7 @@ def _constraints() -> Iterator[Target]:
     yield Target(
         "Manifold",
         sapc.Manifold,
-        {"parts": law.parts, "fields": u, "solver": sapc.Globalised(), "algorithm": None, "wanted": None},
+        {"parts": law.parts, "fields": u, "solver": sapc.NearestPoint(), "algorithm": None, "wanted": None},
         ("wanted",),
     )
     for name, made in (("", law), ("curved ", sapc.Constraint(square, value="field"))):
@@ -219,14 +219,22 @@ def _constraints() -> Iterator[Target]:
         yield Target(f"{name}Manifold.project(check)", H.project, {"u": u, "check": True})
     H = law.on(u)
     yield Target("Manifold.to", H.to, {"device": "cpu"})
-    yield Target("Manifold.with_solver", H.with_solver, {"solver": sapc.Plain()})
+    yield Target("Manifold.with_solver", H.with_solver, {"solver": sapc.GaussNewton()})
     yield Target("Manifold[]", lambda index: H[index], {"index": 0})
     yield Target(
-        "Globalised",
-        sapc.Globalised,
-        {"tol": 1e-12, "passes": 80, "nearest": 120, "inner": 60, "rtol": 1e-9, "kappa": 0.5, "patience": 10},
+        "NearestPoint",
+        sapc.NearestPoint,
+        {
+            "tol": 1e-12,
+            "passes": 80,
+            "kappa": 0.5,
+            "patience": 10,
+            "newton_steps": 120,
+            "cg_steps": 60,
+            "rtol": 1e-9,
+        },
     )
-    yield Target("Plain", sapc.Plain, {"n_iter": 10, "mu": 1e-8, "tol": 1e-6})
+    yield Target("GaussNewton", sapc.GaussNewton, {"n_iter": 10, "mu": 1e-8, "tol": 1e-6})
 
 
 def _models() -> Iterator[Target]:

@@ -52,7 +52,7 @@ def _check_projection(scene: Scene) -> None:
     pin, mask, wanted = _pin(scene, condition)
     law = scene.rng.choice(LAWS)(scene, wanted)
     start = scene.fields(scene.scale * 10.0 ** scene.rng.choice((0, 0, 0, -4, 2, 4)))
-    solver = scene.rng.choice((None, None, sapc.Globalised(nearest=0)))
+    solver = scene.rng.choice((None, None, sapc.FeasiblePoint()))
     print(_describe(scene, mask, law, start), flush=True)
     whole = pin if law is None else pin & law.constraint
     with warnings.catch_warnings():

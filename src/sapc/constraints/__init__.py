@@ -6,10 +6,11 @@ manifold      a constraint bound to the conditions of a batch
 projection/   closed form, factorised, banded or dense Gauss-Newton, chosen by declared structure
 """
 
+from .._old_names import find_renamed
 from .acceleration import LawKernel, WithGradient
 from .manifold import Algorithm, Manifold, Report
 from .projection.closed_form import GramSolver
-from .projection.gauss_newton import Globalised, Plain, Solver
+from .projection.solvers import Execution, FeasiblePoint, GaussNewton, NearestPoint, Solver
 from .terms import Affine, Balance, Constraint, Pin, Stack, Stackable
 
 __all__ = [
@@ -17,15 +18,19 @@ __all__ = [
     "Algorithm",
     "Balance",
     "Constraint",
-    "Globalised",
+    "Execution",
+    "FeasiblePoint",
+    "GaussNewton",
     "GramSolver",
     "LawKernel",
     "Manifold",
+    "NearestPoint",
     "Pin",
-    "Plain",
     "Report",
     "Solver",
     "Stack",
     "Stackable",
     "WithGradient",
 ]
+
+__getattr__ = find_renamed(__name__)

@@ -11,7 +11,7 @@ What is declared picks the algorithm:
     dense Gauss-Newton     anything else                                                           O(rows^2 points) per iteration
 
 The projection can be differentiated in the fields and in the pinned values, with every solver: exactly at a nearest point, along the path
-taken at a feasible one (see `feasible`), step by step for `Plain`. What a constraint measured on its condition is a constant.
+taken at a feasible one (see `feasible`), step by step for `GaussNewton`. What a constraint measured on its condition is a constant.
 Arithmetic is float64 throughout; fields come back in the dtype they came in.
 """
 
@@ -36,9 +36,10 @@ from ._bound import Binding, check_pins, check_range
 from .projection.adjoint import Feasible
 from .projection.closed_form import GramSolver, project_conserved
 from .projection.feasible import choose, sup
-from .projection.gauss_newton import Globalised, PinRows, Plain, Solver, project_plain
+from .projection.gauss_newton import PinRows, project_gauss_newton
 from .projection.linearisation import Banded, Dense, Problem, norm
-from .projection.nearest import Nearest, project_globalised
+from .projection.nearest import Nearest, project_restored
+from .projection.solvers import FeasiblePoint, GaussNewton, NearestPoint, Solver
 from .projection.tolerance import excess, row_tolerance
 from .terms import Affine, Balance, Stackable
 
@@ -96,7 +97,7 @@ class Manifold:
     ) -> None:
         self._bound = Binding(parts, fields, wanted)
         self.fields, self.shape, self.pinned = self._bound.fields, self._bound.shape, self._bound.pinned
-        self.solver = Globalised() if solver is None else _checked(solver)
+        self.solver = NearestPoint() if solver is None else _checked(solver)
         if algorithm not in (None, *get_args(Algorithm)):
             raise SapcError(
                 f"unknown algorithm {algorithm!r}; choose one of {', '.join(get_args(Algorithm))}"
@@ -207,18 +208,19 @@ class Manifold:
         """
         other, solver = copy(self), self.solver
         other._checks = False
-        if not self.affine and isinstance(solver, Globalised) and solver.nearest == 0:
+        if not self.affine and isinstance(solver, FeasiblePoint) and not isinstance(solver, NearestPoint):
             if ahead is None:
                 # Not the dense passes, which cost more than waiting.
                 ahead = self.fields.is_cuda and self.algorithm == "banded Gauss-Newton"
-            other.solver = replace(solver, passes=min(QUICK, solver.passes), retry=False, ahead=ahead)
+            how = replace(solver.execution, ahead=ahead)
+            other.solver = replace(solver, passes=min(QUICK, solver.passes), retry=False, execution=how)
         return other
 
     def quick(self, ahead: bool | None = None) -> Manifold:
         """Deprecated: the same as `approximate`, but `project` checks unless told otherwise."""
         warnings.warn("Manifold.quick is now Manifold.approximate", DeprecationWarning, stacklevel=2)
         solver = self.solver
-        asked = solver.ahead if ahead is None and isinstance(solver, Globalised) else ahead
+        asked = solver.execution.ahead if ahead is None and isinstance(solver, FeasiblePoint) else ahead
         other = self.approximate(asked)
         other._checks = self._checks
         return other
@@ -264,7 +266,7 @@ class Manifold:
         projected, report = self._solve(u, report=check, ask=check)
         if check:
             _warn(~report.converged, "did not reach the manifold", f"|R| {float(report.residual.max()):.1e}")
-            if isinstance(self.solver, Globalised) and self.solver.nearest > 0:
+            if isinstance(self.solver, NearestPoint):
                 away = report.converged & ~report.nearest
                 share = f"share along it {float(report.tangential.max()):.1e}"
                 _warn(away, "are on the manifold, but not yet at its nearest point", share)
@@ -382,7 +384,7 @@ class Manifold:
 
     @property
     def _has_pin_rows(self) -> bool:
-        return isinstance(self.solver, Plain) and self.solver.pin_rows
+        return isinstance(self.solver, GaussNewton) and self.solver.pin_rows
 
     def _pin_rows(self) -> PinRows:
         """The pins as rows beside laws that move all points."""
@@ -414,20 +416,22 @@ class Manifold:
         if (first, last) != (0, len(u)):
             problem, u = problem.select(torch.arange(first, last, device=u.device)), u[first:last]
             pins = None if pins is None else pins.select(first, last)
-        if isinstance(self.solver, Plain):
-            out = project_plain(problem, u, self.solver, pins)
-        elif self.solver.nearest > 0:
+        if isinstance(self.solver, GaussNewton):
+            out = project_gauss_newton(problem, u, self.solver, pins)
+        elif isinstance(self.solver, NearestPoint):
             return Nearest.apply(u, problem, self.solver, self.fields.requires_grad)  # type: ignore[no-untyped-call, no-any-return]
         elif u.requires_grad:
             return Feasible.apply(u, problem, self.solver, report)  # type: ignore[no-untyped-call, no-any-return]
         else:  # nobody wants a derivative, so nothing is kept for one
-            out = project_globalised(problem, u, self.solver, report)
+            out = project_restored(problem, u, self.solver, report)
         return out.field, out.residual, out.tangential, out.iterations, out.converged
 
 
 def _checked(solver: Solver) -> Solver:
-    if not isinstance(solver, Plain | Globalised):
-        raise SapcError(f"the solver must be sapc.Plain(...) or sapc.Globalised(...), got {solver!r}")
+    if not isinstance(solver, Solver):
+        raise SapcError(
+            f"the solver must be sapc.NearestPoint(), sapc.FeasiblePoint() or sapc.GaussNewton(), got {solver!r}"
+        )
     return solver
 
 

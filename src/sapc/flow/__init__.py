@@ -5,7 +5,7 @@ samplers  the loop over times that all methods share, and Euler's step
 source    draws of the Gaussian process
 """
 
-from .._old_names import renamed
+from .._old_names import find_renamed
 from .path import Velocity, at, endpoint, interpolate, mix, per_field, toward, within
 from .samplers import Step, euler_step, integrate, time_pairs
 
@@ -24,4 +24,4 @@ __all__ = [
     "within",
 ]
 
-__getattr__ = renamed(__name__)
+__getattr__ = find_renamed(__name__)

@@ -27,7 +27,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from ..constraints import Manifold, Plain
+from ..constraints import GaussNewton, Manifold
 from ..flow import Velocity, at, endpoint, integrate, mix
 from . import references
 from .base import Method
@@ -36,8 +36,8 @@ from .ffm import loss
 # No residual is small enough to leave out a step.
 TINY = 1e-14
 # From the point it starts at, a step of the anchored iteration is a root step.
-STEP = Plain(n_iter=1, mu=1e-6, tol=TINY, pin_rows=True)
-LAST = Plain(n_iter=3, mu=0.0, tol=TINY, pin_rows=True)
+STEP = GaussNewton(n_iter=1, mu=1e-6, tol=TINY, pin_rows=True)
+LAST = GaussNewton(n_iter=3, mu=0.0, tol=TINY, pin_rows=True)
 RELAXATION_STEPS, RELAXATION_RATE, LEAST_TIME = 20, 1e-2, 1e-3
 
 

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from .._old_names import renamed
-from ..constraints import Manifold, Plain
+from ..constraints import GaussNewton, Manifold
 from ..constraints.terms import Balance, Pin, Stack, Stackable
 from ..data import Fields
 from ..data.cache import CacheChoice
@@ -52,7 +52,7 @@ class Task:
     """The grid it was posed on, in the paper or in a file; others differ from it in their numbers of points."""
     symmetries: ClassVar[tuple[Any, ...]] = ()
     train_size: ClassVar[int] = 6400
-    plain: ClassVar[Plain | None] = None
+    plain: ClassVar[GaussNewton | None] = None
     """The published Gauss-Newton settings, where the law is not affine."""
     solver: ClassVar[str] = "closed form"
     solver_version: ClassVar[int] = 1

@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..constraints import Globalised, Manifold
+from ..constraints import FeasiblePoint, Manifold
 from ..constraints.terms import Affine, Balance, Constraint, Pin
 from ..errors import SapcError, explain_misuse, whole
 from ..flow import source
@@ -146,10 +146,10 @@ def check(task: Task, noise: int = 16, seed: int = 0, device: str | torch.device
         )
     noise = whole(noise, "number of draws", 1)
     fields = task.dataset("train").fields
-    own = task.normalized_manifold(task.normalize(fields[:1].double()), solver=Globalised(nearest=0))
+    own = task.normalized_manifold(task.normalize(fields[:1].double()), solver=FeasiblePoint())
     device = find_device(device)
     some = fields[:: max(1, len(fields) // noise)][:noise].double().to(device)
-    H = task.normalized_manifold(task.normalize(some), solver=Globalised(nearest=0))
+    H = task.normalized_manifold(task.normalize(some), solver=FeasiblePoint())
     g = torch.Generator().manual_seed(seed)
     v1 = source.sample(task.grid, len(some), g, dtype=torch.float64).to(device)
     H.project(v1, check=False)  # what happens once only is not part of the time

@@ -31,7 +31,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ..constraints import Plain, WithGradient
+from ..constraints import GaussNewton, WithGradient
 from ..constraints.terms import Balance, Pin, Stackable
 from ..grid import Axis, Grid
 from .base import Task
@@ -63,7 +63,7 @@ class ReactionDiffusion(Task):
         "flux_right": "g_R ~ U[-0.05, 0]",
     }
     paper_grid = Grid((Axis("x", 128, kind="cells"), Axis("t", 100)))
-    plain = Plain(n_iter=3, mu=1e-8, tol=1e-6)
+    plain = GaussNewton(n_iter=3, mu=1e-8, tol=1e-6)
     integrates = True
     solver = f"finite volumes, ETDRK4, steps of at most {LONGEST_STEP:.3g}"
     block: ClassVar = {"cpu": 64, "cuda": 4096}

@@ -11,8 +11,7 @@ from typing import Any, Literal, get_args
 
 from torch import nn
 
-from ..constraints import Globalised
-from ..constraints.projection.gauss_newton import Solver
+from ..constraints import FeasiblePoint, NearestPoint, Solver
 from ..data import Fields
 from ..errors import SapcError, check_record, choice, explain_misuse
 from ..methods import Method, get_method
@@ -157,7 +156,7 @@ class Run:
         """How curved manifolds are projected onto."""
         if self.projector == "paper" and task.plain is not None:
             return task.plain
-        return Globalised() if self.projector == "nearest" else Globalised(nearest=0)
+        return NearestPoint() if self.projector == "nearest" else FeasiblePoint()
 
     # -- files --
 

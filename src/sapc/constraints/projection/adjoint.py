@@ -26,10 +26,11 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from .feasible import Passes, Path, Step
-from .gauss_newton import Globalised, _Working
+from .gauss_newton import _Working
 from .gpu.compiled import passes_of
 from .linearisation import Problem
-from .nearest import project_globalised
+from .nearest import project_restored
+from .solvers import FeasiblePoint
 
 
 def pull_back(passes: Passes, path: Path, w: Tensor) -> Tensor:
@@ -56,11 +57,11 @@ class Feasible(torch.autograd.Function):
     """Restoration with the derivative of its path."""
 
     @staticmethod
-    def forward(ctx, u0: Tensor, problem: Problem, solver: Globalised, report: bool):  # type: ignore[no-untyped-def]
+    def forward(ctx, u0: Tensor, problem: Problem, solver: FeasiblePoint, report: bool):  # type: ignore[no-untyped-def]
         """Run the projection and keep its path; everything but the field is a report without gradient."""
         path: Path = []
         u0 = u0.detach()
-        out = project_globalised(problem, u0, solver, report, path)
+        out = project_restored(problem, u0, solver, report, path)
         field = out.field if path else out.field.clone()  # without a pass it is u0, which is kept
         path = _with_resting(path, u0, (out.iterations == 0) & out.converged)
         ctx.passes = passes_of(problem, solver)

@@ -13,18 +13,16 @@ Who wants the derivative (see `feasible`) gives `restore` a path to fill: where 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
 from ..._triton import capturing
 from .linearisation import Linearisation, Problem, dot, norm, spread
+from .solvers import FeasiblePoint
 from .stop import Stop
 from .tolerance import NEAR, excess, row_tolerance
-
-if TYPE_CHECKING:
-    from .gauss_newton import Globalised
 
 SHORTEST = 2.0**-12  # a shorter step than this share of Newton's is no progress
 FAR = 1e-6  # of what a row adds up: no start with a larger residual is on the manifold
@@ -96,7 +94,7 @@ class Eager:
 
     expected = 0
 
-    def __init__(self, problem: Problem, solver: Globalised) -> None:
+    def __init__(self, problem: Problem, solver: FeasiblePoint) -> None:
         self.problem, self.solver = problem, solver
 
     def begin(self, u: Tensor) -> tuple[State, Tensor]:

@@ -3,14 +3,15 @@
 The projection of u_0 is the nearest point of the manifold: minimise |u - u_0|^2 / 2 subject to r(u) = 0. Its optimality conditions are
 r(u) = 0 and tau = 0, where tau = (I - J^+ J)(u - u_0) is the part of the correction that lies along the manifold.
 
-**Plain** (Eq. gauss-newton): `u <- u_0 - J^T (J J^T + mu I)^-1 (r(u) - J (u - u_0))`, which is the normal step -J^+ r together with a
+**GaussNewton** (Eq. gauss-newton): `u <- u_0 - J^T (J J^T + mu I)^-1 (r(u) - J (u - u_0))`, which is the normal step -J^+ r together with a
 full step -tau. Cheap, nearest where it converges, but it need not converge when the correction is large against the curvature.
 It is differentiated step by step. Pinned values are written into u_0 before it is linearised, or they are rows of the residual, as PCFM's
 authors have it: `PinRows` solves that larger system at the cost of the smaller one.
 
-**Globalised**, feasible first, then nearest. Feasible by *restoration*: `u <- u - alpha J^+ r(u)`. A trial is accepted when the residual
-follows its linear prediction, `|r(u - alpha d) - (1 - alpha) r(u)| <= kappa alpha |r(u)|` (Deuflhard's monotonicity test, kappa = 1/2),
-so the path stays short and the point found is close to u_0. A sample whose path ends at a fold of the manifold starts again from u_0
+**NearestPoint**, feasible first, then nearest; **FeasiblePoint** stops between. Feasible by *restoration*: `u <- u - alpha J^+ r(u)`.
+A trial is accepted when the residual follows its linear prediction, `|r(u - alpha d) - (1 - alpha) r(u)| <= kappa alpha |r(u)|`
+(Deuflhard's monotonicity test, kappa = 1/2), so the path stays short and the point found is close to u_0.
+A sample whose path ends at a fold of the manifold starts again from u_0
 and then accepts any decrease of |r|, which gets through at the price of a longer way. Some paths have no such end and only need many
 short steps: who missed both times for want of passes, and not because no shorter step helped, gets `patience` passes, first with the
 test, then without. From there `nearest` goes on.
@@ -26,73 +27,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ...errors import SapcError, explain_misuse
 from .feasible import choose, sup
 from .linearisation import Linearisation, Problem, norm
+from .solvers import GaussNewton
 from .stop import Stop, any_left
 from .tolerance import excess, row_tolerance
-
-
-@explain_misuse
-@dataclass(frozen=True)
-class Plain:
-    """The paper's damped Gauss-Newton: at most `n_iter` steps, damping `mu`, a sample stops at `|R|_inf < tol`.
-
-    Where a row adds up less than one, `tol` is relative to that (see `tolerance`).
-
-    pin_rows  whether pinned values are rows of the residual that is linearised, or written into the field before
-    """
-
-    n_iter: int = 10
-    mu: float = 1e-8
-    tol: float = 1e-6
-    pin_rows: bool = False
-
-    def __post_init__(self) -> None:
-        if self.n_iter < 1 or self.mu < 0 or self.tol <= 0:
-            raise SapcError(f"Plain needs n_iter >= 1, mu >= 0 and tol > 0, got {self}")
-
-
-@explain_misuse
-@dataclass(frozen=True)
-class Globalised:
-    """Feasible first, then nearest.
-
-    tol       of a row, absolute where it adds up more than one, relative where less; or what rounding allows (see `tolerance`)
-    passes    trial points per restoration attempt
-    nearest   Newton steps along the manifold; 0 returns the feasible point found first
-    inner     conjugate-gradient steps in each of them
-    rtol      nearest when |tau| <= rtol |u - u_0|
-    kappa     how closely a restoration step must follow its linear prediction
-    retry     whether samples that miss the manifold try once more, accepting any decrease
-    patience  trial points for samples that missed it both times for want of passes; 0: they are left where they are
-    ahead     whether restoration takes all its passes, needed or not, and no retry, so that it never waits for the device
-    compiled  whether restoration runs as a compiled program; None: on a GPU, where the compiler is installed
-    fused     whether restoration is one kernel, for laws that have one (`LawKernel`); None: on a GPU, unless `compiled` is given
-    """
-
-    tol: float = 1e-12
-    passes: int = 80
-    nearest: int = 120
-    inner: int = 60
-    rtol: float = 1e-9
-    kappa: float = 0.5
-    retry: bool = True
-    patience: int = 1000
-    ahead: bool = False
-    compiled: bool | None = None
-    fused: bool | None = None
-
-    def __post_init__(self) -> None:
-        counts = self.passes >= 1 and self.nearest >= 0 and self.inner >= 1 and self.patience >= 0
-        if not counts or self.tol <= 0 or not 0 < self.kappa <= 1:
-            raise SapcError(
-                "Globalised needs tol > 0, passes >= 1, nearest >= 0, inner >= 1, patience >= 0 and 0 < kappa <= 1, "
-                f"got {self}"
-            )
-
-
-Solver = Plain | Globalised
 
 
 @dataclass
@@ -162,7 +101,9 @@ class PinRows:
         return torch.where(self.pinned, held, free), l
 
 
-def project_plain(problem: Problem, u0: Tensor, solver: Plain, pins: PinRows | None = None) -> Outcome:
+def project_gauss_newton(
+    problem: Problem, u0: Tensor, solver: GaussNewton, pins: PinRows | None = None
+) -> Outcome:
     """The paper's iteration; differentiable through its steps. With `pins` it starts off them, and they are rows of its residual."""
     graph = torch.is_grad_enabled() and u0.requires_grad
     u, stop = u0, Stop()

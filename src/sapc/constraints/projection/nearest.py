@@ -1,4 +1,4 @@
-"""The second half of the globalised projection: along the manifold to its nearest point, and the derivative of the whole.
+"""The second half of `NearestPoint`: along the manifold to its nearest point, and the derivative of the whole.
 
 Newton steps along the manifold on the Lagrangian, `K = I + sum_i l_i hess r_i`, `l = -(J J^T)^-1 J (u - u_0)`, by conjugate gradients in
 the tangent space (Hessian products by automatic differentiation), each followed by restoration and accepted only if feasible and nearer.
@@ -15,10 +15,11 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from .feasible import Path, choose, restore, sup
-from .gauss_newton import Globalised, Outcome, _measured, _polish, _tangential, _Working
+from .gauss_newton import Outcome, _measured, _polish, _tangential, _Working
 from .gpu.compiled import passes_of
 from .gpu.launch import kernel_of
 from .linearisation import Linearisation, Problem, dot, norm, spread
+from .solvers import FeasiblePoint, NearestPoint
 from .stop import Stop, any_left
 from .tolerance import excess
 
@@ -85,14 +86,14 @@ def _stationarity(lin: Linearisation, v: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def approach(
-    problem: Problem, u: Tensor, u0: Tensor, solver: Globalised, active: Tensor
+    problem: Problem, u: Tensor, u0: Tensor, solver: NearestPoint, active: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Move along the manifold to the point nearest to u0; returns the fields and the Newton steps taken."""
     tiny = torch.finfo(u.dtype).tiny
     alpha = torch.ones(len(u), dtype=u.dtype, device=u.device)
     steps = torch.zeros(len(u), dtype=torch.long, device=u.device)
     stop = Stop()
-    for _ in range(solver.nearest):
+    for _ in range(solver.newton_steps):
         if stop(any_left(active)):
             break
         work = _Working(active)
@@ -102,7 +103,9 @@ def approach(
         l, tau = _stationarity(lin, v)
         ratio = norm(tau) / norm(v).clamp(min=tiny)
         on = on & (ratio > solver.rtol)
-        d = _newton_direction(lin, _Hessian(some, ui, l), -tau, solver.inner, ratio.sqrt().clamp(max=0.1), on)
+        d = _newton_direction(
+            lin, _Hessian(some, ui, l), -tau, solver.cg_steps, ratio.sqrt().clamp(max=0.1), on
+        )
         d = d * spread(
             (norm(v) / norm(d).clamp(min=tiny)).clamp(max=1.0), d
         )  # never farther than the distance itself
@@ -120,20 +123,20 @@ def approach(
 
 
 def _feasible(
-    problem: Problem, u0: Tensor, solver: Globalised, path: Path | None
+    problem: Problem, u0: Tensor, solver: FeasiblePoint, path: Path | None
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """The point that restoration reaches, |R|_inf there, its excess and the passes; in one kernel where nobody wants the path."""
     kernel = kernel_of(problem, solver) if path is None else None
-    limit, retry, patience = solver.passes, solver.retry, solver.patience
-    done = None if kernel is None else kernel.restore(u0, limit, retry and not solver.ahead, patience)
+    limit, retry, patience, ahead = solver.passes, solver.retry, solver.patience, solver.execution.ahead
+    done = None if kernel is None else kernel.restore(u0, limit, retry and not ahead, patience)
     if done is not None:
         return done
-    state = restore(passes_of(problem, solver), u0, limit, retry, solver.ahead, path, patience)
+    state = restore(passes_of(problem, solver), u0, limit, retry, ahead, path, patience)
     return state.u, sup(state.r), excess(state.r, state.tol), state.passes
 
 
-def project_globalised(
-    problem: Problem, u0: Tensor, solver: Globalised, report: bool = True, path: Path | None = None
+def project_restored(
+    problem: Problem, u0: Tensor, solver: FeasiblePoint, report: bool = True, path: Path | None = None
 ) -> Outcome:
     """Feasible first, then nearest; see the module docstring. Without `report`, the tangential part of a feasible point is left out.
 
@@ -141,9 +144,9 @@ def project_globalised(
     """
     with torch.no_grad():
         u, size, off, iterations = _feasible(problem, u0, solver, path)
-        if solver.nearest == 0 and not report:
+        if not isinstance(solver, NearestPoint) and not report:
             return Outcome(u, size, torch.zeros_like(size), iterations, off <= 1)
-        if solver.nearest > 0:
+        if isinstance(solver, NearestPoint):
             u, steps = approach(problem, u, u0, solver, off <= 1)
             iterations = iterations + steps
         end, off = _measured(problem, u, solver.tol)
@@ -152,12 +155,12 @@ def project_globalised(
 
 
 class Nearest(torch.autograd.Function):
-    """The globalised projection with the derivative of the nearest-point map."""
+    """`NearestPoint` with the derivative of the nearest-point map."""
 
     @staticmethod
-    def forward(ctx, u0: Tensor, problem: Problem, solver: Globalised, pins: bool):  # type: ignore[no-untyped-def]
+    def forward(ctx, u0: Tensor, problem: Problem, solver: NearestPoint, pins: bool):  # type: ignore[no-untyped-def]
         """Run the projection; everything but the field is a report without gradient. `pins`: pinned values want theirs too."""
-        out = project_globalised(problem, u0.detach(), solver)
+        out = project_restored(problem, u0.detach(), solver)
         ctx.problem, ctx.pins = problem, pins
         ctx.save_for_backward(u0, out.field)
         report = (out.residual, out.tangential, out.iterations, out.converged)

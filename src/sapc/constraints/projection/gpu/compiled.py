@@ -21,8 +21,8 @@ from ...._stencils import compilable
 from ...._triton import capturing, has_triton
 from ....errors import SapcWarning
 from ..feasible import Eager, Passes, State
-from ..gauss_newton import Globalised
 from ..linearisation import Banded, Problem
+from ..solvers import FeasiblePoint
 
 Program = Callable[..., tuple[Tensor, ...]]
 
@@ -30,11 +30,11 @@ _programs: dict[tuple[object, ...], Compiled] = {}
 MOST = 16  # programs kept, the latest ones; each holds on to its law, so they cannot go with it
 
 
-def passes_of(problem: Problem, solver: Globalised) -> Passes:
+def passes_of(problem: Problem, solver: FeasiblePoint) -> Passes:
     """The passes for a problem: compiled if the solver asks for it or, unless it says, where it pays."""
-    if not isinstance(problem, Banded) or solver.compiled is False:
+    if not isinstance(problem, Banded) or solver.execution.compiled is False:
         return Eager(problem, solver)
-    if solver.compiled is None and not (problem.free.is_cuda and has_triton()):
+    if solver.execution.compiled is None and not (problem.free.is_cuda and has_triton()):
         return Eager(problem, solver)
     law, free = problem.balance, problem.free
     key = (law.label or law, problem.key, problem.jitter, free.shape, free.device, solver.tol, solver.kappa)
@@ -48,7 +48,7 @@ def passes_of(problem: Problem, solver: Globalised) -> Passes:
 class Compiled:
     """`begin`, `advance` and `pullback` of one law on one grid, compiled when first called."""
 
-    def __init__(self, problem: Banded, solver: Globalised) -> None:
+    def __init__(self, problem: Banded, solver: FeasiblePoint) -> None:
         self.eager = Eager(problem, solver)
         # Not the problem itself: that one writes gradients in place.
         self.pure = Eager(replace(problem, traced=True), solver)
@@ -114,7 +114,7 @@ class Compiled:
             warnings.warn(
                 f"the {what} could not be compiled and runs step by step, more slowly ({type(error).__name__}: "
                 f"{str(error).strip().splitlines()[0] if str(error).strip() else 'no message'}); "
-                "Globalised(compiled=False) avoids the attempt",
+                "sapc.Execution(compiled=False) avoids the attempt",
                 SapcWarning,
                 stacklevel=2,
             )

@@ -21,8 +21,8 @@ from ...._triton import capturing, why_no_kernels
 from ....errors import SapcWarning
 from ....grid import kept_like
 from ..feasible import attempts, choose
-from ..gauss_newton import Globalised
 from ..linearisation import Banded, Problem
+from ..solvers import FeasiblePoint
 
 MOST = 16  # kernels kept, the latest ones
 
@@ -65,11 +65,12 @@ def tuned(**changes: int) -> Iterator[None]:
         _tuning = before
 
 
-def kernel_of(problem: Problem, solver: Globalised) -> Kernel | None:
+def kernel_of(problem: Problem, solver: FeasiblePoint) -> Kernel | None:
     """The kernel for a problem: if the solver asks for it or, unless it says how passes are made, on a GPU; None where there is none."""
     if not isinstance(problem, Banded) or problem.balance.kernel is None or problem.traced:
         return None
-    wanted = problem.free.is_cuda and solver.compiled is None if solver.fused is None else solver.fused
+    how = solver.execution
+    wanted = problem.free.is_cuda and how.compiled is None if how.fused is None else how.fused
     if not wanted or why_no_kernels():
         return None
     law, free = problem.balance, problem.free
@@ -86,7 +87,7 @@ def kernel_of(problem: Problem, solver: Globalised) -> Kernel | None:
 class Kernel:
     """Restoration for one law on one grid, with what it reads from the device's memory at hand."""
 
-    def __init__(self, problem: Banded, solver: Globalised) -> None:
+    def __init__(self, problem: Banded, solver: FeasiblePoint) -> None:
         law, free = problem.balance, problem.free
         assert law.kernel is not None
         self.load, self.rate, self.fitted = law.kernel.load, law.rate is not None, law.coefficient is not None
@@ -144,7 +145,7 @@ class Kernel:
             warnings.warn(
                 f"the projection as one kernel failed and runs in passes, more slowly ({type(error).__name__}: "
                 f"{str(error).strip().splitlines()[0] if str(error).strip() else 'no message'}); "
-                "Globalised(fused=False) avoids the attempt",
+                "sapc.Execution(fused=False) avoids the attempt",
                 SapcWarning,
                 stacklevel=2,
             )
