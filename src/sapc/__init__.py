@@ -17,9 +17,6 @@ A run is a task, a method and everything else that decides a training; a model i
     sapc.evaluate(model, samples=100)
 """
 
-from importlib import import_module
-from typing import Any
-
 from . import _startup  # noqa: F401 (first, as the others take seconds)
 
 # isort: split
@@ -121,9 +118,4 @@ _old_names.replace_module("train", train, _loop)
 when_unknown.append(load_plugins)  # tasks and methods do not know each other: here they meet
 when_task.append(register_task)
 
-
-def __getattr__(name: str) -> Any:
-    """Import what version 0.1.0 had by another name, as in `sapc.config.Backbone`."""
-    if name in _old_names.MOVED:
-        return import_module(f"{__name__}.{name}")
-    return _old_names.find_renamed(__name__)(name)
+__getattr__ = _old_names.find_renamed(__name__)

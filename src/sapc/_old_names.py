@@ -70,9 +70,11 @@ INSTEAD = {"sapc._old_names.globalised": "sapc.NearestPoint() or, for nearest=0,
 
 
 def find_renamed(module: str) -> Callable[[str], Any]:
-    """Make the `__getattr__` of a module: it finds what is in `RENAMED`, and warns."""
+    """Make the `__getattr__` of a module: it finds modules and attributes by their old names, and warns."""
 
     def find(name: str) -> Any:
+        if module == "sapc" and name in MOVED:
+            return import_module(f"sapc.{name}")
         new = RENAMED.get(f"{module}.{name}")
         if new is None:
             raise AttributeError(f"module {module!r} has no attribute {name!r}")
