@@ -57,8 +57,7 @@ def main():
     task = sapc.Task.from_data(data, physics, "oscillators")
     print(sapc.check(task, noise=8).text())
     with tempfile.TemporaryDirectory() as folder:
-        sapc.training.loop.train(sapc.preset("tiny", task, "sapc", steps=40), folder)
-        model = sapc.load(folder, physics=physics)
+        model = sapc.train(task, preset="tiny", steps=40, out=folder)
         fields = model.sample(4, condition=u[:1], steps=5)
     worst = energy(fields).abs().max().item()
     print(f"samples keep the energy of every point to {worst:.0e}")

@@ -49,8 +49,7 @@ if __name__ == "__main__":
     sapc.use(__file__)  # make it known, here and in processes that are started from here
     folder = sys.argv[1] if len(sys.argv) > 1 else tempfile.mkdtemp()
     for name in ("sapc", METHOD.name):
-        sapc.training.loop.train(sapc.preset("tiny", "heat", name), f"{folder}/heat-{name}")
-        model = sapc.load(f"{folder}/heat-{name}")
+        model = sapc.train("heat", method=name, preset="tiny", out=f"{folder}/heat-{name}")
         scores = sapc.evaluate(model, splits=("test1",), samples=32, reference=64, floor_repeats=0)["mean"]
         residual = max(scores["worst_residual"].values())
         print(

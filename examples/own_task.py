@@ -68,9 +68,7 @@ def main():
     assert report.converged.all()
 
     with tempfile.TemporaryDirectory() as folder:
-        run = sapc.preset("tiny", "leaky_wave", "sapc", grid=(24, 16), steps=60)
-        sapc.training.loop.train(run, folder)
-        model = sapc.load(folder)
+        model = sapc.train("leaky_wave", preset="tiny", out=folder, grid=(24, 16), steps=60)
         scores = sapc.evaluate(model, ["test0"], samples=16, reference=64, steps=10, floor_repeats=1)
     set0 = scores["sets"]["test0"]
     print(

@@ -95,14 +95,12 @@ def main():
     task = sapc.Task.from_data(data, physics, "shallow_water")
     print(sapc.check(task).text())
 
-    run = sapc.preset("small", task, "sapc", steps=chosen.steps, batch=16)
-    sapc.training.loop.train(
-        run, chosen.out / "model", progress=lambda step, steps, seen: show(step, steps, seen)
+    model = sapc.train(
+        task, preset="small", out=chosen.out / "model", steps=chosen.steps, batch=16, progress=show
     )
 
     # one initial height that the training has not seen, with 64 simulations of what may follow
     truth = torch.from_numpy(simulate(64, seed=1, bumps=(0.3, 0.6))).movedim(0, 1).double()
-    model = sapc.load(chosen.out / "model", physics=physics)
     fields = model.sample(64, condition=truth[:1], steps=50)
 
     H = model.manifold(truth[:1])
