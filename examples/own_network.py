@@ -26,6 +26,7 @@ class Block(nn.Module):
         )  # not BatchNorm: a sample must not depend on the others of its batch
 
     def forward(self, x, time):
+        """(batch, channels, *grid) and (batch, 16)."""
         y = gelu(self.norm(self.first(x)) + self.time(time)[:, :, None, None])
         return self.shortcut(x) + self.second(y)
 
@@ -41,6 +42,7 @@ class UNet(nn.Module):
         self.out = nn.Conv2d(width, channels, 1)
 
     def forward(self, fields, times):
+        """The velocity of fields at flow times, one per field, in the shape of the fields."""
         x = fields if self.channels > 1 else fields[:, None]
         phase = times[:, None] * torch.pi * torch.arange(1, 9, device=times.device)
         time = torch.cat((phase.sin(), phase.cos()), 1)
@@ -76,6 +78,7 @@ if __name__ == "__main__":
     data = sapc.read_fields(f"{home}/waves.npz", periodic=["x"])
 
     def physics(grid):
+        """The constraints of the waves."""
         total = [sapc.Balance(grid.integral(name), grid=grid) for name in ("h", "q")]
         return sapc.Pin.frame(0) & total[0] & total[1]
 
