@@ -304,7 +304,7 @@ def test_the_tables_are_whole_at_80_columns(finished):
     result["floors"] = [result["floors"][0], result["floors"][0] | {"samples": 3}]
     console = Console(width=80, record=True)
     for table in tables(result):
-        console.print(cli.compare.rich_table(table))
+        cli.app.print_table(table, console=console)
     text = console.export_text()
     assert "…" not in text
     assert max(map(cell_len, text.splitlines())) <= 80

@@ -10,9 +10,11 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+import rich.table
 import typer
+from rich import box
 from rich.console import Console
 
 from .. import __version__
@@ -20,6 +22,9 @@ from .._startup import INTERRUPTED, ignore_interrupts, listen_again
 from ..errors import SapcError
 from ..methods import use
 from .words import as_options
+
+if TYPE_CHECKING:
+    from ..experiments.report.format import Table
 
 app = typer.Typer(
     pretty_exceptions_enable=False,
@@ -135,3 +140,16 @@ def _sentence(error: Exception) -> str | None:
 def warn(message: Warning | str, *_: Any, **__: Any) -> None:
     """A warning, as this program words it."""
     print("sapc: warning: " + " ".join(as_options(str(message)).splitlines()), file=sys.stderr)
+
+
+def print_table(table: Table, padding: int = 1, console: Console = out) -> None:
+    """Print a table on a terminal; every cell is whole at 80 columns."""
+    shown = rich.table.Table(
+        title=table.title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, padding, 0, 0)
+    )
+    for j, column in enumerate(table.columns):
+        shown.add_column(column, justify="left" if j < table.heads else "right", no_wrap=True)
+    for i, row in enumerate(table.rows):
+        cells = (f"[bold]{cell}[/bold]" if (i, j) in table.bold else cell for j, cell in enumerate(row))
+        shown.add_row(*cells)
+    console.print(shown)

@@ -7,14 +7,12 @@ import textwrap
 from pathlib import Path
 from typing import Annotated
 
-import rich.table
 import typer
-from rich import box
 
 from ..experiments import Inline
-from ..experiments.comparison import Comparison, Table, notes, tables
+from ..experiments.comparison import Comparison, notes, tables
 from ..training.distributed import kind_of
-from .app import app, explained_interrupt, out
+from .app import app, explained_interrupt, print_table
 from .arguments import AsJson, Device, Frd, Poseidon
 from .bars import CellBars
 
@@ -94,21 +92,8 @@ def compare(
         if before := [name for name in result["methods"] if name not in bars.told]:
             print(textwrap.fill(f"already scored: {', '.join(before)}", 80))
         for table in tables(result):
-            out.print(rich_table(table))
+            print_table(table)
         for note in (*notes(result), f"files: {', '.join(result['files'])}", f"runs and scores: {plan.out}"):
             print(textwrap.fill(note, 80, break_long_words=False, break_on_hyphens=False))
     if result["failed"]:
         raise typer.Exit(1)
-
-
-def rich_table(table: Table) -> rich.table.Table:
-    """The table on a terminal; every cell is whole at 80 columns."""
-    shown = rich.table.Table(
-        title=table.title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0)
-    )
-    for j, column in enumerate(table.columns):
-        shown.add_column(column, justify="right" if j else "left", no_wrap=True)
-    for i, row in enumerate(table.rows):
-        cells = (f"[bold]{cell}[/bold]" if (i, j) in table.bold else cell for j, cell in enumerate(row))
-        shown.add_row(*cells)
-    return shown

@@ -3,22 +3,36 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+import math
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
-from rich import box
-from rich.table import Table
+from torch import Tensor
 
+from .._files import folder_for
 from ..errors import SapcError
-from .app import Stopped, app, err, out
+from ..evaluation.evaluate import Progress, evaluate, write_scores
+from ..experiments import Cell
+from ..experiments.report.format import Table
+from ..experiments.report.pictures import ensembles, pyplot
+from ..experiments.report.projected import run_projection
+from ..models.model import load
+from ..tasks import get_task
+from ..training import loop as training
+from ..training.config import Run
+from ..training.distributed import find_device
+from ..training.presets import preset as get_preset
+from ..training.run_folder import Folder, environment, load_tensors
+from ..training.shipped import HOME, model_names
+from .app import app, err, explained_interrupt, print_table
 from .arguments import AsJson, Device
-from .bars import TrainingBar, stages_bar
+from .bars import TrainingBar, announce, stages_bar
 
-if TYPE_CHECKING:
-    from ..experiments.report.demo import Demo
-    from ..experiments.report.projected import Row
+METHODS = ("ffm", "sapc")
+METRICS = ("mmse", "smse", "w2", "ce_local", "ce_global")
+REFERENCE = 1225  # solutions to compare with, as published
 
 
 @app.command()
@@ -64,116 +78,193 @@ def demo(
             raise SapcError(f"--{option} has no meaning with --projection or --size; leave one of them out")
         _projection(folder, 4 if size is None else size, seed, as_json)
         return
-    from ..experiments.report.demo import Demo
-
-    _compare(Demo(out=folder, seed=seed, device=device, **given), as_json)
+    _demonstrate(Demo(out=folder, seed=seed, device=device, **given), as_json)
 
 
 # -- two methods --
 
 
-def _compare(plan: Demo, as_json: bool) -> None:
-    from ..experiments.report.demo import METHODS
+@dataclass(frozen=True)
+class Demo:
+    """FFM and SAPC on one task: what is sampled and drawn, and where; with a preset, what is trained before that."""
 
+    task: str = "heat"
+    out: Path = Path("demo")
+    split: str = "test1"
+    samples: int = 64
+    steps: int = 25
+    preset: str | None = None
+    seed: int = 0
+    device: str = "auto"
+
+    @property
+    def picture(self) -> Path:
+        """Where the picture goes."""
+        return self.out / f"{self.task}.png"
+
+    def folder(self, method: str) -> Folder:
+        """Return where the run of a method is: in the package, unless it is trained here."""
+        name = f"{self.task}-{method}"
+        if self.preset is not None:
+            return Folder(self.out / name)
+        if name not in model_names():
+            get_task(self.task)
+            raise SapcError(f"no model {name} comes with the package; train one with --preset small")
+        return Folder(HOME / name)
+
+    def run(self, method: str) -> Run:
+        """Return the training of a method."""
+        if self.preset is None:
+            return self.folder(method).run()
+        return get_preset(self.preset, self.task, method, seed=self.seed)
+
+    def check(self) -> None:
+        """Refuse before the work what would fail after it; nothing is created."""
+        find_device(self.device)
+        for method in METHODS:
+            run = self.run(method)
+            if len(run.grid) > 2:
+                raise SapcError(
+                    f"the demonstration draws fields over x and t, and {self.task} has {len(run.grid)} axes; "
+                    f"use `sapc train {self.task}` and `sapc evaluate`"
+                )
+            Cell(run, method, (self.split,), self.samples, REFERENCE, self.steps).check()
+            if self.preset is not None:
+                self.folder(method).check(run)
+        if self.picture.is_dir():
+            raise SapcError(f"{self.picture} is a folder, but the picture goes there; choose another --out")
+        pyplot()  # fails now where matplotlib is missing
+
+    def train(self, quiet: bool = False) -> None:
+        """Train both methods, each from the start or from where it was left."""
+        for method in METHODS if self.preset is not None else ():
+            run, folder = self.run(method), self.folder(method)
+            with TrainingBar(f"{run.task} {method}", announce(run, folder, quiet)) as bar:
+                training.train(run, folder.path, device=self.device, progress=bar, solving=bar.solving)
+
+    def score(self, method: str, progress: Progress) -> tuple[dict[str, Any], Tensor]:
+        """Sample and score one method; return its scores and the very fields that are scored."""
+        fields: list[Tensor] = []
+        scores = evaluate(
+            load(self.folder(method).path, self.device), (self.split,), self.samples, REFERENCE, self.steps, self.seed,
+            progress=lambda stage, done, total: progress(f"{method.upper()}, {stage}", done, total),
+            on_fields=lambda split, drawn: fields.append(drawn),
+        )  # fmt: skip
+        return scores, fields[0]
+
+    def compare(self, progress: Progress = lambda stage, done, total: None) -> dict[str, Any]:
+        """Score both, write scores and picture; return all figures, as JSON can hold them."""
+        found = {method: self.score(method, progress) for method in METHODS}
+        for method in METHODS if self.preset is not None else ():
+            write_scores(self.folder(method).path, found[method][0])
+        result = self._result({method: scores for method, (scores, _) in found.items()})
+        w2 = {m.upper(): about["metrics"]["w2"] for m, about in result["methods"].items()}
+        w2 |= {"solutions": result["floor"]["w2"]} if result["floor"] else {}
+        fields = {method.upper(): drawn for method, (_, drawn) in found.items()}
+        task = self.run(METHODS[0]).make_task()
+        truth = task.dataset(self.split, size=REFERENCE).fields
+        title = (
+            f"{task.title}, {self.split}: {self.samples} samples of each method beside {REFERENCE} solutions"
+        )
+        with folder_for(self.out):
+            ensembles(task, truth, fields, w2, title, self.picture)
+        return result
+
+    def _result(self, scores: dict[str, dict[str, Any]]) -> dict[str, Any]:
+        methods = {}
+        for method, found in scores.items():
+            folder, mean = self.folder(method), found["mean"]
+            methods[method] = {
+                "folder": folder.path.name if self.preset is None else str(folder.path),
+                "metrics": {name: mean["metrics"][name] for name in METRICS},
+                "worst_residual": mean["worst_residual"],
+                "evaluations": mean["evaluations"],
+                "training_seconds": load_tensors(folder.weights)[1]["seconds"],
+                "sampling_seconds": mean["seconds_per_sample"] * self.samples,
+            }
+        ffm, sapc = (methods[method]["metrics"] for method in METHODS)
+        first = scores[METHODS[0]]
+        return {
+            "format": "sapc-demo-1",
+            "task": self.task,
+            "preset": self.preset,
+            "set": self.split,
+            "samples": self.samples,
+            "reference": REFERENCE,
+            "steps": self.steps,
+            "seed": self.seed,
+            "grid": first["run"]["grid"],
+            "parameters": first["run"]["parameters"],
+            "floor": {name: value for name, value in first["mean"]["floor"].items() if name in METRICS},
+            "methods": methods,
+            "factor": {name: _ratio(ffm[name], sapc[name]) for name in METRICS},
+            "picture": str(self.picture),
+            "environment": environment(),
+        }
+
+
+def _ratio(a: float, b: float) -> float | None:
+    """How many times smaller b is; nothing where b is zero."""
+    return a / b if b and math.isfinite(a / b) else None
+
+
+def _demonstrate(plan: Demo, as_json: bool) -> None:
     plan.check()
-    try:
-        for method in METHODS if plan.preset is not None else ():
-            _train(plan, method, as_json)
+    with explained_interrupt("stopped; what is trained is kept, and the same command continues from there"):
+        plan.train(quiet=as_json)
         with stages_bar("starting") as bar:
             result = plan.compare(bar)
-    except KeyboardInterrupt as interrupt:
-        again = "stopped; what is trained is kept, and the same command continues from there"
-        raise Stopped(str(interrupt) or again) from interrupt
     if as_json:
         print(json.dumps(result))
         return
-    out.print(comparison_table(result))
-    _print_rest(result)
-
-
-def _train(plan: Demo, method: str, as_json: bool) -> None:
-    run, folder = plan.run(method), plan.folder(method)
-    grid = " x ".join(map(str, run.grid))
-    verb = "continuing" if folder.checkpoint.is_file() else "training"
-    text = f"{verb} {method} on {run.task}, {grid} points, {run.steps} steps in {folder.path}"
-    if folder.trained and not as_json:
-        print(f"already trained: {folder.path}", flush=True)
-    with TrainingBar(f"{run.task} {method}", "" if as_json else text) as bar:
-        plan.train(method, progress=bar, solving=bar.solving)
+    print_table(comparison_table(result), padding=2)
+    methods = {m.upper(): about for m, about in result["methods"].items()}
+    if plan.preset is None:
+        print(f"models: {', '.join(a['folder'] for a in methods.values())}, which come with the package")
+    for what in ("training", "sampling") if plan.preset is not None else ("sampling",):
+        print(f"{what}: " + ", ".join(f"{m} {a[f'{what}_seconds']:.3g} s" for m, a in methods.items()))
+    print(f"picture: {plan.picture}")
+    print(f"next: sapc sample {methods['SAPC']['folder']} --set {plan.split}")
 
 
 def comparison_table(result: dict[str, Any]) -> Table:
     """Metrics by method, with the sampling floor and how many times smaller SAPC's are."""
-    ffm, sapc = (result["methods"][m]["metrics"] for m in ("ffm", "sapc"))
-    table = Table(
-        title=f"{result['task']}, {result['set']}: {result['samples']} samples in {result['steps']} steps",
-        title_justify="left",
-        box=box.SIMPLE_HEAD,
-        padding=(0, 2, 0, 0),
-    )
-    table.add_column("metric", no_wrap=True)
-    for column in ("sampling floor", "FFM", "SAPC", "FFM / SAPC"):
-        table.add_column(column, justify="right", no_wrap=True)
+    ffm, sapc = (result["methods"][m]["metrics"] for m in METHODS)
+    rows = []
     for name, factor in result["factor"].items():
-        floor = result["floor"].get(name)
-        table.add_row(
-            name,
-            "" if floor is None else f"{floor:.2e}",
-            f"{ffm[name]:.2e}",
-            f"{sapc[name]:.2e}" if sapc[name] else "0",
-            "" if factor is None else f"{factor:.3g}" if factor < 1e4 else f"{factor:.0e}",
-        )
-    return table
-
-
-def _print_rest(result: dict[str, Any]) -> None:
-    methods = {m.upper(): about for m, about in result["methods"].items()}
-    if result["preset"] is None:
-        print(
-            f"models: {', '.join(about['folder'] for about in methods.values())}, which come with the package"
-        )
-    for what in ("training", "sampling") if result["preset"] is not None else ("sampling",):
-        times = ", ".join(f"{name} {about[f'{what}_seconds']:.3g} s" for name, about in methods.items())
-        print(f"{what}: {times}")
-    print(f"picture: {result['picture']}")
-    print(f"next: sapc sample {result['methods']['sapc']['folder']} --set {result['set']}")
+        floor = f"{result['floor'][name]:.2e}" if name in result["floor"] else ""
+        ours = f"{sapc[name]:.2e}" if sapc[name] else "0"
+        times = "" if factor is None else f"{factor:.3g}" if factor < 1e4 else f"{factor:.0e}"
+        rows.append((name, floor, f"{ffm[name]:.2e}", ours, times))
+    title = f"{result['task']}, {result['set']}: {result['samples']} samples in {result['steps']} steps"
+    return Table(title, ("metric", "sampling floor", "FFM", "SAPC", "FFM / SAPC"), rows)
 
 
 # -- the projection alone --
 
 
 def _projection(folder: Path, size: int, seed: int, as_json: bool) -> None:
-    from ..experiments.report.projected import run_projection
-
     with err.status("starting") as status:
         show = lambda name: status.update(f"{name}: solving, projecting, drawing")
         rows = list(run_projection(folder, size, seed, show))
     if as_json:
-        print(json.dumps([asdict(row) for row in rows]))
+        print(json.dumps(rows))
         return
-    out.print(residual_table(rows))
+    print_table(residual_table(rows))
     print(f"pictures: {folder / 'overview.png'} and one per task")
 
 
-def residual_table(rows: list[Row]) -> Table:
-    """The table of the projection; every cell is whole at 80 columns."""
-    table = Table(
-        title="Noise before → after projection: mean l2 norm of the residual",
-        title_justify="left",
-        box=box.SIMPLE_HEAD,
-        padding=(0, 1, 0, 0),
-    )
-    table.add_column("task", no_wrap=True)
-    table.add_column("projection", overflow="fold")
-    table.add_column("pinned\ncondition", justify="right", no_wrap=True)
-    table.add_column("balance\nlaw", justify="right", no_wrap=True)
-    table.add_column("ms\neach", justify="right", no_wrap=True)
-    for r in rows:
-        table.add_row(
-            r.task,
-            r.algorithm.replace("Gauss-Newton", "GN"),
-            f"{r.local_before:.1e} → {r.local_after:.0e}",
-            f"{r.balance_before:.1e} → {r.balance_after:.0e}",
-            f"{r.milliseconds:.0f}",
+def residual_table(rows: list[dict[str, Any]]) -> Table:
+    """What the projection does to the residuals of noise, per task."""
+    cells = [
+        (
+            row["task"],
+            row["algorithm"].replace("Gauss-Newton", "GN"),
+            f"{row['local_before']:.1e} → {row['local_after']:.0e}",
+            f"{row['balance_before']:.1e} → {row['balance_after']:.0e}",
+            f"{row['milliseconds']:.0f}",
         )
-    return table
+        for row in rows
+    ]
+    columns = ("task", "projection", "pinned\ncondition", "balance\nlaw", "ms\neach")
+    return Table("Noise before → after projection: mean l2 norm of the residual", columns, cells, heads=2)

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,22 +16,6 @@ from ...evaluation import metrics
 from ...flow import source
 from ...tasks import Task, get_task, task_names
 from .pictures import overview, pyplot, task_picture
-
-
-@dataclass(frozen=True)
-class Row:
-    """What the projection did to noise on one task: mean l2 norms of the residual, and the distance moved."""
-
-    task: str
-    algorithm: str
-    grid: tuple[int, ...]
-    local_before: float
-    local_after: float
-    balance_before: float
-    balance_after: float
-    moved: float
-    milliseconds: float
-    picture: str
 
 
 @dataclass(frozen=True)
@@ -46,53 +31,43 @@ class Example:
 
 
 def run_projection(
-    out: Path, size: int = 4, seed: int = 0, on_task: Callable[[str], None] | None = None
-) -> Iterator[Row]:
+    out: Path, size: int = 4, seed: int = 0, on_task: Callable[[str], None] = lambda name: None
+) -> Iterator[dict[str, Any]]:
     """Yield one row per task as it is done, and write `out/<task>.png` and `out/overview.png`."""
     tasks = [get_task(name) for name in task_names()]
     for task in tasks:
         task.check("test0", size, seed)
-    pyplot()  # complains now where it is missing
+    pyplot()  # fails now where matplotlib is missing
     with folder_for(out):
         examples = []
         for task in tasks:
-            if on_task:
-                on_task(task.name)
-            example, row = _show(task, out / f"{task.name}.png", size, seed)
+            on_task(task.name)
+            example, row = _project(task, size, seed)
+            task_picture(example, out / f"{task.name}.png")
             examples.append(example)
-            yield row
+            yield row | {"picture": str(out / f"{task.name}.png")}
         overview(examples, out / "overview.png")
 
 
-def _show(task: Task, picture: Path, size: int, seed: int) -> tuple[Example, Row]:
-    """Solve, project and draw one task."""
+def _project(task: Task, size: int, seed: int) -> tuple[Example, dict[str, Any]]:
+    """Project noise on one task; a row has mean l2 norms of the residual and the distance moved."""
     solutions = task.dataset("test0", size=size, seed=seed).fields.double()
-    noise = source.sample(
-        task.grid, size, generator=torch.Generator().manual_seed(seed % 2**64), dtype=torch.float64
-    )
+    generator = torch.Generator().manual_seed(seed % 2**64)
+    noise = source.sample(task.grid, size, generator=generator, dtype=torch.float64)
     H = task.manifold(solutions)
     start = time.perf_counter()
     projected, report = H.solve(noise)
     took = time.perf_counter() - start
-    example = Example(
-        task,
-        solutions,
-        noise,
-        projected,
-        H.balance(noise).abs().mean(0),
-        H.balance(projected).abs().mean(0),
-    )
-    task_picture(example, picture)
-    row = Row(
-        task=task.name,
-        algorithm=report.algorithm,
-        grid=task.grid.shape,
-        local_before=metrics.ce_local(H, noise),
-        local_after=metrics.ce_local(H, projected),
-        balance_before=metrics.ce_global(H, noise),
-        balance_after=metrics.ce_global(H, projected),
-        moved=float(report.moved.mean()),
-        milliseconds=1e3 * took / size,
-        picture=str(picture),
-    )
-    return example, row
+    before, after = (H.balance(u).abs().mean(0) for u in (noise, projected))
+    row = {
+        "task": task.name,
+        "algorithm": report.algorithm,
+        "grid": task.grid.shape,
+        "local_before": metrics.ce_local(H, noise),
+        "local_after": metrics.ce_local(H, projected),
+        "balance_before": metrics.ce_global(H, noise),
+        "balance_after": metrics.ce_global(H, projected),
+        "moved": float(report.moved.mean()),
+        "milliseconds": 1e3 * took / size,
+    }
+    return Example(task, solutions, noise, projected, before, after), row
