@@ -20,7 +20,7 @@ import sapc
 from commands import contents, one_sentence
 from sapc import bench, cli
 from sapc.bench import memory, methods, peers
-from sapc.bench.backbone import Published
+from sapc.bench.backbone import Published, kinds
 from sapc.bench.methods import Sampler
 from sapc.bench.style import OURS, PEERS
 from sapc.bench.timer import Timer
@@ -63,6 +63,14 @@ def test_all_parts(call, folder):
         for row in result[part]:
             assert 0 < row["ffm_ms"] < math.inf
             assert math.isclose(row["ratio"], row["sapc_ms"] / row["ffm_ms"])
+
+
+def test_kernels_are_timed_where_they_know_the_networks_sizes(monkeypatch):
+    monkeypatch.setattr("sapc.fused.why_no_kernels", lambda: "")
+    monkeypatch.setattr("sapc.fused._too_old", lambda device: "")
+    for preset, there in (("paper", True), ("tiny", False)):
+        run = sapc.preset(preset, "heat", "ffm")
+        assert ("fused" in {path for path, *_ in kinds(run, torch.device("cuda"))}) == there
 
 
 def test_one_part_of_one_task_as_json(call, folder):
