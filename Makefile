@@ -23,10 +23,10 @@ test: $(STAMP)
 test-long: $(STAMP)  # with the further cases that `make test` leaves out
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m "long or not long"
 
-# Every test that needs a GPU, with the Python at hand, which has torch, Triton and pytest; nothing is installed. The portions run side by
-# side; PARTS=1/3 is every third test alone.
+# Every test that needs a GPU, with the Python at hand, which has torch, Triton and pytest; nothing is installed. Portions run side by side,
+# as many as there are cores and at most eight: most of the time goes into compiling. PARTS=1/3 is every third test alone.
 GPU_TESTS := $(wildcard tests/test_cuda*.py) tests/test_kernels_compile.py
-PARTS ?= 1/2 2/2
+PARTS ?= $(shell $(PYTHON) -c "import os; n = min(8, os.cpu_count() or 1); print(*(f'{i + 1}/{n}' for i in range(n)))")
 
 test-gpu:
 	@$(PYTHON) -c "import sys, torch; sys.exit(None if torch.cuda.is_available() else 'make test-gpu needs a CUDA device')"

@@ -20,9 +20,9 @@ import torch
 from _measure import Results, Row, announce, arguments, make_timer, show, weigh
 from torch import Tensor, nn
 
-from sapc._triton import why_no_kernels
 from sapc.experiments.timing import Timer
 from sapc.nn.fno import LARGEST_TIME, Precision, matmul_precision
+from sapc.nn.kernels import why_not
 from sapc.tasks import task_names
 from sapc.training.config import Run
 from sapc.training.presets import preset
@@ -30,8 +30,8 @@ from sapc.training.presets import preset
 PATHS = ("fft", "dft", "fused")
 
 
-def kinds(device: torch.device, paths: Sequence[str] = PATHS) -> list[tuple[str, str, bool]]:
-    """Path, precision and whether it is compiled: the plain one, then every other one that there is here."""
+def kinds(run: Run, device: torch.device, paths: Sequence[str] = PATHS) -> list[tuple[str, str, bool]]:
+    """Path, precision and whether it is compiled: the plain one, then every other one that there is here for such a network."""
     found = [("fft", "float32", False)]
     if device.type != "cuda":
         return found + [("dft", "float32", False)] * ("dft" in paths)
@@ -39,7 +39,7 @@ def kinds(device: torch.device, paths: Sequence[str] = PATHS) -> list[tuple[str,
         found.append(("fft", "tf32", False))
     if "dft" in paths:
         found += [("dft", p, True) for p in get_args(Precision) if p != "fp16"]  # which is tf32 there
-    if "fused" in paths and not why_no_kernels():
+    if "fused" in paths and not why_not(device, torch.float16, run.backbone.hidden, run.backbone.projection):
         found += [("fused", p, False) for p in get_args(Precision) if p != "float32"]
     return found
 
@@ -52,7 +52,7 @@ def backbone(
 ) -> Iterator[Row]:
     """Forward pass, and step with backward pass; the first row is the plain path that all are compared with."""
     first = 0.0
-    for transform, precision, compiled in kinds(timer.device, paths):
+    for transform, precision, compiled in kinds(run, timer.device, paths):
         how = "kernels" if transform == "fused" else "compiled" if compiled else "eager"
         label = f"{transform}, {precision}, {how}"
         announce(f"backbone {'x'.join(map(str, run.grid))}: {label}")

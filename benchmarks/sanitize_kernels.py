@@ -1,11 +1,14 @@
-"""Our kernels under NVIDIA's compute-sanitizer: reads and writes out of bounds (memcheck), races in shared memory (racecheck).
+"""Our kernels under NVIDIA's compute-sanitizer: reads and writes out of bounds (memcheck), races in shared memory (racecheck), reads of
+memory that nothing wrote (initcheck), barriers that not all threads reach (synccheck).
 
     PYTHONPATH=src python3 benchmarks/sanitize_kernels.py [--widths 16 32 64 128] [--tools memcheck racecheck] [--only solid-fp16]
 
 For every width and tool one process, and in it networks in two and three dimensions and every precision, forward and backward and forward
 alone, with more rows than programs, so that all programs go round their loop; `--widths 0` is the projection onto curved laws, and
-`--widths -1` a kernel that writes out of bounds, which memcheck must find: so it is seen that the tool looks at kernels at all. One line
-for each; it ends with status 1 if one is not as it should be. `--together 2` runs two processes side by side.
+`--widths -1` a kernel with a fault, which the tool must find: so it is seen that it looks at kernels at all. One line for each; it ends
+with status 1 if one is not as it should be. `--together 2` runs two processes side by side.
+
+Under racecheck cuBLAS fails ("the Sanitizer failed to handle a hardware exception"), so there its products are made on the CPU.
 """
 
 from __future__ import annotations
@@ -18,10 +21,12 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 
 import torch
 import triton
 import triton.language as tl
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import sapc
 from sapc.nn.fno import matmul_precision
@@ -37,6 +42,10 @@ CASES = [f"{kind}-{precision}" for kind in GRIDS for precision in PRECISIONS]
 LAWS = ("reaction_diffusion", "stokes_ic", "stokes_bc")
 KERNELS = ("lift_", "block_", "project_", "mix_", "restore")
 FAULTY, CURVED = -1, 0  # in the place of a width
+RACE = tl.constexpr(
+    "{ .shared .b32 place; st.volatile.shared.b32 [place], $1; ld.volatile.shared.b32 $0, [place]; }"
+)
+ATEN = torch.ops.aten
 
 
 @triton.jit
@@ -45,25 +54,60 @@ def project_beyond(p):
     tl.store(p + tl.arange(0, 128), 1.0, mask=tl.arange(0, 128) < 65)
 
 
+@triton.jit
+def project_race(p):
+    """All threads write to one place in shared memory and read it again, in no order."""
+    i = tl.arange(0, 128)
+    tl.store(p + i, tl.inline_asm_elementwise(RACE, "=r,r", [i], dtype=tl.int32, is_pure=False, pack=1))
+
+
+@triton.jit
+def project_unset(p, q):
+    """Read what nothing wrote."""
+    tl.store(q + tl.arange(0, 64), tl.load(p + tl.arange(0, 64)))
+
+
+FAULTS = {
+    "memcheck": lambda: project_beyond[(1,)](torch.empty(64, device="cuda")),
+    "racecheck": lambda: project_race[(1,)](torch.empty(128, dtype=torch.int32, device="cuda")),
+    "initcheck": lambda: project_unset[(1,)](*torch.empty(2, 64, device="cuda")),
+}
+
+
+class OnTheCPU(TorchDispatchMode):
+    """Inside, products that cuBLAS would make are made on the CPU, in float32."""
+
+    PRODUCTS = (ATEN.mm, ATEN.bmm, ATEN.addmm, ATEN.baddbmm)
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        """As torch asks for it."""
+        if function.overloadpacket not in self.PRODUCTS or not args[0].is_cuda:
+            return function(*args, **(kwargs or {}))
+        made = function(*(x.float().cpu() if torch.is_tensor(x) else x for x in args), **(kwargs or {}))
+        return made.to(args[0].device, args[0].dtype)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--widths", type=int, nargs="+", default=[-1, 16, 32, 64, 128, 0])
-    parser.add_argument("--tools", nargs="+", default=["memcheck", "racecheck"])
+    parser.add_argument("--tools", nargs="+", default=["memcheck", "racecheck", "synccheck"])
     parser.add_argument("--only", nargs="+", default=CASES, metavar="CASE", help=f"of {' '.join(CASES)}")
     parser.add_argument("--together", type=int, default=1, help="processes at a time")
-    parser.add_argument("--seconds", type=float, default=300, help="for each process at most")
-    parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--seconds", type=float, default=900, help="for each process at most")
+    parser.add_argument("--inside", metavar="TOOL", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.inside:
-        for width in options.widths:
-            run(width, options.only)
+        products = OnTheCPU() if options.inside == "racecheck" else nullcontext()
+        with products, torch.autograd.set_multithreading_enabled(False):  # a mode is one thread's
+            for width in options.widths:
+                run(width, options.only, options.inside)
         return
     if not shutil.which("compute-sanitizer"):
         raise SystemExit("compute-sanitizer, which comes with CUDA, is not on the PATH")
     began = time.monotonic()
-    work = [(t, w) for t in options.tools for w in options.widths if w != FAULTY or t == "memcheck"]
+    work = [(t, w) for t in options.tools for w in options.widths if w != FAULTY or t in FAULTS]
     with ThreadPoolExecutor(options.together) as pool:
         bad = sum(pool.map(lambda one: not sanitized(*one, options.only, options.seconds), work))
     print(f"{len(work) - bad} of {len(work)} clean, {time.monotonic() - began:.0f} s")
@@ -72,8 +116,10 @@ def main() -> None:
 
 def sanitized(tool: str, width: int, cases: list[str], seconds: float) -> bool:
     """Whether one width is clean under one tool; it says so in a line."""
-    only = [f for kernel in KERNELS for f in ("--kernel-name", f"kernel_substring={kernel}")]
-    command = ["compute-sanitizer", "--tool", tool, *only, sys.executable, __file__, "--inside"]
+    # What others wrote is written, too: initcheck looks at all kernels.
+    looked_at = KERNELS if tool != "initcheck" else ()
+    only = [f for kernel in looked_at for f in ("--kernel-name", f"kernel_substring={kernel}")]
+    command = ["compute-sanitizer", "--tool", tool, *only, sys.executable, __file__, "--inside", tool]
     began = time.monotonic()
     name = f"{tool} " + {FAULTY: "a planted fault", CURVED: "projection"}.get(width, f"width {width}")
     wanted = {FAULTY: [], CURVED: list(LAWS)}.get(width, cases)
@@ -105,10 +151,10 @@ def sanitized(tool: str, width: int, cases: list[str], seconds: float) -> bool:
     return clean
 
 
-def run(width: int, cases: list[str]) -> None:
+def run(width: int, cases: list[str], tool: str) -> None:
     """Whatever is asked for, inside the tool."""
     if width == FAULTY:
-        project_beyond[(1,)](torch.empty(64, device="cuda"))
+        FAULTS[tool]()
     elif width == CURVED:
         project()
     else:

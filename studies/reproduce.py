@@ -6,7 +6,7 @@
 It does what `sapc study run` does without starting a process for each run, and prints one line per training and per score: the means over
 the test sets. `--only train` and `--only score` are for two processes side by side: the second waits for the weights of the first, and
 scores while that trains the next. Runs of preset compact are scored as they are shipped, with their weights in half precision, in
-OUT/shipped.
+OUT/shipped; those whose weights come with the package are not trained again.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import time
 import traceback
 from pathlib import Path
 
+from sapc.errors import SapcError
 from sapc.experiments import Cell
 from sapc.experiments.cell import there
 from sapc.models.model import load
@@ -65,6 +66,8 @@ def _one(run: Run, chosen: argparse.Namespace) -> None:
     cells = [Cell(run, sampler, **few) for sampler in chosen.sampler or (run.method,)]
     folder = Folder(chosen.out / run.preset / cells[0].folder)
     shipped = Folder(chosen.out / "shipped" / cells[0].folder) if run.preset == "compact" else folder
+    if run.preset == "compact" and not shipped.trained:
+        shipped = _from_the_package(run, shipped)
     if chosen.only != "score" and not shipped.trained:
         began = time.monotonic()
         mark = chosen.out / run.preset / f"{cells[0].folder}.failed"
@@ -86,6 +89,20 @@ def _one(run: Run, chosen: argparse.Namespace) -> None:
         time.sleep(1)
     for cell in cells if chosen.only != "train" else ():
         _score(cell, shipped)
+
+
+def _from_the_package(run: Run, shipped: Folder) -> Folder:
+    """This very run as it comes with the package, if it does."""
+    package = Folder(SHIPPED / f"{run.task}-{run.method}")
+    try:
+        package.check(run)
+    except SapcError:
+        return shipped
+    if package.trained:
+        shipped.path.mkdir(parents=True, exist_ok=True)
+        for file in (package.config, package.weights):
+            shutil.copyfile(file, shipped.path / file.name)
+    return Folder(shipped.path)
 
 
 def _halve(folder: Folder, shipped: Folder) -> None:

@@ -64,6 +64,14 @@ def test_all_parts(call, folder):
     assert max(row["ours_residual"] for row in result["projection"]) < 1e-11
 
 
+def test_kernels_are_timed_where_they_know_the_networks_sizes(monkeypatch):
+    monkeypatch.setattr("sapc.nn.kernels.why_no_kernels", lambda: "")
+    monkeypatch.setattr("sapc.nn.kernels._too_old", lambda device: "")
+    for preset, there in (("paper", True), ("tiny", False)):
+        run = sapc.preset(preset, "heat", "ffm")
+        assert ("fused" in {path for path, *_ in backbone.kinds(run, torch.device("cuda"))}) == there
+
+
 def test_one_part_of_one_task_as_json(call, folder):
     code, out, err = call(*QUICK[:-2], "--part", "training", "--json")
     assert (code, err) == (0, "")
