@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from pathlib import Path
 from typing import Annotated
 
@@ -21,18 +21,18 @@ from .arguments import AsJson
 # what each reference is for, and for which methods, in the order to print
 Purposes = dict[Reference, dict[str, list[str]]]
 
-BASIS = (
-    (references.FLOW_MATCHING, "flow matching"),
-    (references.FNO, "the network"),
-    (references.TORCH, "PyTorch"),
-    (references.NUMPY, "NumPy"),
-    (references.H5PY, "h5py: files of solutions"),
-)
-DISTANCES = {  # by metric
-    "fpd": ((references.POSEIDON, "the features of FPD"), (references.ECI, "FPD itself")),
-    "frd": ((references.POSEIDON, "the encoder of FRD"), (references.SWIN_V2, "the blocks of that encoder")),
+BASIS = {
+    "flow matching": references.FLOW_MATCHING,
+    "the network": references.FNO,
+    "PyTorch": references.TORCH,
+    "NumPy": references.NUMPY,
+    "h5py: files of solutions": references.H5PY,
 }
-PICTURES = (references.MATPLOTLIB, "Matplotlib: the pictures of sapc demo")
+PICTURES = {"Matplotlib: the pictures of sapc demo": references.MATPLOTLIB}
+DISTANCES = {  # by metric
+    "fpd": {"the features of FPD": references.POSEIDON, "FPD itself": references.ECI},
+    "frd": {"the encoder of FRD": references.POSEIDON, "the blocks of that encoder": references.SWIN_V2},
+}
 
 
 @app.command()
@@ -52,68 +52,58 @@ def cite(
 
     Example: [bold]sapc cite runs/heat-ffm runs/heat-sapc > sapc.bib[/bold]
     """
-    found = [find(folder) for folder in folders or ()]
-    used = [*(names or ()), *(name for folder in found for name in methods_of(folder))]
-    scored = {name for folder in found for name in distances_of(folder)}
-    purposes = bibliography([get_method(name) for name in used], scored)
+    used, scored = list(names or ()), set[str]()
+    for folder in folders or ():
+        methods, metrics = read_run(find(folder))
+        used += methods
+        scored |= metrics
+    chosen = {name: get_method(name) for name in used}
+    purposes = bibliography(chosen, scored)
     if as_json:
-        print(json.dumps([_described(reference) for reference in purposes], ensure_ascii=False))
+        print(json.dumps([_describe(reference) for reference in purposes], ensure_ascii=False))
         return
-    for name in dict.fromkeys(name for name in used if get_method(name).reference is None):
-        print(f"% {_label(get_method(name))}: your own method, without a reference\n")
+    for method in chosen.values():
+        if method.reference is None:
+            print(f"% {_label(method)}: your own method, without a reference\n")
     print("\n\n".join(f"% {_comment(what)}\n{reference.bibtex()}" for reference, what in purposes.items()))
 
 
-def methods_of(path: Path) -> list[str]:
-    """The method that was trained in a run folder, and those that were evaluated there."""
-    folder = Folder(path)
-    found = [folder.run().method]
-    for scores in sorted(path.glob("scores*.json")):
-        content = read_json(scores)
+def read_run(path: Path) -> tuple[list[str], set[str]]:
+    """Return the methods that were trained and evaluated in a run folder, and the Fréchet distances among their scores."""
+    methods, metrics = [Folder(path).run().method], set[str]()
+    for file in sorted(path.glob("scores*.json")):
+        scores = read_json(file)
         try:
-            found.append(get_method(content["settings"]["method"]).name)
+            methods.append(get_method(scores["settings"]["method"]).name)
         except (KeyError, TypeError, SapcError) as error:
             raise SapcError(
-                f"{scores} does not say which method of this version it is of; run `sapc evaluate` again, or, if it is of "
+                f"{file} does not say which method of this version it is of; run `sapc evaluate` again, or, if it is of "
                 "your own method, name the file that defines it: sapc --plugin FILE"
             ) from error
-    return found
+        mean = scores.get("mean")
+        found = mean.get("metrics") if isinstance(mean, dict) else None
+        metrics |= DISTANCES.keys() & (found if isinstance(found, dict) else {}).keys()
+    return methods, metrics
 
 
-def distances_of(path: Path) -> set[str]:
-    """Which Fréchet distances are among the scores of a run folder."""
-    means = (read_json(scores).get("mean") for scores in path.glob("scores*.json"))
-    metrics = [mean.get("metrics") for mean in means if isinstance(mean, dict)]
-    return {name for found in metrics if isinstance(found, dict) for name in DISTANCES if name in found}
-
-
-def bibliography(used: Iterable[Method], scored: Collection[str] = ()) -> Purposes:
-    """Each reference once, with what it is for: the methods, what they and the scores rest on, what everything here rests on."""
-    wanted = {method.name for method in used}
+def bibliography(used: Collection[str], scored: Collection[str] = ()) -> Purposes:
+    """Return each reference once, with what it is for: the methods, what they and the scores rest on, what everything here rests on."""
     # in the order of `sapc methods`, so that the same methods make the same file however they were named
-    methods = [get_method(name) for name in method_names(variants=True) if name in wanted]
-    purposes: Purposes = {}
-
-    def add(reference: Reference | None, what: str, *labels: str) -> None:
-        if reference is None:  # of a method of one's own
-            return
-        purposes.setdefault(reference, {}).setdefault(what, []).extend(labels)
-
-    for m in methods:
-        add(m.reference, "the method" if m.trains else "the sampler", _label(m))
-    for m in methods:
-        if not m.trains and m.weights not in wanted:
-            add(get_method(m.weights).reference, "the training of the weights", _label(m))
-    for m in methods:
-        for reference in m.also:
-            add(reference, "what it rests on", _label(m))
-    for name in (name for name in DISTANCES if name in scored):
-        for reference, what in DISTANCES[name]:
-            add(reference, what)
+    methods = [get_method(name) for name in method_names(variants=True) if name in used]
+    borrowing = [m for m in methods if not m.trains and m.weights not in used]
+    wanted = [(m.reference, "the method" if m.trains else "the sampler", m) for m in methods]
+    wanted += [(get_method(m.weights).reference, "the training of the weights", m) for m in borrowing]
+    wanted += [(reference, "what it rests on", m) for m in methods for reference in m.also]
     if not methods:
-        add(references.SAPC, "the method of this package", _label(get_method("sapc")))
-    for reference, what in (*BASIS, *(() if methods else (PICTURES,))):
-        add(reference, what)
+        wanted.append((references.SAPC, "the method of this package", get_method("sapc")))
+    purposes: Purposes = {}
+    for reference, what, method in wanted:
+        if reference is not None:
+            purposes.setdefault(reference, {}).setdefault(what, []).append(_label(method))
+    distances = [DISTANCES[name] for name in DISTANCES if name in scored]
+    for group in (*distances, BASIS, *([] if methods else [PICTURES])):
+        for what, reference in group.items():
+            purposes.setdefault(reference, {}).setdefault(what, [])
     return purposes
 
 
@@ -125,12 +115,6 @@ def _comment(purposes: dict[str, list[str]]) -> str:
     return "; ".join(f"{', '.join(labels)}: {what}" if labels else what for what, labels in purposes.items())
 
 
-def _described(reference: Reference) -> dict[str, object]:
-    return {
-        "key": reference.key,
-        "title": reference.title,
-        "authors": list(reference.authors),
-        "year": reference.year,
-        "url": reference.link,
-        "bibtex": reference.bibtex(),
-    }
+def _describe(reference: Reference) -> dict[str, object]:
+    about = {name: getattr(reference, name) for name in ("key", "title", "authors", "year")}
+    return about | {"url": reference.link, "bibtex": reference.bibtex()}

@@ -14,6 +14,11 @@ from ..tasks import get_task, task_names
 from .app import app, out
 from .arguments import AsJson
 
+CAPTION = """kind: trains its own weights, or samples zero-shot with those of another
+NFE: evaluations of the network per sample; exact: where the residual vanishes by construction
+titles and BibTeX: sapc cite --method NAME"""
+EXACT = {"all": "everywhere", "affine": "affine laws", "none": "nowhere"}
+
 
 @app.command()
 def tasks(as_json: AsJson = False) -> None:
@@ -23,18 +28,10 @@ def tasks(as_json: AsJson = False) -> None:
     """
     rows = [get_task(name) for name in task_names()]
     if as_json:
+        names = ("name", "title", "equation", "grid", "pinned", "law", "parameters", "sizes", "solver")
         described = [
-            {
-                "name": t.name,
-                "title": t.title,
-                "equation": t.equation,
-                "grid": t.grid.to_dict(),
-                "pinned": t.pinned,
-                "law": t.law,
-                "parameters": dict(t.parameters),
-                "sizes": t.sizes,
-                "solver": t.solver,
-            }
+            {name: getattr(t, name) for name in names}
+            | {"grid": t.grid.to_dict(), "parameters": dict(t.parameters)}
             for t in rows
         ]
         print(json.dumps(described, ensure_ascii=False))
@@ -43,19 +40,16 @@ def tasks(as_json: AsJson = False) -> None:
     for column in ("task", "", ""):
         table.add_column(column, overflow="fold")
     for t in rows:
-        grid = " x ".join(map(str, t.grid.shape)) + f" ({', '.join(t.grid.names)})"
-        parameters = "\n".join(t.parameters.values())
-        labels = (
-            ("equation", t.equation),
-            ("grid", grid),
-            ("pin", t.pinned),
-            ("balance law", t.law),
-            ("parameters", parameters),
-        )
-        for i, (label, text) in enumerate(labels):
-            table.add_row(
-                "" if i else f"[bold]{t.name}[/bold]", label, escape(text), end_section=label == "parameters"
-            )
+        about = {
+            "equation": t.equation,
+            "grid": " x ".join(map(str, t.grid.shape)) + f" ({', '.join(t.grid.names)})",
+            "pin": t.pinned,
+            "balance law": t.law,
+            "parameters": "\n".join(t.parameters.values()),
+        }
+        for label, text in about.items():
+            name = f"[bold]{t.name}[/bold]" if label == "equation" else ""
+            table.add_row(name, label, escape(text), end_section=label == "parameters")
     out.print(table)
 
 
@@ -67,30 +61,21 @@ def methods(as_json: AsJson = False) -> None:
     """
     rows = [get_method(name) for name in method_names(variants=True)]
     if as_json:
-        print(json.dumps([_described(m) for m in rows], ensure_ascii=False))
+        print(json.dumps([_describe(m) for m in rows], ensure_ascii=False))
         return
-    table = Table(
-        box=box.SIMPLE_HEAD,
-        padding=(0, 1, 0, 0),
-        caption="kind: trains its own weights, or samples zero-shot with those of another\n"
-        "NFE: evaluations of the network per sample; exact: where the residual vanishes by construction\n"
-        "titles and BibTeX: sapc cite --method NAME",
-        caption_justify="left",
-    )
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), caption=CAPTION, caption_justify="left")
     for column in ("method", "kind", "NFE", "exact", "what, and where from"):
         table.add_column(column, justify="right" if column == "NFE" else "left", overflow="fold")
     for m in rows:
-        table.add_row(
-            f"[bold]{m.name}[/bold]",
-            "training" if m.trains else f"zero-shot ({m.weights})",
-            str(m.evaluations()),
-            {"all": "everywhere", "affine": "affine laws", "none": "nowhere"}[m.exact],
-            escape(f"{m.title}. {_origin(m)}"),
-        )
+        kind = "training" if m.trains else f"zero-shot ({m.weights})"
+        published = [m.reference.short] if m.reference else []
+        own = [f"Own method, from {SOURCES[m.name]}"] if is_own(m.name) else []
+        origin = " ".join((f"{m.title}.", *published, *own))
+        table.add_row(f"[bold]{m.name}[/bold]", kind, str(m.evaluations()), EXACT[m.exact], escape(origin))
     out.print(table)
 
 
-def _described(m: Method) -> dict[str, Any]:
+def _describe(m: Method) -> dict[str, Any]:
     return {
         "name": m.name,
         "title": m.title,
@@ -105,11 +90,3 @@ def _described(m: Method) -> dict[str, Any]:
         "citation": m.reference and m.reference.key,
         "source": SOURCES.get(m.name),
     }
-
-
-def _origin(m: Method) -> str:
-    """Where a method was published; of one's own, where its file is."""
-    published = m.reference.short if m.reference else ""
-    return " ".join(
-        filter(None, (published, f"Own method, from {SOURCES[m.name]}" if is_own(m.name) else ""))
-    )
