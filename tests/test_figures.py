@@ -11,13 +11,15 @@ import torch
 
 from hand_made import collected, scores
 from sapc.evaluation.moments import Kept, Moments, beside
-from sapc.experiments.report import curves, fields
-from sapc.experiments.report import tradeoff as fidelity
-from sapc.experiments.report.drawing import DPI, LOOKS, SETTINGS, in_order, label, look, rendered
-from sapc.experiments.report.figures import MAKERS, _heading, task_figures
+from sapc.experiments.report.data import ReportData
+from sapc.experiments.report.figures import FigureData, fields, task_figures
+from sapc.experiments.report.figures import trajectories as curves
+from sapc.experiments.report.figures.captions import MAKERS, _heading
+from sapc.experiments.report.figures.data import printed_points
+from sapc.experiments.report.figures.style import DPI, LOOKS, SETTINGS, look, rendered
+from sapc.experiments.report.figures.tradeoff import Point, tradeoff, zero_at
+from sapc.experiments.report.labels import order_methods, short_label
 from sapc.experiments.report.make import draw_all
-from sapc.experiments.report.material import Found
-from sapc.experiments.report.tradeoff import Point, tradeoff, zero_at
 from sapc.experiments.results import Problem
 from sapc.methods import METHODS, paper
 
@@ -97,14 +99,19 @@ def test_every_method_has_a_look_of_its_own():
 
 
 def test_methods_stand_in_the_usual_order_and_unknown_ones_last():
-    assert in_order(["new", "dflow", "ffm", "sapc_s1", "sapc", "sapc"]) == [
+    assert order_methods(["new", "dflow", "ffm", "sapc_s1", "sapc", "sapc"]) == [
         "sapc",
         "sapc_s1",
         "ffm",
         "dflow",
         "new",
     ]
-    assert [label(m) for m in ("sapc", "sapc_s2", "cond_ffm", "new")] == ["SAPC", "S2", "condFFM", "new"]
+    assert [short_label(m) for m in ("sapc", "sapc_s2", "cond_ffm", "new")] == [
+        "SAPC",
+        "S2",
+        "condFFM",
+        "new",
+    ]
 
 
 # -- along the sampling runs --
@@ -176,14 +183,14 @@ def test_tradeoff_puts_every_point_in_its_place():
 def test_names_do_not_cover_each_other():
     """All eleven, as the paper prints them, and on every one of its tasks."""
     for task in paper.TASKS:
-        printed = {m: Point(p.ce, p.w2, seconds=1.0) for m, p in Found.printed(task).items()}
+        printed = {m: Point(p.ce, p.w2, seconds=1.0) for m, p in printed_points(task).items()}
         assert len(printed) == 11
         figure = tradeoff(printed, {}, 0.05)
         figure.draw_without_rendering()
         boxes = [
             Text.get_window_extent(t)
             for t in figure.axes[0].texts
-            if t.get_text() in {label(m) for m in printed}
+            if t.get_text() in {short_label(m) for m in printed}
         ]
         assert len(boxes) == 11
         shared = [_shared(a, b) for a, b in itertools.combinations(boxes, 2)]
@@ -201,7 +208,7 @@ def _shared(a, b) -> float:
 
 def test_a_single_point_without_time_or_floor_is_drawn():
     figure = tradeoff({"sapc": Point(0.0, 0.1)}, {})
-    assert fidelity.zero_at([Point(0.0, 0.1)]) == 0.1
+    assert zero_at([Point(0.0, 0.1)]) == 0.1
     assert len(figure.axes) == 2
 
 
@@ -320,7 +327,7 @@ def test_same_data_same_bytes_whatever_the_settings(kind):
 
 def test_a_task_gets_all_its_figures(tmp_path):
     there = found(tmp_path, ("sapc", "ffm", "eci"))
-    material = Found.of(there).material("heat")
+    material = FigureData.of(ReportData(there), "heat")
     assert material.methods == ["sapc", "ffm", "eci"]
     assert material.space.extent == pytest.approx((0, 1, 0, 2 * np.pi))
     assert material.floor == pytest.approx(0.06)
@@ -335,14 +342,14 @@ def test_a_task_gets_all_its_figures(tmp_path):
 
 def test_frames_of_three_axes_have_their_times(tmp_path):
     there = found(tmp_path, task="navier_stokes", grid=(4, 4, 12))
-    material = Found.of(there).material("navier_stokes")
+    material = FigureData.of(ReportData(there), "navier_stokes")
     assert material.space.extent is None
     assert len(material.space.times) == 10
     assert (material.space.times[0], material.space.times[-1]) == pytest.approx((0, 49))
 
 
 def test_fields_of_a_task_that_is_not_known_are_numbered(tmp_path):
-    material = Found.of(found(tmp_path, task="new", grid=(4, 4, 12))).material("new")
+    material = FigureData.of(ReportData(found(tmp_path, task="new", grid=(4, 4, 12))), "new")
     assert material.space.times[:3] == (0.0, 1.0, 2.0)
     made, notes = task_figures(material)
     assert (len(made), notes) == (4, [])
@@ -353,7 +360,7 @@ def test_what_has_no_fields_is_told(tmp_path):
     there = found(tmp_path, ("sapc", "ffm", "eci"), without=("eci",), watched=False)
     there.problems.append(Problem("failed", tmp_path, "it diverged", "heat", "pcfm", 0))
     beside(there.scored[1].path).write_bytes(b"damaged")
-    material = Found.of(there).material("heat")
+    material = FigureData.of(ReportData(there), "heat")
     assert list(material.kept) == ["sapc"]
     made, notes = task_figures(material)
     ensembles = next(f for f in made if f.name == "heat-ensembles")
@@ -366,7 +373,7 @@ def test_what_has_no_fields_is_told(tmp_path):
 def test_fewer_samples_are_told(tmp_path):
     there = found(tmp_path, ("sapc", "ffm", "dflow"), watched=False)
     there.scored[2].scores["settings"]["samples"] = 32
-    material = Found.of(there).material("heat")
+    material = FigureData.of(ReportData(there), "heat")
     assert material.fewer == {"dflow": 32}
     made, _ = task_figures(material)
     assert "With fewer samples, so a higher floor: D-Flow 32." in made[0].caption
@@ -377,7 +384,7 @@ def test_fewer_samples_are_told(tmp_path):
 def test_fields_of_another_grid_are_left_out(tmp_path):
     there = found(tmp_path, ("sapc", "ffm", "eci"))
     write_fields(there.scored[2], (8, 5))
-    material = Found.of(there).material("heat")
+    material = FigureData.of(ReportData(there), "heat")
     assert list(material.kept) == ["sapc", "ffm"]
     assert any("another grid" in note for note in material.problems)
 
@@ -386,7 +393,7 @@ def test_the_lowest_seed_with_fields_is_shown_and_the_fullest_set(tmp_path):
     there = found(tmp_path, ("sapc", "ffm"), seeds=(3, 1))
     beside(there.scored[1].path).unlink()  # sapc, seed 1
     write_fields(there.scored[0], (6, 5), ("test1",))
-    material = Found.of(there).material("heat")
+    material = FigureData.of(ReportData(there), "heat")
     assert material.scores["sapc"]["run"]["seed"] == 3
     assert material.scores["ffm"]["run"]["seed"] == 1
     assert material.sets == ["test1", "test0"]
@@ -399,7 +406,7 @@ def test_the_lowest_seed_with_fields_is_shown_and_the_fullest_set(tmp_path):
 
 
 def test_without_ffm_there_is_no_ce_and_no_figure_of_it(tmp_path):
-    made, notes = task_figures(Found.of(found(tmp_path, ("sapc",))).material("heat"))
+    made, notes = task_figures(FigureData.of(ReportData(found(tmp_path, ("sapc",))), "heat"))
     assert "heat-tradeoff" not in [f.name for f in made]
     assert any("relative to the errors of FFM" in note for note in notes)
 
@@ -409,7 +416,7 @@ def test_a_figure_that_fails_is_a_note_and_the_rest_is_drawn(tmp_path, monkeypat
     for s in there.scored:
         for about in s.sets.values():
             del about["trajectory"]["deviation"]
-    figures, notes = draw_all(there, lambda *_: None)
+    figures, notes = draw_all(ReportData(there), lambda *_: None)
     assert "heat-trajectories" not in [f.name for f in figures]
     assert len(figures) == len(MAKERS) - 1
     assert notes["heat"] == ["no figure of trajectories: 'deviation'"]
@@ -417,5 +424,5 @@ def test_a_figure_that_fails_is_a_note_and_the_rest_is_drawn(tmp_path, monkeypat
     def broken(self, task):
         raise RuntimeError("no such luck")
 
-    monkeypatch.setattr(Found, "material", broken)
-    assert draw_all(there, lambda *_: None) == ([], {"heat": ["no figures: no such luck"]})
+    monkeypatch.setattr(FigureData, "of", broken)
+    assert draw_all(ReportData(there), lambda *_: None) == ([], {"heat": ["no figures: no such luck"]})

@@ -20,6 +20,7 @@ import pytest
 from commands import contents, one_sentence
 from hand_made import collected, scores, write
 from sapc.experiments.report import make_report
+from sapc.experiments.report.data import ReportData
 from sapc.experiments.report.make import check_out
 from sapc.experiments.report.page import FEW, MARK, is_page, page, write_page
 from sapc.experiments.report.tables import report_tables
@@ -144,20 +145,20 @@ def test_problems_come_first(tmp_path):
         Problem(kind, tmp_path / f"run{i}", f"why {i}", "heat", "eci", i) for i, kind in enumerate(kinds)
     ]
     there = Collected([*collected(scores()).scored], problems)
-    text = page(there, report_tables(there), [])
+    text = page(there, report_tables(ReportData(there)), [])
     assert text.index("Not all is there") < text.index("<nav")
     assert "1 failed, 4 missing, 1 unfinished, 1 damaged, 1 left out" in text
     assert all(f"why {i}" in text for i in range(8))
     assert "<details>\n<summary>8 things do not count" in text
     few = Collected(there.scored, problems[:FEW])
-    assert "<details open>\n<summary>6 things" in page(few, report_tables(few), [])
+    assert "<details open>\n<summary>6 things" in page(few, report_tables(ReportData(few)), [])
 
 
 def test_text_stays_text():
     nasty = "<script>alert(1)</script>&\"'"
     problems = [Problem("corrupt", Path(nasty), nasty, nasty, nasty)]
     there = Collected(collected(scores()).scored, problems, [nasty])
-    read = Reader(page(there, report_tables(there), [], notes={nasty: [nasty]}))
+    read = Reader(page(there, report_tables(ReportData(there)), [], notes={nasty: [nasty]}))
     assert not read.of("script")
     assert nasty in read.text
 
@@ -177,7 +178,7 @@ def test_names_of_tasks_lead_nowhere_else(tmp_path):
 def test_a_page_of_the_papers_protocol_has_no_warning():
     sets = {f"test{i}": {} for i in range(4)}
     there = collected(*(scores(method=m, seed=s, sets=sets) for m in ("sapc", "ffm") for s in (0, 42, 205)))
-    text = page(there, report_tables(there), [])
+    text = page(there, report_tables(ReportData(there)), [])
     assert 'class="notice' not in text
 
 
@@ -254,7 +255,7 @@ def test_a_place_where_a_report_does_not_belong_is_refused(tmp_path):
 
 def test_page_alone_can_be_written(tmp_path):
     there = collected(scores())
-    path = write_page(there, report_tables(there), [], tmp_path / "a" / "b")
+    path = write_page(there, report_tables(ReportData(there)), [], tmp_path / "a" / "b")
     assert path == tmp_path / "a" / "b" / "index.html"
     assert is_page(path)
 

@@ -17,8 +17,9 @@ import sapc
 from commands import one_sentence
 from sapc import Method, Pin, SapcError, SapcWarning, get_method, method_names
 from sapc.experiments import Local, cells, load_study, run_study
-from sapc.experiments.report.drawing import LOOKS, in_order, label, look
-from sapc.experiments.report.table_parts import method_label
+from sapc.experiments.report.data import ReportData
+from sapc.experiments.report.figures.style import LOOKS, look
+from sapc.experiments.report.labels import method_label, order_methods, short_label
 from sapc.experiments.report.tables import report_tables
 from sapc.experiments.results import collect
 from sapc.methods import METHODS, SOURCES, ffm, find_method, plugins, registry
@@ -374,7 +375,7 @@ def study(folder) -> Path:
 
 
 def test_a_study_of_own_methods_is_reported_with_and_without_their_file(study, folder, call, monkeypatch):
-    tables = {table.name: table for table in report_tables(collect([study]))}
+    tables = {table.name: table for table in report_tables(ReportData(collect([study])))}
     assert tables["generation"].columns == ("task", "metric", "whose", "Mine | 50% & more", "Zero", "floor")
     assert r"50\% \& more" in tables["generation"].latex()
     rows = [row for row in tables["generation"].records if row.metric == "mmse"]
@@ -405,13 +406,13 @@ def test_own_methods_have_titles_for_labels_and_looks_of_their_own():
     sapc.register_method(own("sapc_heun", title="A title that is too long for a figure's legend"))
     sapc.register_method(own("second", title="Second"))
     assert method_label("sapc_heun") == "A title that is too long for a figure's legend"
-    assert [label(m) for m in ("sapc_heun", "second", "sapc_s2", "new")] == [
+    assert [short_label(m) for m in ("sapc_heun", "second", "sapc_s2", "new")] == [
         "A title that is too long …",
         "Second",
         "S2",
         "new",
     ]
-    assert in_order(["new", "second", "sapc_heun", "ffm"]) == ["ffm", "sapc_heun", "second", "new"]
+    assert order_methods(["new", "second", "sapc_heun", "ffm"]) == ["ffm", "sapc_heun", "second", "new"]
     mine = [look("sapc_heun"), look("second")]
     assert len({one.marker for one in (*LOOKS.values(), *mine)}) == len(LOOKS) + 2
     assert mine[0].line != mine[1].line

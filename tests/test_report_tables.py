@@ -13,9 +13,9 @@ import pytest
 
 from hand_made import collected, per_set, scores
 from sapc.errors import SapcError
+from sapc.experiments.report.data import ReportData
 from sapc.experiments.report.format import Table, compact
-from sapc.experiments.report.table_parts import ranks
-from sapc.experiments.report.tables import report_tables, write_tables
+from sapc.experiments.report.tables import ranks, report_tables, write_tables
 from sapc.experiments.results import Collected, Problem
 from sapc.methods import paper
 
@@ -28,7 +28,7 @@ NAMES = ["generation", "supplement", "ablation", "cost"]
 
 def tables(*contents, problems=(), **more):
     found = replace(collected(*contents, **more), problems=list(problems))
-    return dict(zip(NAMES, report_tables(found), strict=True))
+    return dict(zip(NAMES, report_tables(ReportData(found)), strict=True))
 
 
 def line(table, metric: str, whose: str = "ours", task: str = "Heat") -> dict[str, str]:
@@ -386,7 +386,7 @@ def test_all_files(tmp_path):
 def test_a_place_that_cannot_be_written(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(SapcError, match="cannot create"):
-        write_tables(report_tables(Collected()), tmp_path / "file" / "tables")
+        write_tables(report_tables(ReportData(Collected())), tmp_path / "file" / "tables")
 
 
 def test_what_reads_alike_is_ranked_alike_and_rounding_is_no_merit():

@@ -15,8 +15,9 @@ from .._files import folder_for
 from ..errors import SapcError
 from ..evaluation.evaluate import Progress, evaluate, write_scores
 from ..experiments import Cell
+from ..experiments.report.figures import pyplot
 from ..experiments.report.format import Table
-from ..experiments.report.pictures import ensembles, pyplot
+from ..experiments.report.pictures import ensembles
 from ..experiments.report.projected import run_projection
 from ..models.model import load
 from ..tasks import get_task

@@ -12,39 +12,27 @@ import csv
 import html
 import io
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 
 MISSING, FAILED, NOTHING = "missing", "failed", "–"
 NO_WEIGHTS, NO_FFM, NOT_RECORDED = "no weights", "no FFM", "not recorded"
-ABSENT = dict.fromkeys((MISSING, NO_WEIGHTS, NO_FFM, NOT_RECORDED), "missing") | {
-    FAILED: "failed",
-    NOTHING: "nothing",
-}
+ABSENT = dict.fromkeys((MISSING, NO_WEIGHTS, NO_FFM, NOT_RECORDED), "missing")
+ABSENT |= {FAILED: "failed", NOTHING: "nothing"}
 """Cells without a number, and their class in HTML."""
 
 _COMPACT = re.compile(r"(?<![\w.])(-?\d+\.\d)(?:\((\d+\.\d)\)(?:e(-?\d+))?|e(-?\d+))(?![\w.])")
-_MARKUP = re.compile(
-    r"[\\`*\[\]|$<]|&(?=#?\w+;)|(?<![^\W_])_|_(?![^\W_])|~~"
-)  # what Markdown would take for more than text
+# What Markdown would take for more than text.
+_MARKUP = re.compile(r"[\\`*\[\]|$<]|&(?=#?\w+;)|(?<![^\W_])_|_(?![^\W_])|~~")
 _ENTITIES = {"<": "&lt;", "&": "&amp;"}
 _WORDS = {"CE_L": "CE$_L$", "CE_G": "CE$_G$", "W2": "$W_2$"}
-_SIGNS = {
-    "\\": r"\textbackslash{}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "<": r"\textless{}",
-    ">": r"\textgreater{}",
-    "|": r"\textbar{}",
-    '"': "''",  # \textquotedbl is not in every encoding
-    "[": "{[}",  # after a line's end it would begin an argument
-    "]": "{]}",
-    "–": "--",
-    "×": r"$\times$",
-    "±": r"$\pm$",
-    **{sign: f"\\{sign}" for sign in "&%$#_{}"},
-}
+# Straight quotes: \textquotedbl is not in every encoding. Brackets: after a line's end one would begin an argument.
+_SIGNS = str.maketrans({
+    "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}",
+    ">": r"\textgreater{}", "|": r"\textbar{}", '"': "''", "[": "{[}", "]": "{]}", "–": "--", "×": r"$\times$",
+    "±": r"$\pm$", **{sign: f"\\{sign}" for sign in "&%$#_{}"},
+})  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -65,27 +53,19 @@ class Table:
     notes: tuple[str, ...] = ()
 
     def markdown(self) -> str:
-        """The table alone, as Markdown has it."""
-        values = len(self.columns) - self.heads
-        lines = [
-            "| " + " | ".join(map(_markdown, self.columns)) + " |",
-            "|" + "|".join([*(["---"] * self.heads), *(["---:"] * values)]) + "|",
-        ]
-        for i, row in enumerate(self.rows):
-            cells = (
-                self._marked(_markdown(cell), i, j, ("**", "**"), ("<u>", "</u>"))
-                for j, cell in enumerate(row)
-            )
-            lines.append("| " + " | ".join(cells) + " |")
-        return "\n".join(lines) + "\n"
+        """Return the table alone in Markdown."""
+        rule = "|".join(["---"] * self.heads + ["---:"] * (len(self.columns) - self.heads))
+        rows = [list(map(_markdown, self.columns)), *self._cells(_markdown, "**{}**", "<u>{}</u>")]
+        first, *rest = ["| " + " | ".join(row) + " |" for row in rows]
+        return "\n".join((first, f"|{rule}|", *rest, ""))
 
     def section(self) -> str:
-        """Heading, table and notes, as Markdown has them."""
+        """Return heading, table and notes in Markdown."""
         notes = "".join(f"- {_markdown(note)}\n" for note in self.notes)
         return "\n".join(filter(None, (f"## {_markdown(self.title)}\n", self.markdown(), notes)))
 
     def latex(self) -> str:
-        """A float with the notes below it; needs `\\usepackage{booktabs}`."""
+        """Return a float with the notes below it; it needs `\\usepackage{booktabs}`."""
         layout = "l" * self.heads + "r" * (len(self.columns) - self.heads)
         lines = [
             r"% needs \usepackage{booktabs}",
@@ -97,31 +77,36 @@ class Table:
             " & ".join(map(_latex_cell, self.columns)) + r" \\",
             r"\midrule",
         ]
+        cells = self._cells(_latex_cell, r"\textbf{{\boldmath {}}}", r"\underline{{{}}}")
         before: tuple[str, ...] = ()
-        for i, row in enumerate(self.rows):
+        for row, written in zip(self.rows, cells, strict=True):
             if self.heads > 1 and before and before[0] != row[0]:
                 lines.append(r"\midrule")
-            cells = [
-                self._marked(_latex_cell(cell), i, j, (r"\textbf{\boldmath ", "}"), (r"\underline{", "}"))
-                for j, cell in enumerate(row)
-            ]
-            same = _repeated(before, row, self.heads - 1)
-            lines.append(" & ".join(["" if j < same else cell for j, cell in enumerate(cells)]) + r" \\")
+            # Heads that say the same as in the row before are left out; the last one stays.
+            same = next(
+                (j for j in range(self.heads - 1) if before[j : j + 1] != row[j : j + 1]), self.heads - 1
+            )
+            lines.append(" & ".join([""] * same + written[same:]) + r" \\")
             before = row
-        lines += [r"\bottomrule", r"\end{tabular}"]
-        lines += [rf"\par {_latex(note)}" for note in self.notes]
-        return "\n".join([*lines, r"\end{table}"]) + "\n"
+        lines += [r"\bottomrule", r"\end{tabular}", *(rf"\par {_latex(note)}" for note in self.notes)]
+        return "\n".join((*lines, r"\end{table}", ""))
 
     def html(self) -> str:
-        """A `<table>` with its caption, and the notes as a list after it."""
+        """Return a `<table>` with its caption, and the notes as a list after it."""
         head = "".join(f'<th scope="col">{html.escape(name)}</th>' for name in self.columns)
         lines = [
             f"<table>\n<caption>{html.escape(self.title)}</caption>",
             f"<thead>\n<tr>{head}</tr>\n</thead>\n<tbody>",
         ]
-        for i, row in enumerate(self.rows):
-            cells = "".join(self._html_cell(cell, i, j) for j, cell in enumerate(row))
-            lines.append(f"<tr>{cells}</tr>")
+        for row, cells in zip(
+            self.rows, self._cells(html.escape, "<strong>{}</strong>", "<u>{}</u>"), strict=True
+        ):
+            names = [f'<th scope="row">{cell}</th>' for cell in cells[: self.heads]]
+            kinds = [f' class="{ABSENT[text]}"' if text in ABSENT else "" for text in row]
+            values = [
+                f"<td{kind}>{cell}</td>" for kind, cell in list(zip(kinds, cells, strict=True))[self.heads :]
+            ]
+            lines.append(f"<tr>{''.join(names + values)}</tr>")
         lines.append("</tbody>\n</table>")
         if self.notes:
             items = "".join(f"<li>{html.escape(note)}</li>\n" for note in self.notes)
@@ -129,45 +114,30 @@ class Table:
         return "\n".join(lines) + "\n"
 
     def csv(self) -> str:
-        """The text of the cells, for a spreadsheet."""
+        """Return the text of the cells, for a spreadsheet."""
         stream = io.StringIO()
         csv.writer(stream, lineterminator="\n").writerows((self.columns, *self.rows))
         return stream.getvalue()
 
-    def _html_cell(self, cell: str, i: int, j: int) -> str:
-        text = html.escape(cell)
-        if j < self.heads:
-            return f'<th scope="row">{text}</th>'
-        if kind := ABSENT.get(cell):
-            return f'<td class="{kind}">{text}</td>'
-        return f"<td>{self._marked(text, i, j, ('<strong>', '</strong>'), ('<u>', '</u>'))}</td>"
-
-    def _marked(self, text: str, i: int, j: int, best: tuple[str, str], second: tuple[str, str]) -> str:
-        around = best if (i, j) in self.bold else second if (i, j) in self.underlined else ("", "")
-        return text.join(around)
+    def _cells(self, write: Callable[[str], str], best: str, second: str) -> Iterator[list[str]]:
+        """Write every cell, within `best` or `second` where it is that."""
+        for i, row in enumerate(self.rows):
+            marks = [
+                best if (i, j) in self.bold else second if (i, j) in self.underlined else "{}"
+                for j in range(len(row))
+            ]
+            yield [mark.format(write(cell)) for mark, cell in zip(marks, row, strict=True)]
 
 
 def compact(mean: float, error: float | None = None) -> str:
-    """A finite mean and its standard error in the compact form; of one value alone only m and p."""
+    """Return a finite mean and its standard error in the compact form; of one value alone only m and p."""
     leading = mean or error or 0.0
     if not leading:
         return "0"
     exponent = int(f"{leading:.1e}".partition("e")[2])
-    m, s = (_scaled(value, exponent) for value in (mean, error or 0.0))
+    m, s = (f"{Decimal(value).scaleb(-exponent):.1f}" for value in (mean, error or 0.0))
     power = f"e{exponent}" if exponent else ""
     return f"{m}{power}" if error is None else f"{m}({s}){power}"
-
-
-def _scaled(value: float, exponent: int) -> str:
-    return f"{Decimal(value).scaleb(-exponent):.1f}"
-
-
-def _repeated(before: tuple[str, ...], row: tuple[str, ...], most: int) -> int:
-    """How many cells, from the left, say the same as in the row before."""
-    same = 0
-    while before and same < most and before[same] == row[same]:
-        same += 1
-    return same
 
 
 def _markdown(text: str) -> str:
@@ -179,12 +149,12 @@ def _latex_cell(text: str) -> str:
 
 
 def _latex(text: str) -> str:
-    """Escaped, with every number in the compact form."""
+    """Escape text, and write every number in it that is in the compact form as LaTeX does."""
     text, made, end = " ".join(text.split()), "", 0
     for number in _COMPACT.finditer(text):
-        made += _escaped(text[end : number.start()]) + _power(*number.groups())
+        made += text[end : number.start()].translate(_SIGNS) + _power(*number.groups())
         end = number.end()
-    return made + _escaped(text[end:])
+    return made + text[end:].translate(_SIGNS)
 
 
 def _power(m: str, s: str | None, p: str | None, alone: str | None) -> str:
@@ -192,7 +162,3 @@ def _power(m: str, s: str | None, p: str | None, alone: str | None) -> str:
         return f"${m} \\cdot 10^{{{alone}}}$"
     power = int(p or 0)
     return f"${m}({s}){{{'-' if power < 0 else '+'}}}{abs(power)}$"
-
-
-def _escaped(text: str) -> str:
-    return "".join(_SIGNS.get(sign, sign) for sign in text)

@@ -18,16 +18,15 @@ from pathlib import Path
 
 from ..._files import first_line, folder_for, read_json, replacing
 from ...errors import SapcError
-from ..results import Collected, Problem, collect, rows, write_rows
-from .drawing import Figure
-from .figures import task_figures
-from .material import Found
+from ..results import Collected, Problem, collect, write_rows
+from .data import ReportData
+from .figures import Figure, FigureData, pyplot, task_figures
 from .page import is_page, template, write_page
-from .pictures import pyplot
 from .tables import report_tables, write_tables
 
 Progress = Callable[[str, int, int], None]
 """Called with what is being done, (parts done, parts in all)."""
+FIGURE_FILE = re.compile(r"[a-z0-9_]+-(tradeoff|ensembles|trajectories|examples)\.(svg|png)")
 
 
 @dataclass(frozen=True)
@@ -51,42 +50,42 @@ def make_report(
     title: str = "",
     progress: Progress | None = None,
 ) -> Report:
-    """A report about all scores in and below these folders or files."""
+    """Make a report about all scores in and below these folders or files."""
     tell = progress or (lambda what, done, total: None)
     out = Path(out)
     check_out(out)
-    pyplot()  # complains now where it is missing, as does the next
+    # Fail early if matplotlib or jinja2 is missing.
+    pyplot()
     template()
     tell("collecting", 0, 1)
     collected = collect(paths)
     if not collected.scored:
-        raise SapcError(_nothing(paths, collected))
-    tables = report_tables(collected)
-    figures, notes = draw_all(collected, tell)
+        raise SapcError(_describe_nothing(paths, collected))
+    data = ReportData(collected)
+    tables = report_tables(data)
+    figures, notes = draw_all(data, tell)
     tell("writing", 0, 1)
     with folder_for(out):
         written = [*write_tables(tables, out), out / "results.csv", *_write_figures(figures, out / "figures")]
-        write_rows(rows(collected), out / "results.csv")
-        written.append(
-            write_page(collected, tables, figures, out, title, notes)
-        )  # last: it tells of the rest
+        write_rows(data.rows, out / "results.csv")
+        # The page comes last: it tells of the rest.
+        written.append(write_page(collected, tables, figures, out, title, notes))
     return Report(out, sorted(written), collected.problems, notes)
 
 
-def draw_all(collected: Collected, progress: Progress) -> tuple[list[Figure], dict[str, list[str]]]:
-    """The figures of all tasks, and per task what is not there; one that fails is a note."""
-    found = Found.of(collected)
+def draw_all(data: ReportData, progress: Progress) -> tuple[list[Figure], dict[str, list[str]]]:
+    """Draw the figures of all tasks; return them, and per task what is not there. One that fails is a note."""
     figures: list[Figure] = []
     notes: dict[str, list[str]] = {}
-    for done, task in enumerate(found.tasks):
-        progress(f"drawing {task}", done, len(found.tasks))
+    for done, task in enumerate(data.tasks):
+        progress(f"drawing {task}", done, len(data.tasks))
         try:
-            made, said = task_figures(found.material(task))
+            made, missing = task_figures(FigureData.of(data, task))
         except Exception as error:  # the other tasks are no worse for it
-            made, said = [], [f"no figures: {first_line(error)}"]
+            made, missing = [], [f"no figures: {first_line(error)}"]
         figures += made
-        if said:
-            notes[task] = said
+        if missing:
+            notes[task] = missing
     return figures, notes
 
 
@@ -100,11 +99,11 @@ def check_out(out: Path) -> None:
     for folder in (nearest, *nearest.parents):
         if _is_run(folder):
             raise SapcError(f"{folder} is the folder of a run; choose an --out outside of it")
-    page = out / "index.html"
+    page, figures = out / "index.html", out / "figures"
     if page.exists() and not is_page(page):
         raise SapcError(f"{page} is there and is not the page of a report; choose another --out")
-    if (out / "figures").exists() and not (out / "figures").is_dir():
-        raise SapcError(f"{out / 'figures'} is not a folder, but figures go there; choose another --out")
+    if figures.exists() and not figures.is_dir():
+        raise SapcError(f"{figures} is not a folder, but figures go there; choose another --out")
 
 
 def _is_run(folder: Path) -> bool:
@@ -115,7 +114,7 @@ def _is_run(folder: Path) -> bool:
         return False
 
 
-def _nothing(paths: Sequence[str | os.PathLike[str]], collected: Collected) -> str:
+def _describe_nothing(paths: Sequence[str | os.PathLike[str]], collected: Collected) -> str:
     where = ", ".join(str(path) for path in paths) or "no folder at all"
     if not collected.problems:
         return f"there are no scores in {where}; run `sapc evaluate` on trained runs first"
@@ -124,15 +123,13 @@ def _nothing(paths: Sequence[str | os.PathLike[str]], collected: Collected) -> s
 
 
 def _write_figures(figures: Sequence[Figure], folder: Path) -> list[Path]:
-    """Every figure as a file; those of an earlier report that are not there any more are removed."""
-    written = []
+    """Write every figure as a file; those of an earlier report that are not there any more are removed."""
+    written = [folder / figure.file for figure in figures]
     with folder_for(folder):
-        for figure in figures:
-            with replacing(folder / figure.file) as partial:
+        for path, figure in zip(written, figures, strict=True):
+            with replacing(path) as partial:
                 partial.write_bytes(figure.data)
-            written.append(folder / figure.file)
-        ours = re.compile(r"[a-z0-9_]+-(tradeoff|ensembles|trajectories|examples)\.(svg|png)")
         for path in folder.iterdir():
-            if ours.fullmatch(path.name) and path not in written:
+            if FIGURE_FILE.fullmatch(path.name) and path not in written:
                 path.unlink()
     return written

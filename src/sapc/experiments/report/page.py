@@ -10,7 +10,7 @@ import base64
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -21,9 +21,10 @@ from ...errors import SapcError
 from ...methods import paper
 from ...tasks import get_task, task_names
 from ..results import Collected
-from . import facts
-from .drawing import Figure
+from . import notes as words
+from .figures import Figure
 from .format import Table
+from .labels import order_tasks, task_label
 from .tables import ReportTable
 
 MARK = '<meta name="generator" content="sapc report">'
@@ -37,27 +38,6 @@ KINDS = {
 }
 
 
-@dataclass(frozen=True)
-class Titled:
-    """A table on the page, in parts that fit a narrow screen: the rows of one task each."""
-
-    name: str
-    title: str
-    notes: Sequence[str]
-    parts: list[Table]
-
-
-@dataclass(frozen=True)
-class Section:
-    """A task on the page: its name in addresses, what it is called, what it is about, its figures, and what is not there."""
-
-    name: str
-    title: str
-    about: Sequence[tuple[str, str]] = ()
-    figures: list[Figure] = field(default_factory=list)
-    notes: Sequence[str] = ()
-
-
 def write_page(
     collected: Collected,
     tables: Sequence[ReportTable],
@@ -67,7 +47,7 @@ def write_page(
     notes: Mapping[str, Sequence[str]] | None = None,
 ) -> Path:
     """Write `out/index.html` and return its path; `notes` say per task which figures are not there, and why."""
-    text = page(collected, tables, figures, title, notes or {})
+    text = page(collected, tables, figures, title, notes)
     with folder_for(out) as folder, replacing(folder / "index.html") as partial:
         partial.write_text(text, encoding="utf-8")
     return Path(out) / "index.html"
@@ -80,23 +60,24 @@ def page(
     title: str = "",
     notes: Mapping[str, Sequence[str]] | None = None,
 ) -> str:
-    """The text of the page."""
-    shared = facts.shared_notes(tables)
-    shown = [_titled(table, shared) for table in tables]
+    """Return the text of the page."""
+    shared = words.shared_notes(tables)
+    cards = {table.name: _describe_table(table, shared) for table in tables}
+    cost = cards.pop("cost", None)
     text: str = template().render(
         title=title or "Results" + (f" of {', '.join(collected.studies)}" if collected.studies else ""),
         version=__version__,
         paper=paper.SOURCE,
         mark=MARK,
-        facts=facts.facts(collected),
-        warnings=facts.warnings(tables),
-        presets=facts.presets(collected),
+        facts=words.facts(collected),
+        warnings=words.warnings(tables),
+        presets=words.presets(collected),
         shared=shared,
-        references=facts.references(collected),
-        problems=_problems(collected),
+        references=words.references(collected),
+        problems=_describe_problems(collected),
         few=FEW,
-        tables=[table for table in shown if table.name != "cost"],
-        cost=[table for table in shown if table.name == "cost"],
+        tables=list(cards.values()),
+        cost=[cost] if cost else [],
         overview=[figure for figure in figures if figure.name.endswith("-tradeoff")],
         sections=_sections(figures, notes or {}),
     )
@@ -104,7 +85,7 @@ def page(
 
 
 def is_page(path: Path) -> bool:
-    """Whether a file is a page of this kind."""
+    """Tell whether a file is a page of this kind."""
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
             return MARK in file.read(4096)
@@ -113,7 +94,7 @@ def is_page(path: Path) -> bool:
 
 
 def template() -> Any:
-    """The page without its content; complains where what it needs is missing."""
+    """Return the page without its content; an error says what it needs where that is missing."""
     try:
         import jinja2
         from markupsafe import Markup
@@ -131,35 +112,32 @@ def template() -> Any:
 
 
 def _address(figure: Figure) -> str:
-    """The image itself, as an address."""
+    """Return the image itself, as an address."""
     kind = {"svg": "svg+xml", "png": "png"}[figure.kind]
     return f"data:image/{kind};base64,{base64.b64encode(figure.data).decode()}"
 
 
-def _problems(collected: Collected) -> dict[str, Any]:
-    """How many of which kind, and one line for each, the gravest first."""
+def _describe_problems(collected: Collected) -> dict[str, Any]:
+    """Return how many there are of which kind, and one line for each, the gravest first."""
     order = list(KINDS)
     found = sorted(collected.problems, key=lambda p: (order.index(p.kind), p.task, p.method, p.seed or 0))
     counts: Counter[str] = Counter(p.kind for p in found)
+    rows = []
+    for p in found:
+        of = " ".join(filter(None, (p.task, p.method, "" if p.seed is None else f"seed {p.seed}")))
+        rows.append({"kind": KINDS[p.kind], "of": of, "path": str(p.path), "why": p.why})
     return {
-        "summary": ", ".join(f"{counts[kind]} {word}" for kind, word in KINDS.items() if counts[kind]),
-        "rows": [
-            {
-                "kind": KINDS[p.kind],
-                "of": " ".join(filter(None, (p.task, p.method, "" if p.seed is None else f"seed {p.seed}"))),
-                "path": str(p.path),
-                "why": p.why,
-            }
-            for p in found
-        ],
+        "summary": ", ".join(f"{counts[kind]} {KINDS[kind]}" for kind in order if counts[kind]),
+        "rows": rows,
     }
 
 
-def _titled(table: ReportTable, shared: Sequence[str]) -> Titled:
-    """A table without notes that are said elsewhere; where task, metric and whose say what a row is, one column is enough in a part."""
+def _describe_table(table: ReportTable, shared: Sequence[str]) -> dict[str, Any]:
+    """Split a table by tasks, so that it fits a narrow screen, and leave out notes that are said elsewhere."""
     notes = [note for note in table.notes if note not in shared]
+    about = {"name": table.name, "title": table.title, "notes": notes}
     if table.heads != 3:
-        return Titled(table.name, table.title, notes, [replace(table, notes=())])
+        return about | {"parts": [replace(table, notes=())]}
     parts = []
     for task in dict.fromkeys(row[0] for row in table.rows):
         place = {i: k for k, i in enumerate(i for i, row in enumerate(table.rows) if row[0] == task)}
@@ -167,34 +145,26 @@ def _titled(table: ReportTable, shared: Sequence[str]) -> Titled:
             frozenset((place[i], j - 2) for i, j in marks if i in place)
             for marks in (table.bold, table.underlined)
         )
+        # Of task, metric and whose, one column is enough in a part.
         rows = [(_row_head(*table.rows[i][1:3]), *table.rows[i][3:]) for i in place]
         parts.append(Table(task, ("metric", *table.columns[3:]), rows, bold, underlined))
-    return Titled(table.name, table.title, notes, parts)
+    return about | {"parts": parts}
 
 
 def _row_head(metric: str, whose: str) -> str:
     return metric if whose == "ours" else f"{metric} ({whose})"
 
 
-def _sections(figures: Sequence[Figure], notes: Mapping[str, Sequence[str]]) -> list[Section]:
-    """The figures task by task; that of fidelity against constraints stands in the overview."""
-    known = list(task_names())
-    names = dict.fromkeys([*(figure.task for figure in figures), *notes])
-    order = sorted(names, key=lambda name: (known.index(name) if name in known else len(known), name))
-    return [
-        Section(
-            name,
-            paper.TASK_LABELS.get(name, name),
-            _about(name),
-            [f for f in figures if f.task == name and not f.name.endswith("-tradeoff")],
-            notes.get(name, ()),
-        )
-        for name in order
-    ]
-
-
-def _about(name: str) -> list[tuple[str, str]]:
-    if name not in task_names():
-        return []
-    task = get_task(name)
-    return [("Equation", task.equation), ("Pinned", task.pinned), ("Law", task.law)]
+def _sections(figures: Sequence[Figure], notes: Mapping[str, Sequence[str]]) -> list[dict[str, Any]]:
+    """Return the figures task by task; that of fidelity against constraints stands in the overview."""
+    sections = []
+    for name in order_tasks(sorted({*(figure.task for figure in figures), *notes})):
+        task = get_task(name) if name in task_names() else None
+        sections.append({
+            "name": name,
+            "title": task_label(name),
+            "about": [("Equation", task.equation), ("Pinned", task.pinned), ("Law", task.law)] if task else [],
+            "figures": [f for f in figures if f.task == name and not f.name.endswith("-tradeoff")],
+            "notes": notes.get(name, ()),
+        })  # fmt: skip
+    return sections

@@ -14,26 +14,14 @@ import torch
 from torch import Tensor
 
 from ..._files import replacing
-from ...errors import SapcError
+from .figures.style import MAP, STATISTIC, pyplot
 
 if TYPE_CHECKING:
     from ...tasks import Task
     from .projected import Example
 
-MAP, STATISTIC, ERROR = "RdBu_r", "viridis", "magma_r"
+ERROR = "magma_r"
 BEFORE, AFTER = "#D55E00", "#0072B2"  # vermilion and blue of the Okabe-Ito palette
-
-
-def pyplot() -> Any:
-    """Matplotlib's drawing functions, for files and without a screen."""
-    try:
-        import matplotlib
-    except ImportError as error:
-        raise SapcError("pictures need matplotlib; install it with: pip install 'sapc[plot]'") from error
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    return plt
 
 
 def _save(figure: Any, path: Path) -> None:

@@ -15,7 +15,8 @@ from ..._files import folder_for
 from ...evaluation import metrics
 from ...flow import source
 from ...tasks import Task, get_task, task_names
-from .pictures import overview, pyplot, task_picture
+from .figures.style import pyplot
+from .pictures import overview, task_picture
 
 
 @dataclass(frozen=True)

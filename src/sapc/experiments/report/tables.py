@@ -9,55 +9,116 @@ Every metric has a line of ours and a line of the paper's. Within a line the low
 that read alike; constraint errors that are rounding are alike. Not ranked are what the paper does not rank (condFFM, which is conditioned;
 the time of FFM, the measure of the others) and what cannot be compared with the rest of the line: fewer samples have a higher floor, other
 test sets are other problems. Where a study says which methods it asks for, the others have no column.
+
+Costs are medians over seeds x test sets, of one device per task; time relative to FFM is the ratio of medians. The time of a test set is
+that of one sample times the published number of samples, so that methods that were given fewer stand in the same line.
 """
 
 from __future__ import annotations
 
 import csv
 import os
-from collections.abc import Sequence
-from dataclasses import astuple, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import astuple, dataclass, field, fields
 from pathlib import Path
 
 from ..._files import folder_for, replacing
 from ...methods import paper
-from .. import results
-from . import table_notes
-from .drawing import in_order
-from .format import NOTHING, compact
-from .table_cost import cost_table
-from .table_parts import Lines, Ours, Record, ReportTable, ranks, task_label
+from . import notes
+from .data import ReportData
+from .format import NO_FFM, NOT_RECORDED, NOTHING, Table, compact
+from .labels import method_label, order_methods, task_label
 
-__all__ = ["Record", "ReportTable", "report_tables", "write_tables"]
-
+CONSTRAINTS = ("ce", "ce_local", "ce_global")
+ROUNDING = 1e-12  # constraint errors below it are no merit of a method
 NAMES = frozenset(("generation", "supplement", "ablation", "cost"))
 UNRANKED = {"ablation": ("cond_ffm",)}  # it is conditioned, and the paper does not rank it either
+COSTS = {
+    "nfe": ("NFE", "evaluations", 1.0),
+    "ms_per_sample": ("ms per sample", "seconds_per_sample", 1e-3),
+    "times_ffm": ("× FFM", "seconds_per_sample", 1.0),
+    "total_s": ("s per test set", "seconds_per_sample", 1.0),
+    "peak_memory": ("peak memory, GiB", "peak_memory", 2.0**30),
+    "training": ("training, min", "training_seconds", 60.0),
+}
+"""Of each cost its label, the metric it is made of, and the unit in that metric's."""
+RANKED_COSTS = ("ms_per_sample", "total_s")
 
 
-def report_tables(collected: results.Collected) -> list[ReportTable]:
-    """Generation, supplement, ablation (each where a method of its own is asked for) and cost."""
-    ours = Ours(collected)
-    found = list(dict.fromkeys((*ours.methods, *collected.asked)))
-    others = in_order(m for m in found if m not in (*paper.METHODS, *paper.ABLATION_METHODS))
-    compared, ablated = ours.wanted((*paper.METHODS, *others)), ours.wanted(paper.ABLATION_METHODS)
-    every = ours.wanted((*paper.METHODS, *in_order(m for m in found if m not in paper.METHODS)))
+@dataclass(frozen=True)
+class Record:
+    """One cell for a machine; `statistic` says whether `mean` is a mean or, of costs, a median; rank 1 is best."""
+
+    table: str
+    task: str
+    metric: str
+    method: str
+    mean: float | None = None
+    error: float | None = None
+    n: int = 0
+    floor: float | None = None
+    paper_mean: float | None = None
+    paper_error: float | None = None
+    rank: int | None = None
+    statistic: str = "mean"
+
+
+@dataclass(frozen=True)
+class ReportTable(Table):
+    """A table with a name for its files, and its numbers."""
+
+    name: str = ""
+    records: tuple[Record, ...] = ()
+
+
+@dataclass
+class TableBuilder:
+    """Rows under way, with their marks and numbers."""
+
+    methods: Sequence[str]
+    rows: list[tuple[str, ...]] = field(default_factory=list)
+    marks: dict[tuple[int, int], int] = field(default_factory=dict)
+    records: list[Record] = field(default_factory=list)
+
+    def add(self, heads: Sequence[str], cells: Sequence[str], order: Mapping[str, int], *end: str) -> None:
+        """Add a line; `order` holds the ranks of methods that have one."""
+        for j, method in enumerate(self.methods):
+            self.marks[len(self.rows), len(heads) + j] = order.get(method, 0)
+        self.rows.append((*heads, *cells, *end))
+
+    def table(self, name: str, title: str, notes: Sequence[str], *end: str) -> ReportTable:
+        """Return the finished table; `end` are the columns after the methods."""
+        columns = ("task", "metric", "whose", *map(method_label, self.methods), *end)
+        best, second = (frozenset(place for place, rank in self.marks.items() if rank == n) for n in (1, 2))
+        return ReportTable(
+            title, columns, self.rows, best, second, 3, tuple(notes), name, tuple(self.records)
+        )
+
+
+def report_tables(data: ReportData) -> list[ReportTable]:
+    """Make generation, supplement, ablation (each where a method of its own is asked for) and cost."""
+    found = list(dict.fromkeys((*data.methods, *data.collected.asked)))
+    others = order_methods(m for m in found if m not in (*paper.METHODS, *paper.ABLATION_METHODS))
+    compared, ablated = data.asked((*paper.METHODS, *others)), data.asked(paper.ABLATION_METHODS)
+    every = data.asked((*paper.METHODS, *order_methods(m for m in found if m not in paper.METHODS)))
     made = []
     if compared:
-        made.append(_means(ours, "generation", "Generation", paper.GENERATION, compared))
-        made.append(_means(ours, "supplement", "Generation, further metrics", paper.SUPPLEMENT, compared))
-    if set(ablated) - set(paper.METHODS):  # without any of the ablations it would say the same again
-        made.append(_means(ours, "ablation", "Ablation of SAPC", paper.ABLATION, ablated))
-    return [*made, cost_table(ours, every)]
+        made.append(_means(data, "generation", "Generation", paper.GENERATION, compared))
+        made.append(_means(data, "supplement", "Generation, further metrics", paper.SUPPLEMENT, compared))
+    # Without any of the ablations it would say the same again.
+    if set(ablated) - set(paper.METHODS):
+        made.append(_means(data, "ablation", "Ablation of SAPC", paper.ABLATION, ablated))
+    return [*made, _costs(data, every)]
 
 
 def write_tables(tables: Sequence[ReportTable], folder: str | os.PathLike[str]) -> list[Path]:
-    """Write `tables.md`, and of every table `<name>.csv` with its numbers and `<name>.tex`; returns their paths.
+    """Write `tables.md`, and of every table `<name>.csv` with its numbers and `<name>.tex`; return their paths.
 
     Files of a table that is not there any more are removed.
     """
     written = []
     with folder_for(folder) as place:
-        for name in NAMES - {table.name for table in tables}:  # of an earlier report
+        for name in NAMES - {table.name for table in tables}:
             for kind in ("csv", "tex"):
                 (place / f"{name}.{kind}").unlink(missing_ok=True)
         texts = {"tables.md": "# Tables\n\n" + "\n".join(table.section() for table in tables)}
@@ -76,48 +137,134 @@ def write_tables(tables: Sequence[ReportTable], folder: str | os.PathLike[str]) 
     return written
 
 
-def _means(ours: Ours, name: str, title: str, metrics: Sequence[str], methods: Sequence[str]) -> ReportTable:
-    lines, records = Lines(methods), []
+def ranks(values: Mapping[str, float], metric: str = "") -> dict[str, int]:
+    """Return 1 for the lowest, 2 for the next one, those alike that read alike; a single number has no rank."""
+    shown = {name: _as_shown(value, metric) for name, value in values.items()}
+    order = sorted(set(shown.values()))
+    return {name: 1 + order.index(value) for name, value in shown.items()} if len(values) > 1 else {}
+
+
+def _as_shown(value: float, metric: str) -> float:
+    """Round to the digits that a cell has; constraint errors that are rounding are zero."""
+    return 0.0 if metric in CONSTRAINTS and value < ROUNDING else float(f"{value:.1e}")
+
+
+# -- means --
+
+
+def _means(
+    data: ReportData, name: str, title: str, metrics: Sequence[str], methods: Sequence[str]
+) -> ReportTable:
+    lines = TableBuilder(methods)
     source = "ablation" if name == "ablation" else "generation"
     ranked = [m for m in methods if m not in UNRANKED.get(name, ())]
-    for task in ours.tasks:
-        most = max(ours.samples(task, m) for m in methods)
+    for task in data.tasks or paper.TASKS:
         for metric in metrics:
             heads = (task_label(task), paper.METRIC_LABELS[metric])
-            order = ranks(ours.rivals(task, ranked, metric), metric)
-            cells = [_cell(ours, task, m, metric, most) for m in methods]
-            lines.add((*heads, "ours"), cells, (ours.floor_text(task, metric, methods),), order)
+            order = ranks(data.comparable(task, ranked, metric), metric)
+            cells = [_cell(data, task, m, metric, methods) for m in methods]
+            lines.add((*heads, "ours"), cells, order, data.floor_text(task, metric, methods))
             printed = {m: p for m in methods if (p := paper.printed(source, task, metric, m))}
             cells = [compact(printed[m].mean, printed[m].error) if m in printed else NOTHING for m in methods]
             theirs = ranks({m: p.mean for m, p in printed.items() if m in ranked})
-            lines.add((*heads, "paper"), cells, (NOTHING,), theirs)
-            records += [_record(ours, name, task, metric, m, printed.get(m), order.get(m)) for m in methods]
-    return lines.table(name, title, ("floor",), table_notes.of_means(ours, name, methods), records)
+            lines.add((*heads, "paper"), cells, theirs, NOTHING)
+            for m in methods:
+                own, other = data.means.get((task, m, metric)), printed.get(m)
+                floor = data.floors.get((task, metric, data.samples(task, m)))
+                about = (
+                    _entry(own, "mean"),
+                    _entry(own, "error"),
+                    own.n if own else 0,
+                    _entry(floor, "mean"),
+                )
+                theirs_too = (_entry(other, "mean"), _entry(other, "error"))
+                lines.records.append(Record(name, task, metric, m, *about, *theirs_too, order.get(m)))
+    return lines.table(name, title, notes.notes_of_means(data, name, methods), "floor")
 
 
-def _cell(ours: Ours, task: str, method: str, metric: str, most: int) -> str:
-    found = ours.summaries.get((task, method, metric))
+def _entry(record: object, name: str) -> float | None:
+    """Return an entry of a record; None where there is no record."""
+    return getattr(record, name, None)
+
+
+def _cell(data: ReportData, task: str, method: str, metric: str, methods: Sequence[str]) -> str:
+    found = data.means.get((task, method, metric))
     if found is None:
-        return ours.absent(task, method, metric)
-    number = ours.samples(task, method)
+        return data.absence(task, method, metric)
+    number, most = data.samples(task, method), max(data.samples(task, m) for m in methods)
     return compact(found.mean, found.error) + (f" (n={number})" if number < most else "")
 
 
-def _record(
-    ours: Ours,
-    name: str,
-    task: str,
-    metric: str,
-    method: str,
-    printed: paper.Printed | None,
-    rank: int | None,
-) -> Record:
-    found = ours.summaries.get((task, method, metric))
-    floor = ours.floors.get((task, metric, ours.samples(task, method)))
-    return Record(
-        name, task, metric, method,
-        found.mean if found else None, found.error if found else None, found.n if found else 0,
-        floor.mean if floor else None,
-        printed.mean if printed else None, printed.error if printed else None,
-        rank,
-    )  # fmt: skip
+# -- cost --
+
+
+def _costs(data: ReportData, methods: Sequence[str]) -> ReportTable:
+    lines = TableBuilder(methods)
+    for task in data.tasks or paper.TASKS:
+        values = _cost_values(data, task, methods)
+        for name, (label, metric, _) in COSTS.items():
+            heads, own = (task_label(task), label), values[name]
+            printed = {m: v for m in methods if (v := _printed_cost(task, m, name)) is not None}
+            # FFM is what the others are measured by.
+            order, theirs = (
+                ranks({m: v for m, v in some.items() if m != "ffm"} if name in RANKED_COSTS else {})
+                for some in (own, printed)
+            )
+            cells = [_short(own[m]) if m in own else _cost_absence(data, task, m, name) for m in methods]
+            lines.add((*heads, "ours"), cells, order)
+            if name != "peak_memory":
+                cells = [_printed_cell(task, m, name, printed.get(m)) for m in methods]
+                lines.add((*heads, "paper"), cells, theirs)
+            for m in methods:
+                n = found.n if (found := data.means.get((task, m, metric))) else 0
+                about = (own.get(m), None, n, None, printed.get(m), None, order.get(m), "median")
+                lines.records.append(Record("cost", task, name, m, *about))
+    return lines.table("cost", "Inference cost", notes.notes_of_cost(data, methods))
+
+
+def _cost_values(data: ReportData, task: str, methods: Sequence[str]) -> dict[str, dict[str, float]]:
+    found = {
+        name: {m: s.median / unit for m in methods if (s := data.means.get((task, m, metric)))}
+        for name, (_, metric, unit) in COSTS.items()
+    }
+    number = paper.protocol().samples.get(task)
+    found["total_s"] = {m: v * (number or data.samples(task, m)) for m, v in found["total_s"].items()}
+    times = found["ms_per_sample"]
+    found["times_ffm"] = (
+        {m: v / times["ffm"] for m, v in times.items() if m != "ffm"} if times.get("ffm") else {}
+    )
+    return found
+
+
+def _cost_absence(data: ReportData, task: str, method: str, name: str) -> str:
+    """Return what stands in place of a number: nothing to compare FFM with, the training of another method, or what is missing."""
+    scored = data.collected.of(task, method)
+    if not scored:
+        return data.absence(task, method, name)
+    weights = scored[0].scores["run"]["method"]
+    if name == "training" and weights != method:
+        return f"of {method_label(weights)}"
+    if name == "times_ffm" and method == "ffm":
+        return NOTHING
+    if name == "times_ffm" and (task, "ffm", "seconds_per_sample") not in data.means:
+        return NO_FFM
+    return NOT_RECORDED
+
+
+def _printed_cost(task: str, method: str, name: str) -> float | None:
+    """Return one number; a range of minutes is none."""
+    if name == "training":
+        minutes = set(paper.training_minutes(task, method) or ())
+        return minutes.pop() if len(minutes) == 1 else None
+    value = getattr(paper.printed_cost(task, method), name, None)
+    return None if value is None else float(value)
+
+
+def _printed_cell(task: str, method: str, name: str, value: float | None) -> str:
+    if name == "training" and (minutes := paper.training_minutes(task, method)):
+        return "–".join(f"{m:g}" for m in dict.fromkeys(minutes))
+    return NOTHING if value is None else f"{value:g}"
+
+
+def _short(value: float) -> str:
+    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from . import drawing
-from .drawing import GREY, label, look
+from ..labels import short_label
+from . import style
+from .style import GREY, look
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Drawing
@@ -22,7 +23,7 @@ FLOOR = 1e-18
 MARKERS = 8  # along a curve
 
 Trajectory = Mapping[str, Any]
-"""As `sapc.trajectory.Trajectory.to_dict` makes it: None stands for what is not finite."""
+"""As `Trajectory.to_dict` of `sapc.evaluation.trajectory` makes it: None stands for what is not finite."""
 
 PANELS = (
     ("endpoint_residual", "residual of the estimate $|R(\\hat v_0)|$"),
@@ -33,7 +34,7 @@ PANELS = (
 
 def trajectories(found: Mapping[str, Trajectory]) -> Drawing:
     """Three panels over flow time and one with the excess energies, by method."""
-    figure = drawing.new(8.0, 6.8, layout="constrained")
+    figure = style.new(8.0, 6.8, layout="constrained")
     grid = figure.subplots(2, 2)
     for ax, (name, title) in zip(grid.flat, PANELS, strict=False):
         for i, (method, trajectory) in enumerate(found.items()):
@@ -50,11 +51,11 @@ def trajectories(found: Mapping[str, Trajectory]) -> Drawing:
 
 def _curve(axes: Any, method: str, trajectory: Trajectory, name: str, shift: int) -> None:
     times, values = curve(trajectory, name)
-    style = look(method)
+    like = look(method)
     every = max(1, len(times) // MARKERS)
     axes.plot(
-        times, values, label=label(method), color=style.colour, linestyle=style.line, linewidth=style.width,
-        marker=style.marker, markersize=5.5, markevery=(shift % every, every), markeredgewidth=0.8,
+        times, values, label=short_label(method), color=like.colour, linestyle=like.line, linewidth=like.width,
+        marker=like.marker, markersize=5.5, markevery=(shift % every, every), markeredgewidth=0.8,
         zorder=3 if method == "sapc" else 2,
     )  # fmt: skip
 
@@ -76,17 +77,17 @@ def _energies(axes: Any, found: Mapping[str, Trajectory]) -> None:
     positive = [v for v in values if v]
     least = min(positive, default=1.0) / 3
     for row, (name, value) in enumerate(zip(names, values, strict=True)):
-        style = look(name)
+        like = look(name)
         if not value:
             words = "not finite" if value is None else "0"
             axes.annotate(
                 words, (0, row), (4, 0), ("axes fraction", "data"), "offset points", va="center", color=GREY
             )
             continue
-        axes.plot([least, value], [row, row], color=style.colour, linewidth=style.width, linestyle=style.line)
-        axes.plot([value], [row], color=style.colour, marker=style.marker, markersize=7)
+        axes.plot([least, value], [row, row], color=like.colour, linewidth=like.width, linestyle=like.line)
+        axes.plot([value], [row], color=like.colour, marker=like.marker, markersize=7)
     axes.set(xscale="log", xlim=(least, 4 * max(positive, default=1.0)), ylim=(len(names) - 0.5, -0.5))
-    axes.set_yticks(range(len(names)), [label(name) for name in names])
+    axes.set_yticks(range(len(names)), [short_label(name) for name in names])
     axes.tick_params(axis="y", length=0)
     axes.grid(True, axis="x")
     axes.set_title("excess kinetic energy of the path", loc="left")

@@ -16,10 +16,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ...evaluation.moments import Moments
-from . import drawing
-from .drawing import GREY
-from .pictures import MAP, STATISTIC
+from ....evaluation.moments import Moments
+from . import style
+from .style import GREY, MAP, STATISTIC
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Drawing
@@ -80,7 +79,7 @@ def _blocks(panels: Sequence[Shown], scales: tuple[_Colours, _Colours], space: S
     """Blocks of two rows, as many panels beside each other as stay legible."""
     blocks = math.ceil(len(panels) / WIDE)
     columns = math.ceil(len(panels) / blocks)
-    figure = drawing.new(0.9 + 1.9 * columns, 3.7 * blocks, layout="constrained")
+    figure = style.new(0.9 + 1.9 * columns, 3.7 * blocks, layout="constrained")
     grid = figure.subplots(2 * blocks, columns, squeeze=False)
     for k in range(blocks):
         part = panels[k * columns : (k + 1) * columns]
@@ -125,7 +124,7 @@ def _labels(axes: Any, row: str, last: bool) -> None:
 
 def _pairs(sets: Mapping[str, tuple[Moments, Moments]], whose: str, space: Space) -> Drawing:
     """A column per test set: a solution, and a sample below it."""
-    figure = drawing.new(1.3 + 2.3 * len(sets), 4.2, layout="constrained")
+    figure = style.new(1.3 + 2.3 * len(sets), 4.2, layout="constrained")
     grid = figure.subplots(2, len(sets), squeeze=False)
     colours = _of_all(sets)
     for j, (name, (samples, solutions)) in enumerate(sets.items()):
@@ -145,7 +144,7 @@ def _tiled(panels: Sequence[Shown], scales: tuple[_Colours, _Colours], space: Sp
     """A row per method: the frames of the mean, then those of the standard deviation."""
     tile = 0.56
     count = len(space.times)
-    figure = drawing.new(1.2 + 2 * count * tile, 1.0 + 1.12 * tile * len(panels), layout="constrained")
+    figure = style.new(1.2 + 2 * count * tile, 1.0 + 1.12 * tile * len(panels), layout="constrained")
     grid = figure.subplots(len(panels), 2, squeeze=False)
     for axes, one in zip(grid, panels, strict=True):
         for ax, what, colours in zip(axes, ("mean", "std"), scales, strict=True):
@@ -179,7 +178,7 @@ def _frames_of_sets(sets: Mapping[str, tuple[Moments, Moments]], whose: str, spa
     tile, between, count = 1.1, 0.12, len(space.times)
     heights = [1.0, 1.0, between] * len(sets)
     near = ConstrainedLayoutEngine(h_pad=0.02, hspace=0.01)
-    figure = drawing.new(1.5 + count * tile, 0.6 + 1.08 * tile * sum(heights), layout=near)
+    figure = style.new(1.5 + count * tile, 0.6 + 1.08 * tile * sum(heights), layout=near)
     rows = figure.subplots(len(heights) - 1, 1, gridspec_kw={"height_ratios": heights[:-1]})
     colours = _of_all(sets)
     for ax in rows[2::3]:

@@ -1,0 +1,9 @@
+"""The figures of a report: fidelity against constraints, ensembles, trajectories and examples of every task."""
+
+from __future__ import annotations
+
+from .captions import task_figures
+from .data import FigureData
+from .style import Figure, pyplot
+
+__all__ = ["Figure", "FigureData", "pyplot", "task_figures"]
