@@ -417,7 +417,7 @@ class Manifold:
             problem, u = problem.select(torch.arange(first, last, device=u.device)), u[first:last]
             pins = None if pins is None else pins.select(first, last)
         if isinstance(self.solver, GaussNewton):
-            out = project_gauss_newton(problem, u, self.solver, pins)
+            out = project_gauss_newton(problem, u, self.solver, pins, report)
         elif isinstance(self.solver, NearestPoint):
             return Nearest.apply(u, problem, self.solver, self.fields.requires_grad)  # type: ignore[no-untyped-call, no-any-return]
         elif u.requires_grad:

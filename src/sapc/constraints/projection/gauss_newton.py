@@ -102,9 +102,12 @@ class PinRows:
 
 
 def project_gauss_newton(
-    problem: Problem, u0: Tensor, solver: GaussNewton, pins: PinRows | None = None
+    problem: Problem, u0: Tensor, solver: GaussNewton, pins: PinRows | None = None, report: bool = True
 ) -> Outcome:
-    """The paper's iteration; differentiable through its steps. With `pins` it starts off them, and they are rows of its residual."""
+    """Run the paper's iteration, differentiable through its steps. With `pins` it starts off them, and they are rows of its residual.
+
+    Without `report` nothing is measured at the end, which would take a linearisation more.
+    """
     graph = torch.is_grad_enabled() and u0.requires_grad
     u, stop = u0, Stop()
     active = torch.ones(len(u0), dtype=torch.bool, device=u0.device)
@@ -122,6 +125,9 @@ def project_gauss_newton(
         usable = active & l.detach().isfinite().all(1)
         u = choose(usable, trial, u)
         iterations = iterations + active
+    if not report:
+        zero = torch.zeros_like(iterations, dtype=u0.dtype)
+        return Outcome(u, zero, zero, iterations, zero == 0)
     with torch.no_grad():
         end = problem.linearise(u)
         r, tol = problem.residual(end.rows), row_tolerance(end.terms(u.detach()), solver.tol)

@@ -428,15 +428,21 @@ class DenseLinearisation(Linearisation):
 
     def __init__(self, rows: Tensor, jacobian: Tensor, shape: torch.Size, mu: float, terms: Tensor) -> None:
         self.rows, self.jacobian, self.shape, self.mu, self._terms = rows, jacobian, shape, mu, terms
-        gram = jacobian @ jacobian.mT
+
+    @cached_property
+    def factor(self) -> Tensor:
+        """The Cholesky factor; made for the first solve, because not everybody solves."""
+        gram = self.jacobian @ self.jacobian.mT
         # Rows without gradient get a unit pivot, as in the banded case; rounding-size jitter only where Cholesky needs it.
         diagonal = gram.diagonal(dim1=1, dim2=2)
-        gram = gram + torch.diag_embed(torch.where(diagonal > 0, torch.full_like(diagonal, mu), 1.0))
-        self.factor, info = torch.linalg.cholesky_ex(gram)
-        if not gram.requires_grad:
-            jitter = torch.diag_embed((1e-13 * diagonal.mean(1, keepdim=True)).expand_as(diagonal))
-            retried = torch.linalg.cholesky_ex(gram + jitter)[0]
-            self.factor = torch.where((info > 0)[:, None, None], retried, self.factor)
+        gram = gram + torch.diag_embed(torch.where(diagonal > 0, torch.full_like(diagonal, self.mu), 1.0))
+        factor, info = torch.linalg.cholesky_ex(gram)
+        # A device is not asked whether it needs the second factor.
+        if gram.requires_grad or not (info.is_cuda or bool(info.any())):
+            return factor
+        jitter = torch.diag_embed((1e-13 * diagonal.mean(1, keepdim=True)).expand_as(diagonal))
+        retried = torch.linalg.cholesky_ex(gram + jitter)[0]
+        return torch.where((info > 0)[:, None, None], retried, factor)
 
     def apply(self, v: Tensor) -> Tensor:
         """`J v`."""
