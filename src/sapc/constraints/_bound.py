@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import copy
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -36,6 +37,8 @@ class Binding:
         self.free = (~self.pinned).to(self.fields)
         self.laws = tuple(p for p in parts if isinstance(p, Balance | Constraint))
         self.wanted = self._wanted() if wanted is None else wanted
+        # What is computed once for all conditions of this grid and device.
+        self.kept: dict[str, Any] = {}
 
     def on(self, fields: Tensor, wanted: Tensor | None = None) -> Binding:
         """The same constraints bound to other fields of this grid and device, sharing all that does not depend on them.

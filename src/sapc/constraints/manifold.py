@@ -34,7 +34,7 @@ from ..errors import SapcError, SapcWarning, explain_misuse
 from ..grid import FrameIntegral
 from ._bound import Binding, check_pins, check_range
 from .projection.adjoint import Feasible
-from .projection.closed_form import GramSolver, project_conserved
+from .projection.closed_form import FrameShift, GramSolver
 from .projection.feasible import choose, sup
 from .projection.gauss_newton import PinRows, project_gauss_newton
 from .projection.linearisation import Banded, Dense, Problem, norm
@@ -48,7 +48,7 @@ JACOBIAN_BYTES = (
     2**27
 )  # dense Jacobians are built for as many samples at a time as fit in this: small portions are fastest
 MOST_BYTES = 2**33  # and one sample may need this much at most
-CACHE_BYTES = 2**21  # banded problems are solved for as many fields at a time, on the CPU
+CACHE_BYTES = 2**21  # so much of fields is projected at a time, on the CPU
 QUICK = 6  # passes; from white noise, the farthest start there is, the laws of the tasks need 3 to 6
 FURTHER = 2  # steps of an affine projection, at most, after the first one
 NEAREST = 1e-6  # a correction with a smaller share along the manifold counts as shortest
@@ -314,15 +314,26 @@ class Manifold:
         for _ in range(FURTHER if report and self._bound.laws else 0):
             if not u.is_cuda and bool(fine.all()):
                 break
-            end = choose(fine, end, self._step_affine(end))
+            end = choose(fine, end, self._step_affine(end.clone()))
             size, fine = self._missed_by(end.detach())
         return end, Report(self.algorithm, size, zero, zero, zero.long() + 1, fine)
 
     def _step_affine(self, u: Tensor) -> Tensor:
+        """Project fields that are the caller's to write into."""
         bound = self._bound
         if self.algorithm == "factorised":
             return self._gram.project(u, bound.wanted)
-        return project_conserved(u, self._stored.weights_like(u), bound.free) if bound.laws else u
+        if not bound.laws:
+            return u
+        if "shift" not in bound.kept:
+            bound.kept["shift"] = FrameShift(self._stored, bound.free)
+        for part in (u,) if u.is_cuda or u.requires_grad else torch.split(u, self._portion()):
+            bound.kept["shift"](part)
+        return u
+
+    def _portion(self) -> int:
+        """How many fields a CPU works on at a time, so that they stay in its cache."""
+        return max(1, CACHE_BYTES // (8 * self._bound.free.numel()))
 
     @property
     def _stored(self) -> FrameIntegral:
@@ -401,8 +412,8 @@ class Manifold:
         if isinstance(problem, Dense):
             rows, points = self._bound.wanted.shape[1], self._bound.free.numel()
             chunk = max(1, JACOBIAN_BYTES // _guard(rows, points, "dense"))
-        else:  # on the CPU in portions that stay in its cache
-            chunk = len(u) if u.is_cuda else max(1, CACHE_BYTES // (8 * self._bound.free.numel()))
+        else:
+            chunk = len(u) if u.is_cuda else self._portion()
         portions = range(0, len(u), chunk)
         done = [self._run(problem, u, i, min(i + chunk, len(u)), report) for i in portions]
         end, residual, tangential, iterations, converged = (

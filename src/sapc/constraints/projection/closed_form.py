@@ -17,21 +17,32 @@ import torch
 from torch import Tensor
 
 from ...errors import SapcWarning
+from ...grid import FrameIntegral
 from .tolerance import ROUNDING, excess, row_tolerance
 
 
-def project_conserved(u: Tensor, weights: Tensor, free: Tensor) -> Tensor:
-    """Shift each frame of `u` (pins already set) so that all frame integrals agree."""
-    w = weights[..., None] * free  # (*space, time)
-    ww = (w * w).flatten(0, -2).sum(0)
-    fixed = ww == 0
-    m = (weights[..., None] * u).flatten(1, -2).sum(1)
-    # Where some frame cannot move, only such frames vote on m.
-    vote = torch.where(fixed.any(), fixed.to(u.dtype), 1 / torch.where(fixed, 1.0, ww))
-    # Taken about the first frame's value, so that a large common mass costs no digits.
-    target = m[:, :1] + ((m - m[:, :1]) * (vote / vote.sum())).sum(1, keepdim=True)
-    shift = torch.where(fixed, 0.0, (target - m) / torch.where(fixed, 1.0, ww))
-    return u + w * shift.reshape(len(u), *(1,) * (u.ndim - 2), -1)
+class FrameShift:
+    """The projection onto fields whose frame integral does not change; see the module docstring, letters as there."""
+
+    def __init__(self, integral: FrameIntegral, free: Tensor) -> None:
+        weights = integral.weights_like(free)[..., None]
+        # Products with weights of one round nothing and can be left out.
+        self.weights = None if bool((integral.weights == 1).all()) else weights
+        self.w = weights * free
+        ww = (self.w * self.w).flatten(0, -2).sum(0)
+        self.fixed = ww == 0
+        self.ww = torch.where(self.fixed, 1.0, ww)
+        # Where some frame cannot move, only such frames vote on m.
+        vote = torch.where(self.fixed.any(), self.fixed.to(ww), 1 / self.ww)
+        self.share = vote / vote.sum()
+
+    def __call__(self, u: Tensor) -> Tensor:
+        """Shift each frame of `u`, pins already set, so that all frame integrals agree; writes into `u`."""
+        m = (u if self.weights is None else self.weights * u).flatten(1, -2).sum(1)
+        # Taken about the first frame's value, so that a large common mass costs no digits.
+        target = m[:, :1] + ((m - m[:, :1]) * self.share).sum(1, keepdim=True)
+        shift = torch.where(self.fixed, 0.0, (target - m) / self.ww).reshape(len(u), *(1,) * (u.ndim - 2), -1)
+        return u.addcmul_(self.w, shift) if self.weights is None else u.add_(self.w * shift)
 
 
 class GramSolver:

@@ -436,6 +436,7 @@ class DenseLinearisation(Linearisation):
         # Rows without gradient get a unit pivot, as in the banded case; rounding-size jitter only where Cholesky needs it.
         diagonal = gram.diagonal(dim1=1, dim2=2)
         gram = gram + torch.diag_embed(torch.where(diagonal > 0, torch.full_like(diagonal, self.mu), 1.0))
+        factor: Tensor
         factor, info = torch.linalg.cholesky_ex(gram)
         # A device is not asked whether it needs the second factor.
         if gram.requires_grad or not (info.is_cuda or bool(info.any())):
