@@ -182,7 +182,7 @@ def write_samples(
     if path.suffix.lower() == ".nc":
         named = {"title": f"Samples of {task.title}", "sapc": {"format": FORMAT, **about}}
         made = to_xarray(
-            arrays["fields"], task.grid, units=task.units, labels=task.labels, quantiles=quantiles, attributes=named,
+            arrays["fields"], task.grid, units=task.description.units, labels=task.description.labels, quantiles=quantiles, attributes=named,
             conditions=arrays["condition"],
         )  # fmt: skip
         write_netcdf(path, made)

@@ -159,7 +159,7 @@ def _with_network(run: Run, load: str, argument: str) -> dict[str, str]:
 def _training(run: Run, data: str, code: str) -> str:
     """The command that makes a task of own data again and trains on it."""
     about = run.description
-    grid, said, share = about.grid, about.reading, about.entries["split"]["share"]
+    grid, said, share = about.grid, about.reading, about.split["share"]
     kinds = {kind: [a.name for a in grid.axes if a.kind == kind] for kind in ("periodic", "cells")}
     options = {
         "--data": data,

@@ -28,11 +28,12 @@ from ..data.dataset import Dataset
 from ..data.normalizer import Identity, Normalizer
 from ..errors import SapcError, explain_misuse, whole
 from ..grid import Grid
+from . import solver
 from .description import DataDescription
 from .physics import Physics, pins_of
-from .random_parameters import Streams
+from .random_parameters import SPLITS, TEST_SETS, Streams
 from .rescale import rescale
-from .solver import DataSource, Parameters, Progress, Request, Solver, check_memory, find_device
+from .solver import DataSource, Parameters, Progress, Solver, find_device
 
 
 class Task:
@@ -125,13 +126,14 @@ class Task:
 
     @property
     def sizes(self) -> dict[str, int]:
-        """The usual number of samples of every split."""
-        return self.source.sizes(self)
+        """The number of samples of every split: as published, or as the file has them."""
+        published = {split: self.train_size if split == "train" else 1225 for split in SPLITS}
+        return published if self.can_draw else self.description.sizes
 
     @property
     def test_sets(self) -> tuple[str, ...]:
         """The splits on which models are scored."""
-        return self.source.test_sets
+        return TEST_SETS if self.can_draw else ("validation",)
 
     @property
     def can_draw(self) -> bool:
@@ -150,17 +152,9 @@ class Task:
 
     def condition_count(self, split: str) -> int | None:
         """Return how many different conditions a split has; None if each of its samples has its own, without end."""
-        return self.source.condition_count(self, split)
-
-    @property
-    def units(self) -> dict[str, str]:
-        """Units of channels and axes, where they are known."""
-        return self.description.units
-
-    @property
-    def labels(self) -> dict[str, str]:
-        """Long names of channels and axes, where they are known."""
-        return self.description.labels
+        if not self.can_draw:
+            return self.sizes[split]
+        return 1 if split in TEST_SETS else None
 
     def resize(self, grid: Grid | Sequence[int] | None) -> Task:
         """Return the same task on another grid; itself where that is its own."""
@@ -234,8 +228,8 @@ class Task:
         self, split: str, size: int | None = None, seed: int = 0, device: str | torch.device = "cpu"
     ) -> tuple[int, int, torch.device]:
         """Size, seed and device as `dataset` will use them; refuse now what it would refuse."""
-        size = self.source.check_size(self, split, size)
-        check_memory(self, size, torch.float32)
+        size = self._check_size(split, size)
+        solver.check_memory(self, size, torch.float32)
         return size, whole(seed, "seed", 0), find_device(device)
 
     @explain_misuse
@@ -253,13 +247,12 @@ class Task:
         `cache` is a folder, False for none, or None for what `SAPC_CACHE` says; only solvers that take time use it.
         """
         size, seed, device = self.check(split, size, seed, device)
-        return self.source.dataset(self, Request(split, size, seed, device, cache, progress))
+        return self.source.dataset(self, split, size, seed, device, cache, progress)
 
     @explain_misuse
     def draw(self, split: str, size: int | None = None, seed: int = 0) -> dict[str, Tensor]:
         """The parameters of a split's first `size` samples, `{name: (size, ...)}` in float64."""
-        size = self.source.check_size(self, split, size)
-        return self.source.draw(self, split, size, whole(seed, "seed", 0))
+        return solver.draw(self, split, self._check_size(split, size), whole(seed, "seed", 0))
 
     @explain_misuse
     def solve(
@@ -270,21 +263,32 @@ class Task:
         dtype: torch.dtype = torch.float64,
     ) -> Tensor:
         """The solution for every row of `parameters`: solved on `device` in float64, returned on the CPU."""
-        return self.source.solve(self, parameters, find_device(device), progress, dtype)
+        return solver.solve(self, parameters, find_device(device), progress, dtype)
 
     # -- what a subclass with a solver defines --
 
     def _draw(self, streams: Streams, size: int) -> dict[str, Tensor]:
         """The parameters of the first `size` samples, float64."""
-        raise NotImplementedError(f"{type(self).__name__} has to define `_draw`")
+        raise SapcError(f"{self.name} has no solver; there are no parameters to draw")
 
     def _solve(self, parameters: Parameters) -> Tensor:
         """The float64 fields of one block of parameters, on their device."""
-        raise NotImplementedError(f"{type(self).__name__} has to define `_solve`")
+        raise SapcError(f"{self.name} has no solver; there is nothing to solve")
 
     def _workspace(self, block: int) -> int:
         """Numbers in float64 that solving `block` samples holds besides the fields, about."""
         return 0
+
+    # -- bad input: what was wrong, what was expected, what to do --
+
+    def _check_size(self, split: str, size: int | None) -> int:
+        if split not in self.sizes:
+            raise SapcError(f"unknown split {split!r} of {self.name}; choose one of {', '.join(self.sizes)}")
+        most = self.sizes[split]
+        size = most if size is None else whole(size, "size", 1)
+        if not self.can_draw and size > most:
+            raise SapcError(f"the split {split} of {self.name} has {most} samples, and {size} were asked for")
+        return size
 
     def _check_grid(self, grid: Grid | Sequence[int] | None) -> Grid:
         paper = self.paper_grid

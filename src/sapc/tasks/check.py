@@ -176,7 +176,7 @@ def _grid(task: Task) -> str:
 
 
 def _unit(task: Task, name: str) -> str:
-    return f" {unit}" if (unit := task.units.get(name)) else ""
+    return f" {unit}" if (unit := task.description.units.get(name)) else ""
 
 
 def _channels(task: Task, fields: Tensor) -> tuple[Channel, ...]:
@@ -184,7 +184,9 @@ def _channels(task: Task, fields: Tensor) -> tuple[Channel, ...]:
     names = task.grid.channels or ("field",)
     return tuple(
         Channel(
-            n, task.units.get(n, ""), *(float(f(r)) for f in (torch.min, torch.max, torch.mean, torch.std))
+            n,
+            task.description.units.get(n, ""),
+            *(float(f(r)) for f in (torch.min, torch.max, torch.mean, torch.std)),
         )
         for n, r in zip(names, rows, strict=True)
     )

@@ -31,11 +31,23 @@ KEYS = {"physics": {"file", "sha256"}, "split": {"share", "seed"}, "sizes": {"tr
 READING = {"samples", "time", "steady"}
 
 
+def _entry(name: str, doc: str) -> Any:
+    """Make a property that copies an entry; empty where there is none."""
+    return property(lambda self: dict(self.entries.get(name, {})), doc=doc)
+
+
 @dataclass(frozen=True)
 class DataDescription:
     """The entries of KINDS; none where a solver makes the data."""
 
     entries: Mapping[str, Any] = field(default_factory=dict)
+    sizes = _entry("sizes", "Number of samples of each split.")
+    units = _entry("units", "Units of channels and axes, as the file has them.")
+    labels = _entry("labels", "Long names of channels and axes.")
+    data = _entry("data", "Where the data came from: path, digest, dimension of the samples.")
+    split = _entry("split", "Share and seed of the validation split.")
+    reading = _entry("reading", "What was said to read the file, as arguments of `read_fields`.")
+    physics = _entry("physics", "File and digest of the physics.")
 
     @classmethod
     def from_options(cls, options: Mapping[str, Any]) -> DataDescription:
@@ -55,7 +67,7 @@ class DataDescription:
     @property
     def n_channels(self) -> int:
         """Channels of the fields."""
-        return max(1, len(self._entry("grid").get("channels", ())))
+        return max(1, len(self.entries.get("grid", {}).get("channels", ())))
 
     @property
     def grid(self) -> Grid:
@@ -63,43 +75,14 @@ class DataDescription:
         return Grid.from_dict(self.entries["grid"])
 
     @property
-    def sizes(self) -> dict[str, int]:
-        """Samples of each split."""
-        return dict(self._entry("sizes"))
-
-    @property
-    def units(self) -> dict[str, str]:
-        """Units of channels and axes, as the file has them."""
-        return dict(self._entry("units"))
-
-    @property
-    def labels(self) -> dict[str, str]:
-        """Long names of channels and axes."""
-        return dict(self._entry("labels"))
-
-    @property
-    def data(self) -> dict[str, str | None]:
-        """Where the data came from: path, digest, dimension of the samples."""
-        return dict(self._entry("data"))
-
-    @property
-    def reading(self) -> dict[str, Any]:
-        """What was said to read the file, as arguments of `read_fields`."""
-        return dict(self._entry("reading"))
-
-    @property
     def physics_file(self) -> str:
         """Name of the file of the physics, if it has one."""
-        return str(self._entry("physics").get("file") or "")
+        return str(self.physics.get("file") or "")
 
     @property
     def physics_sha256(self) -> str:
         """Digest of the text of the physics, if it has one."""
-        return str(self._entry("physics").get("sha256") or "")
-
-    def _entry(self, name: str) -> Mapping[str, Any]:
-        found: Mapping[str, Any] = self.entries.get(name, {})
-        return found
+        return str(self.physics.get("sha256") or "")
 
     def normalizer(self, grid: Grid) -> Normalizer:
         """Mean and deviation of the training data, for fields on a grid."""

@@ -20,50 +20,30 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from ..data import Fields, read_fields
 from ..data.dataset import Dataset
+from ..data.fields import SPLITS
 from ..data.normalizer import Normalizer
 from ..errors import SapcError, SapcWarning
 from .base import Task
 from .description import DataDescription
 from .physics import Physics, load_physics, pins_of
-from .solver import DataSource, Parameters, Progress, Request
 
-SPLITS = ("train", "validation")
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")
 VIOLATED = 1e-4  # of a channel's deviation: more is not rounding
 DataFile = Fields | str | os.PathLike[str]
 
 
 @dataclass(frozen=True, eq=False)
-class FieldsSource(DataSource):
+class FieldsSource:
     """Fields of a file: a fixed number of them, each with a condition of its own; none where only the physics was given."""
 
     description: DataDescription
     fields: Fields | None = None
-    test_sets = ("validation",)
 
-    def sizes(self, task: Task) -> dict[str, int]:
-        """Return the samples of the two splits."""
-        return self.description.sizes
-
-    def check_size(self, task: Task, split: str, size: int | None) -> int:
-        """Refuse more samples than there are."""
-        if split not in SPLITS:
-            raise SapcError(f"{task.name} has the splits train and validation, not {split!r}")
-        most = task.sizes[split]
-        if size is not None and not 1 <= size <= most:
-            raise SapcError(f"the split {split} of {task.name} has {most} samples, and {size} were asked for")
-        return most if size is None else size
-
-    def condition_count(self, task: Task, split: str) -> int | None:
-        """Return the number of samples."""
-        return task.sizes[split]
-
-    def dataset(self, task: Task, request: Request) -> Dataset:
+    def dataset(self, task: Task, split: str, size: int, *_: Any) -> Dataset:
         """Return samples as they are in the file."""
         name, about = task.name, self.description.data
         if self.fields is None:
@@ -77,27 +57,9 @@ class FieldsSource(DataSource):
                 f"the data of {name} are on {there} points, not on {here}; take conditions on these from a file: "
                 "--condition FILE, in Python condition=fields"
             )
-        split = self.fields.split_rows(**self.description.entries["split"])
-        rows = split[SPLITS.index(request.split)][: request.size]
+        rows = self.fields.split_rows(**self.description.split)[SPLITS.index(split)][:size]
         provenance = {key: str(value) for key, value in about.items()}
-        return Dataset(
-            name, request.split, 0, task.grid, self.fields.values[rows].float(), {}, {}, provenance
-        )
-
-    def draw(self, task: Task, split: str, size: int, seed: int) -> dict[str, Tensor]:
-        """Refuse: there are no parameters."""
-        raise SapcError(f"{task.name} is read from a file; there are no parameters to draw")
-
-    def solve(
-        self,
-        task: Task,
-        parameters: Parameters,
-        device: torch.device,
-        progress: Progress | None,
-        dtype: torch.dtype,
-    ) -> Tensor:
-        """Refuse: there is no solver."""
-        raise SapcError(f"{task.name} is read from a file; there is nothing to solve")
+        return Dataset(name, split, 0, task.grid, self.fields.values[rows].float(), {}, {}, provenance)
 
 
 def make_task(data: DataFile, physics: Any, name: str | None, *, share: float, seed: int) -> Task:
@@ -219,20 +181,7 @@ def reuse(name: str, description: DataDescription, known: Task | None) -> Task:
         warnings.warn(f"{message}; give it as physics= to be sure", SapcWarning, stacklevel=5)
     same = known.description.data.get("sha256") == description.data.get("sha256")
     same &= known.description.grid == description.grid
-    data = known.source.fields if same and isinstance(known.source, FieldsSource) else None
-    return _compose(name, known.physics, description, data)
-
-
-def attach(
-    task: Task, physics: Any = None, data: DataFile | None = None, reading: Mapping[str, Any] | None = None
-) -> Task:
-    """Return a task of data with other physics, data or reading of files; itself where nothing is given."""
-    if physics is None and data is None and not reading:
-        return task
-    assert isinstance(task.source, FieldsSource)
-    physics = task.physics if physics is None else physics
-    data = task.source.fields if data is None else data
-    return rebuild(task.name, task.description, physics, data, reading)
+    return _compose(name, known.physics, description, known.source.fields if same else None)
 
 
 def _try_laws(task: Task, u: Tensor) -> None:

@@ -41,11 +41,7 @@ class Heat(Task):
         return Pin.frame(0) & Balance(self.grid.total())
 
     def _draw(self, streams: Streams, size: int) -> dict[str, Tensor]:
-        phase = (
-            streams.uniform("phase", 0.0, pi, size)
-            if streams.test_set is None
-            else streams.pinned(PHASES, size)
-        )
+        phase = streams.uniform_condition("phase", 0.0, pi, PHASES, size)
         return {"diffusivity": streams.uniform("diffusivity", 1.0, 5.0, size), "phase": phase}
 
     def _solve(self, parameters: Parameters) -> Tensor:

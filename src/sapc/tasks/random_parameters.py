@@ -25,8 +25,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-TEST_SETS = 4
-SPLITS = ("train", "validation", *(f"test{i}" for i in range(TEST_SETS)))
+TEST_SETS = ("test0", "test1", "test2", "test3")
+SPLITS = ("train", "validation", *TEST_SETS)
 
 Indices = Int[Tensor, " n"]
 
@@ -66,10 +66,13 @@ class Streams:
         """`n` rows of standard normal numbers."""
         return torch.from_numpy(self.generator(parameter).standard_normal((n, width)))
 
-    def pinned(self, values: Sequence[float], n: int) -> Float[Tensor, " n"]:
-        """This test set's own value of `values`, `n` times."""
-        assert self.test_set is not None
-        return torch.full((n,), values[self.test_set], dtype=torch.float64)
+    def uniform_condition(
+        self, parameter: str, low: float, high: float, tests: Sequence[float], n: int
+    ) -> Float[Tensor, " n"]:
+        """Draw `n` numbers uniform on [low, high); a test set has its own value of `tests` instead, `n` times."""
+        if self.test_set is None:
+            return self.uniform(parameter, low, high, n)
+        return torch.full((n,), tests[self.test_set], dtype=torch.float64)
 
     def independent(self, n: int) -> tuple[Indices, Indices]:
         """Condition and free index of each sample, where every sample has its own condition."""

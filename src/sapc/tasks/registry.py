@@ -13,7 +13,7 @@ from ..grid import Grid
 from .base import Task
 from .burgers import Burgers
 from .description import DataDescription
-from .from_data import attach, check_name, rebuild, reuse
+from .from_data import check_name, rebuild, reuse
 from .heat import Heat
 from .navier_stokes import NavierStokes
 from .reaction_diffusion import ReactionDiffusion
@@ -121,6 +121,9 @@ def attach_task(
         return known
     if known is None and physics is None:
         known = get_task(name, **options)
-    if known is None:
-        return rebuild(name, description, physics, data, reading)
-    return attach(known, physics, data, reading)
+    if known is not None:
+        if physics is None and data is None and not reading:
+            return known
+        physics = known.physics if physics is None else physics
+        data = known.source.fields if data is None else data
+    return rebuild(name, description, physics, data, reading)

@@ -14,23 +14,22 @@ sample.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from math import prod
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
 from .._memory import allocating, require
 from .._version import __version__
+from ..data import Fields
 from ..data.cache import CacheChoice, cached
 from ..data.dataset import Dataset
-from ..errors import SapcError, whole
+from ..errors import SapcError
 from .description import DataDescription
-from .random_parameters import SPLITS, Streams
+from .random_parameters import Streams
 
 if TYPE_CHECKING:
     from .base import Task
@@ -39,91 +38,59 @@ Progress = Callable[[int, int], None]
 """Called with (samples done, samples in all)."""
 
 Parameters = Mapping[str, Tensor]
-TEST_SETS = tuple(split for split in SPLITS if split.startswith("test"))
 
 
-@dataclass(frozen=True)
-class Request:
-    """Which samples of a split are wanted, and how they are made; as `Task.dataset` takes it."""
-
-    split: str
-    size: int
-    seed: int
-    device: torch.device
-    cache: CacheChoice = None
-    progress: Progress | None = None
-
-
-class DataSource(ABC):
+@runtime_checkable
+class DataSource(Protocol):
     """Where the fields of a task come from."""
 
-    description = DataDescription()
-    test_sets: ClassVar[tuple[str, ...]]
-    """The splits on which models are scored."""
+    @property
+    def description(self) -> DataDescription:
+        """What a run keeps of data and physics; empty for a solver."""
 
-    @abstractmethod
-    def sizes(self, task: Task) -> dict[str, int]:
-        """Return the usual number of samples of every split."""
+    @property
+    def fields(self) -> Fields | None:
+        """The fields of a file, where there is one and it was read."""
 
-    @abstractmethod
-    def check_size(self, task: Task, split: str, size: int | None) -> int:
-        """Return the number of samples to take from a split, or refuse it."""
-
-    @abstractmethod
-    def condition_count(self, task: Task, split: str) -> int | None:
-        """Return how many different conditions a split has; None if each of its samples has its own, without end."""
-
-    @abstractmethod
-    def dataset(self, task: Task, request: Request) -> Dataset:
-        """Return the samples."""
-
-    @abstractmethod
-    def draw(self, task: Task, split: str, size: int, seed: int) -> dict[str, Tensor]:
-        """Draw the parameters of samples."""
-
-    @abstractmethod
-    def solve(
+    def dataset(
         self,
         task: Task,
-        parameters: Parameters,
+        split: str,
+        size: int,
+        seed: int,
         device: torch.device,
+        cache: CacheChoice,
         progress: Progress | None,
-        dtype: torch.dtype,
-    ) -> Tensor:
-        """Compute the fields of parameters."""
+    ) -> Dataset:
+        """Return the first `size` samples of a split."""
 
 
-class Solver(DataSource):
+class Solver:
     """Solutions of a PDE, as many as are asked for: `task._draw` draws parameters, `task._solve` solves one block of them."""
 
-    test_sets = TEST_SETS
+    description = DataDescription()
+    fields = None
 
-    def sizes(self, task: Task) -> dict[str, int]:
-        """Return the published sizes."""
-        return {split: task.train_size if split == "train" else 1225 for split in SPLITS}
-
-    def check_size(self, task: Task, split: str, size: int | None) -> int:
-        """Refuse an unknown split; any number of solutions can be had."""
-        if split not in SPLITS:
-            raise SapcError(f"unknown split {split!r}; choose one of {', '.join(SPLITS)}")
-        return task.sizes[split] if size is None else whole(size, "size", 1)
-
-    def condition_count(self, task: Task, split: str) -> int | None:
-        """Return 1 for a test set."""
-        return 1 if split in TEST_SETS else None
-
-    def dataset(self, task: Task, request: Request) -> Dataset:
+    def dataset(
+        self,
+        task: Task,
+        split: str,
+        size: int,
+        seed: int,
+        device: torch.device,
+        cache: CacheChoice,
+        progress: Progress | None,
+    ) -> Dataset:
         """Draw and solve, or find the result in the cache if solving takes time; closed forms never use it."""
-        split, size, seed = request.split, request.size, request.seed
         identity: dict[str, Any] = {"task": task.name, "options": task.options, "split": split, "seed": seed}
 
         def make() -> Dataset:
             parameters = task.draw(split, size, seed)
-            fields = task.solve(parameters, request.device, request.progress, torch.float32)
+            fields = task.solve(parameters, device, progress, torch.float32)
             provenance = {
                 "package": f"sapc {__version__}",
                 "torch": torch.__version__,
-                "device": str(request.device),
+                "device": str(device),
                 "solver": f"{task.solver}, version {task.solver_version}",
                 "created": datetime.now(UTC).isoformat(timespec="seconds"),
             }
@@ -134,36 +101,33 @@ class Solver(DataSource):
         if not task.integrates:
             return make()
         key = {**identity, "size": size, "grid": task.grid.to_dict(), "solver": task.solver_version}
-        return cached(request.cache, key, make)
+        return cached(cache, key, make)
 
-    def draw(self, task: Task, split: str, size: int, seed: int) -> dict[str, Tensor]:
-        """Draw parameters from the streams of the split."""
-        with allocating(describe(task, size)):
-            return task._draw(Streams(task.name, split, seed), size)
 
-    def solve(
-        self,
-        task: Task,
-        parameters: Parameters,
-        device: torch.device,
-        progress: Progress | None,
-        dtype: torch.dtype,
-    ) -> Tensor:
-        """Solve block by block on `device` in float64; the fields arrive on the CPU."""
-        n = _check_parameters(task, parameters)
-        check_memory(task, n, dtype)
-        with allocating(describe(task, n)):
-            fields = torch.empty(n, *task.grid.shape, dtype=dtype)
-            for start, end in blocks(task, n, device.type):
-                stop = min(end, n)
-                rows = torch.arange(start, end if task.integrates else stop).clamp(max=n - 1)
-                u = task._solve({name: p[rows].to(device, torch.float64) for name, p in parameters.items()})
-                u = u[: stop - start]
-                _check_solution(task, u, parameters, start)
-                fields[start:stop] = u.to(dtype).contiguous().cpu()
-                if progress is not None:
-                    progress(stop, n)
-        return fields
+def draw(task: Task, split: str, size: int, seed: int) -> dict[str, Tensor]:
+    """Draw parameters from the streams of a split."""
+    with allocating(describe(task, size)):
+        return task._draw(Streams(task.name, split, seed), size)
+
+
+def solve(
+    task: Task, parameters: Parameters, device: torch.device, progress: Progress | None, dtype: torch.dtype
+) -> Tensor:
+    """Solve block by block on `device` in float64; the fields arrive on the CPU."""
+    n = _check_parameters(task, parameters)
+    check_memory(task, n, dtype)
+    with allocating(describe(task, n)):
+        fields = torch.empty(n, *task.grid.shape, dtype=dtype)
+        for start, end in blocks(task, n, device.type):
+            stop = min(end, n)
+            rows = torch.arange(start, end if task.integrates else stop).clamp(max=n - 1)
+            u = task._solve({name: p[rows].to(device, torch.float64) for name, p in parameters.items()})
+            u = u[: stop - start]
+            _check_solution(task, u, parameters, start)
+            fields[start:stop] = u.to(dtype).contiguous().cpu()
+            if progress is not None:
+                progress(stop, n)
+    return fields
 
 
 def blocks(task: Task, n: int, device: str) -> Iterator[tuple[int, int]]:

@@ -94,11 +94,7 @@ class StokesIC(Stokes):
         return Pin.frame(0) & self.balance
 
     def _draw(self, streams: Streams, size: int) -> dict[str, Tensor]:
-        decay = (
-            streams.uniform("decay", 2.0, 20.0, size)
-            if streams.test_set is None
-            else streams.pinned(DECAYS, size)
-        )
+        decay = streams.uniform_condition("decay", 2.0, 20.0, DECAYS, size)
         return {"decay": decay, "frequency": streams.uniform("frequency", 2.0, 8.0, size)}
 
 
@@ -117,9 +113,5 @@ class StokesBC(Stokes):
         return Pin.at(x=0) & self.balance
 
     def _draw(self, streams: Streams, size: int) -> dict[str, Tensor]:
-        frequency = (
-            streams.uniform("frequency", 2.0, 8.0, size)
-            if streams.test_set is None
-            else streams.pinned(FREQUENCIES, size)
-        )
+        frequency = streams.uniform_condition("frequency", 2.0, 8.0, FREQUENCIES, size)
         return {"decay": streams.uniform("decay", 2.0, 20.0, size), "frequency": frequency}
