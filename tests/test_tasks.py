@@ -13,7 +13,7 @@ from sapc.grid import Axis, Grid
 from sapc.tasks import SPLITS, Task, get_task, task_names
 from sapc.tasks.navier_stokes import gaussian_field
 from sapc.tasks.random_parameters import Streams, square_shells
-from sapc.tasks.solver import blocks
+from sapc.tasks.sources import blocks
 
 NAMES = ("heat", "reaction_diffusion", "stokes_ic", "stokes_bc", "burgers", "navier_stokes")
 TESTS = ("test0", "test1", "test2", "test3")
@@ -135,7 +135,7 @@ def test_growing_blocks_keep_the_prefix_to_the_last_bit(monkeypatch):
     """What a device with large blocks does, on the CPU."""
     task = small("burgers")
     grow = [(0, 2), (2, 4), (4, 8), (8, 16)]
-    monkeypatch.setattr("sapc.tasks.solver.blocks", lambda task, n, device: (b for b in grow if b[0] < n))
+    monkeypatch.setattr("sapc.tasks.sources.blocks", lambda task, n, device: (b for b in grow if b[0] < n))
     parameters = task.draw("train", 11)
     fields = task.solve(parameters)
     for size in (1, 3, 4, 5, 9):

@@ -181,8 +181,9 @@ def write_samples(
     """
     if path.suffix.lower() == ".nc":
         named = {"title": f"Samples of {task.title}", "sapc": {"format": FORMAT, **about}}
+        units, labels = task.description.units, task.description.labels
         made = to_xarray(
-            arrays["fields"], task.grid, units=task.description.units, labels=task.description.labels, quantiles=quantiles, attributes=named,
+            arrays["fields"], task.grid, units=units, labels=labels, quantiles=quantiles, attributes=named,
             conditions=arrays["condition"],
         )  # fmt: skip
         write_netcdf(path, made)

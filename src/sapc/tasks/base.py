@@ -28,12 +28,12 @@ from ..data.dataset import Dataset
 from ..data.normalizer import Identity, Normalizer
 from ..errors import SapcError, explain_misuse, whole
 from ..grid import Grid
-from . import solver
+from . import sources
 from .description import DataDescription
 from .physics import Physics, pins_of
 from .random_parameters import SPLITS, TEST_SETS, Streams
 from .rescale import rescale
-from .solver import DataSource, Parameters, Progress, Solver, find_device
+from .sources import FieldsSource, Parameters, Progress, Solver, find_device
 
 
 class Task:
@@ -69,7 +69,7 @@ class Task:
         name: str = "",
         physics: Physics | None = None,
         normalizer: Normalizer | Identity | None = None,
-        source: DataSource | None = None,
+        source: Solver | FieldsSource | None = None,
     ) -> None:
         self.source = source or Solver()
         self.physics = physics
@@ -229,7 +229,7 @@ class Task:
     ) -> tuple[int, int, torch.device]:
         """Size, seed and device as `dataset` will use them; refuse now what it would refuse."""
         size = self._check_size(split, size)
-        solver.check_memory(self, size, torch.float32)
+        sources.check_memory(self, size, torch.float32)
         return size, whole(seed, "seed", 0), find_device(device)
 
     @explain_misuse
@@ -252,7 +252,7 @@ class Task:
     @explain_misuse
     def draw(self, split: str, size: int | None = None, seed: int = 0) -> dict[str, Tensor]:
         """The parameters of a split's first `size` samples, `{name: (size, ...)}` in float64."""
-        return solver.draw(self, split, self._check_size(split, size), whole(seed, "seed", 0))
+        return sources.draw(self, split, self._check_size(split, size), whole(seed, "seed", 0))
 
     @explain_misuse
     def solve(
@@ -263,7 +263,7 @@ class Task:
         dtype: torch.dtype = torch.float64,
     ) -> Tensor:
         """The solution for every row of `parameters`: solved on `device` in float64, returned on the CPU."""
-        return solver.solve(self, parameters, find_device(device), progress, dtype)
+        return sources.solve(self, parameters, find_device(device), progress, dtype)
 
     # -- what a subclass with a solver defines --
 
@@ -283,7 +283,7 @@ class Task:
 
     def _check_size(self, split: str, size: int | None) -> int:
         if split not in self.sizes:
-            raise SapcError(f"unknown split {split!r} of {self.name}; choose one of {', '.join(self.sizes)}")
+            raise SapcError(f"unknown split {split!r}; choose one of {', '.join(self.sizes)}")
         most = self.sizes[split]
         size = most if size is None else whole(size, "size", 1)
         if not self.can_draw and size > most:

@@ -36,7 +36,7 @@ from .base import Task
 from .etdrk4 import frames
 from .initial_profiles import rescaled, sines
 from .random_parameters import Streams
-from .solver import Parameters
+from .sources import Parameters
 
 MODES = 4
 INTERNAL_POINTS = 400

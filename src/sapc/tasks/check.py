@@ -25,7 +25,7 @@ from ..constraints.terms import Affine, Balance, Constraint, Pin
 from ..errors import SapcError, explain_misuse, whole
 from ..flow import source
 from .base import Task
-from .solver import find_device
+from .sources import find_device
 
 WHY = {
     "closed form": "only pins, or pins and one integral that does not change: one pass, no iteration",

@@ -16,50 +16,22 @@ import os
 import re
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
 from ..data import Fields, read_fields
-from ..data.dataset import Dataset
-from ..data.fields import SPLITS
 from ..data.normalizer import Normalizer
 from ..errors import SapcError, SapcWarning
 from .base import Task
 from .description import DataDescription
 from .physics import Physics, load_physics, pins_of
+from .sources import FieldsSource
 
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")
 VIOLATED = 1e-4  # of a channel's deviation: more is not rounding
 DataFile = Fields | str | os.PathLike[str]
-
-
-@dataclass(frozen=True, eq=False)
-class FieldsSource:
-    """Fields of a file: a fixed number of them, each with a condition of its own; none where only the physics was given."""
-
-    description: DataDescription
-    fields: Fields | None = None
-
-    def dataset(self, task: Task, split: str, size: int, *_: Any) -> Dataset:
-        """Return samples as they are in the file."""
-        name, about = task.name, self.description.data
-        if self.fields is None:
-            raise SapcError(
-                f"the data of {name} are not loaded; give their file ({about.get('path') or 'of the training'}) "
-                "as --data FILE, or in Python as load(..., data=FILE)"
-            )
-        if self.fields.grid != task.grid:
-            there, here = (" x ".join(map(str, grid.lattice)) for grid in (self.fields.grid, task.grid))
-            raise SapcError(
-                f"the data of {name} are on {there} points, not on {here}; take conditions on these from a file: "
-                "--condition FILE, in Python condition=fields"
-            )
-        rows = self.fields.split_rows(**self.description.split)[SPLITS.index(split)][:size]
-        provenance = {key: str(value) for key, value in about.items()}
-        return Dataset(name, split, 0, task.grid, self.fields.values[rows].float(), {}, {}, provenance)
 
 
 def make_task(data: DataFile, physics: Any, name: str | None, *, share: float, seed: int) -> Task:

@@ -18,7 +18,7 @@ from ..constraints.terms import Balance, Pin, Stackable
 from ..grid import Axis, Grid
 from .base import Task
 from .random_parameters import Streams
-from .solver import Parameters
+from .sources import Parameters
 
 PHASES = (pi / 4, pi / 2, 3 * pi / 4, pi)
 

@@ -39,7 +39,7 @@ from ..grid import Axis, Grid
 from .base import Task
 from .etdrk4 import frames
 from .random_parameters import Streams
-from .solver import Parameters
+from .sources import Parameters
 
 VISCOSITY = 1e-3
 FORCE = 0.1 * sqrt(2)

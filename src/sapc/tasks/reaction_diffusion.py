@@ -39,7 +39,7 @@ from .etdrk4 import frames
 from .initial_profiles import Profile, rescaled, sines
 from .law_gradients import reaction_diffusion_kernel, supply_slope
 from .random_parameters import Streams
-from .solver import Parameters
+from .sources import Parameters
 
 DIFFUSIVITY = 0.005
 GROWTH = 0.01

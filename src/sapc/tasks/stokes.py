@@ -30,7 +30,7 @@ from ..grid import Axis, Grid
 from . import law_gradients
 from .base import Task
 from .random_parameters import Streams
-from .solver import Parameters
+from .sources import Parameters
 
 AMPLITUDE = 2.0
 DECAYS = (4.0, 8.0, 12.0, 16.0)

@@ -1,4 +1,4 @@
-"""Sources of data: where the fields of a task come from. `Solver` computes them; `from_data.FieldsSource` has them from a file.
+"""Sources of data: where the fields of a task come from. `Solver` computes them; `FieldsSource` has them from a file.
 
     draw(split, size, seed) -> parameters -> solve(parameters) -> fields
 
@@ -15,9 +15,10 @@ sample.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from math import prod
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -27,6 +28,7 @@ from .._version import __version__
 from ..data import Fields
 from ..data.cache import CacheChoice, cached
 from ..data.dataset import Dataset
+from ..data.fields import SPLITS
 from ..errors import SapcError
 from .description import DataDescription
 from .random_parameters import Streams
@@ -38,31 +40,6 @@ Progress = Callable[[int, int], None]
 """Called with (samples done, samples in all)."""
 
 Parameters = Mapping[str, Tensor]
-
-
-@runtime_checkable
-class DataSource(Protocol):
-    """Where the fields of a task come from."""
-
-    @property
-    def description(self) -> DataDescription:
-        """What a run keeps of data and physics; empty for a solver."""
-
-    @property
-    def fields(self) -> Fields | None:
-        """The fields of a file, where there is one and it was read."""
-
-    def dataset(
-        self,
-        task: Task,
-        split: str,
-        size: int,
-        seed: int,
-        device: torch.device,
-        cache: CacheChoice,
-        progress: Progress | None,
-    ) -> Dataset:
-        """Return the first `size` samples of a split."""
 
 
 class Solver:
@@ -102,6 +79,32 @@ class Solver:
             return make()
         key = {**identity, "size": size, "grid": task.grid.to_dict(), "solver": task.solver_version}
         return cached(cache, key, make)
+
+
+@dataclass(frozen=True, eq=False)
+class FieldsSource:
+    """Fields of a file: a fixed number of them, each with a condition of its own; none where only the physics was given."""
+
+    description: DataDescription
+    fields: Fields | None = None
+
+    def dataset(self, task: Task, split: str, size: int, *_: Any) -> Dataset:
+        """Return samples as they are in the file."""
+        name, about = task.name, self.description.data
+        if self.fields is None:
+            raise SapcError(
+                f"the data of {name} are not loaded; give their file ({about.get('path') or 'of the training'}) "
+                "as --data FILE, or in Python as load(..., data=FILE)"
+            )
+        if self.fields.grid != task.grid:
+            there, here = (" x ".join(map(str, grid.lattice)) for grid in (self.fields.grid, task.grid))
+            raise SapcError(
+                f"the data of {name} are on {there} points, not on {here}; take conditions on these from a file: "
+                "--condition FILE, in Python condition=fields"
+            )
+        rows = self.fields.split_rows(**self.description.split)[SPLITS.index(split)][:size]
+        provenance = {key: str(value) for key, value in about.items()}
+        return Dataset(name, split, 0, task.grid, self.fields.values[rows].float(), {}, {}, provenance)
 
 
 def draw(task: Task, split: str, size: int, seed: int) -> dict[str, Tensor]:
