@@ -27,9 +27,8 @@ from .._files import folder_for, replacing
 from ..errors import SapcError, explain_misuse
 from ..grid import Grid
 from .conditions import CONDITION, ENDING, MEMBER
-from .reading.formats import coordinate_of
+from .reading.formats import Dataset, coordinate_of, xarray
 from .reading.hdf5 import Array
-from .reading.optional import Dataset, xarray
 
 Entry = tuple[tuple[str, ...], Array, dict[str, Any]]  # dimensions, values, attributes
 NO_UNITS: Mapping[str, str] = {}

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -25,7 +25,22 @@ from ...errors import SapcError
 from ...grid import Grid
 from .dataset_file import FORMAT, DatasetFile, read_dataset_file
 from .hdf5 import Array, check_stored, load_array, open_hdf5
-from .optional import xarray
+
+if TYPE_CHECKING:
+    from xarray import Dataset as Dataset
+else:
+    # Annotations are read at run time in tests, and importing xarray takes a second.
+    Dataset = Any
+
+
+def xarray(what: str) -> Any:
+    """Import xarray, which only NetCDF needs, or say how to get it."""
+    try:
+        import h5netcdf  # noqa: F401 (its engine for NetCDF-4)
+        import xarray as found
+    except ImportError as error:
+        raise SapcError(f"{what} NetCDF needs xarray: pip install 'sapc[data]'") from error
+    return found
 
 
 @dataclass(frozen=True, eq=False)

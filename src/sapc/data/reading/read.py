@@ -1,7 +1,7 @@
 """Reading fields from files: a channel per variable, samples first, time last, on a grid of equally spaced points.
 
-`opening` knows the formats, `channels` picks the variables, `layout` tells the dimensions apart, `axes` reads the coordinates; here the
-values are put in order and checked. Nothing is filled in or left out: a value that is not finite, an axis that is not equally spaced or
+`formats` opens files, `variables` picks the channels and tells their dimensions apart, `axes` reads the coordinates; here the values are
+put in order and checked. Nothing is filled in or left out: a value that is not finite, an axis that is not equally spaced or
 a channel that is constant ends with an error that says where. Units stay as the file has them.
 """
 
@@ -24,10 +24,9 @@ from ...grid import Axis, Grid
 from ..conditions import flatten_members
 from ..fields import SPLITS, Fields
 from .axes import axis_of
-from .channels import pick_channels
 from .formats import Variable, Variables, opened, readable
 from .hdf5 import Array
-from .layout import Layout, layout_of
+from .variables import Layout, layout_of, pick_channels
 
 DTYPES = {torch.float32: np.float32, torch.float64: np.float64}
 
