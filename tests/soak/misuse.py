@@ -118,7 +118,7 @@ def _tasks() -> Iterator[Target]:
         heat.manifold,
         {"fields": data.fields, "also": None, "solver": None, "algorithm": None},
     )
-    yield Target("Task.inner", heat.inner, {"fields": data.fields, "also": None})
+    yield Target("Task.normalized_manifold", heat.normalized_manifold, {"fields": data.fields, "also": None})
     yield Target("load_dataset", sapc.load_dataset, {"path": data.save(home() / "heat.h5")})
     yield Target("Dataset.save", data.save, {"path": home() / "saved.h5"})
     about = {

@@ -89,15 +89,11 @@ def load_dataset(path: str | os.PathLike[str]) -> Dataset:
     """Read a dataset back, bit for bit, after checking that the file is whole."""
     path = path_of(path, "a dataset")
     if not path.is_file():
-        raise SapcError(
-            f"there is no dataset file {path}; write one with Dataset.save or `sapc data TASK --out PATH`"
-        )
+        raise SapcError(f"there is no dataset file {path}; write one with `sapc data TASK --out PATH`")
     try:
         with open_hdf5(path) as file:
             if file.attrs.get("format") != FORMAT:
-                raise SapcError(
-                    f"{path} is an HDF5 file, but not a dataset of this package ({FORMAT}); check the path"
-                )
+                raise SapcError(f"{path} is HDF5, but not a dataset of this package ({FORMAT})")
             found = read_dataset_file(path, file)
         fields = torch.from_numpy(found.fields)
         parameters = {name: torch.from_numpy(value) for name, value in found.parameters.items()}

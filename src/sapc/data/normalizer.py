@@ -48,9 +48,7 @@ class Normalizer:
         for name, values in zip(grid.channels or ("the field",), rows, strict=True):
             deviation, mean = (float(x) for x in torch.std_mean(values.double(), correction=0))
             if not deviation > 1e-12 * (abs(mean) + 1e-300):
-                raise SapcError(
-                    f"all values of {name} are {mean:g}: there is nothing to learn; leave this channel out"
-                )
+                raise SapcError(f"all values of {name} are {mean:g}: nothing to learn; leave it out")
             means.append(mean)
             deviations.append(deviation)
         return cls(grid, tuple(means), tuple(deviations))
@@ -85,7 +83,7 @@ class Normalizer:
             is_per_channel = fits(values, Sequence[float]) and len(values) == grid.width
             if not is_per_channel or not all(map(math.isfinite, values)):
                 raise SapcError(
-                    f"mean and deviation of fields are {grid.width} finite numbers each, got {values!r:.60}"
+                    f"mean and deviation are {grid.width} finite numbers each, got {values!r:.60}"
                 )
         if min(deviation) <= 0:
             raise SapcError(f"the deviation of fields is positive, got {deviation!r:.60}")

@@ -50,16 +50,14 @@ def read_sensors(path: str | os.PathLike[str], grid: Grid) -> Sensors:
     """Values at sensors from a CSV file, on the points of `grid` that are nearest."""
     path = path_of(path, "a file of sensors")
     if not isinstance(grid, Grid):
-        raise SapcError(
-            f"sensors are put on a grid, as read_sensors(path, task.grid), got {type(grid).__name__}"
-        )
+        raise SapcError(f"sensors need a grid, as read_sensors(path, task.grid), got {type(grid).__name__}")
     readings = [_reading(path, line, row, grid) for line, row in _rows(path, grid)]
     if not readings:
         raise SapcError(f"{path} has a header but no sensors; write one line per sensor")
     m = 1 + max(r.sample for r in readings)
     if m > len(readings):
         raise SapcError(
-            f"{path} has {len(readings)} lines but numbers samples up to {m - 1}; number them from 0 without gaps"
+            f"{path} numbers {len(readings)} samples up to {m - 1}; number them from 0 without gaps"
         )
     require(8 * m * math.prod(grid.shape), f"the sensors of {m} samples in {path}")
     values = torch.full((m, *grid.shape), math.nan, dtype=torch.float64)
@@ -118,7 +116,7 @@ def _rows(path: Path, grid: Grid) -> list[tuple[int, Mapping[str, str]]]:
     for line, row in found[1:]:
         if len(row) != len(header):
             raise SapcError(
-                f"{path}, line {line}: {len(row)} entries for {len(header)} columns; give one for each"
+                f"{path}, line {line}: {len(row)} entries for {len(header)} columns; give one each"
             )
     return [(line, dict(zip(header, row, strict=True))) for line, row in found[1:]]
 
@@ -129,9 +127,7 @@ def _reading(path: Path, line: int, row: Mapping[str, str], grid: Grid) -> _Read
     if grid.channels and "channel" in row:
         name = row["channel"]
         if name not in grid.channels:
-            raise SapcError(
-                f"{path}, line {line}: there is no channel {name!r}; write {' or '.join(grid.channels)}"
-            )
+            raise SapcError(f"{path}, line {line}: no channel {name!r}; write {' or '.join(grid.channels)}")
         index = (grid.channel(name), *index) if grid.width > 1 else index
     sample = row.get("sample", "0")
     if not (sample.isascii() and sample.isdigit() and len(sample) < 10):
@@ -148,7 +144,7 @@ def _number(path: Path, line: int, row: Mapping[str, str], column: str) -> float
         number = math.nan
     if not math.isfinite(number):
         raise SapcError(
-            f"{path}, line {line}: {column} is {row[column]!r}; write a number there, or leave out the line"
+            f"{path}, line {line}: {column} is {row[column]!r}; write a number, or leave out the line"
         )
     return number
 

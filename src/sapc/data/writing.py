@@ -97,7 +97,7 @@ def _counts(n: int, conditions: int) -> dict[str, int]:
     """How many conditions there are, and members of each."""
     if n % conditions:
         raise SapcError(
-            f"{n} fields of {conditions} conditions: give as many fields of each, all of one condition in a row"
+            f"{n} fields of {conditions} conditions: give as many of each, one condition after the other"
         )
     return {CONDITION: conditions, MEMBER: n // conditions}
 
@@ -108,21 +108,18 @@ def _coordinates(
     found: dict[str, Entry] = {}
     for name, n in counts.items():
         # CF's standard name of what counts the members of an ensemble.
-        more = (
-            {"long_name": "number of the condition"}
+        key, value = (
+            ("long_name", "number of the condition")
             if name == CONDITION
-            else {"standard_name": "realization"}
+            else ("standard_name", "realization")
         )
-        found[name] = ((name,), np.arange(n, dtype=np.int32), {**more, "units": "1"})
+        found[name] = ((name,), np.arange(n, dtype=np.int32), {key: value, "units": "1"})
     for name in grid.names:
         coordinate = coordinate_of(grid, name)
         found[name] = ((name,), coordinate.load(), {**coordinate.attributes, **about[name]})
     if quantiles:
-        found["quantile"] = (
-            ("quantile",),
-            np.array(quantiles, np.float64),
-            {"units": "1", "long_name": "quantile"},
-        )
+        about_quantile = {"units": "1", "long_name": "quantile"}
+        found["quantile"] = (("quantile",), np.array(quantiles, np.float64), about_quantile)
     return found
 
 
@@ -151,11 +148,8 @@ def _statistics(
     if quantiles:
         levels = np.quantile(values.astype(np.float64), quantiles, axis=axis)
         # CF has no method for quantiles; its free text in brackets may say so, and a median is one.
-        method = (
-            f"{over}: median"
-            if list(quantiles) == [0.5]
-            else f"{over}: point (comment: quantiles over {over})"
-        )
+        is_median = list(quantiles) == [0.5]
+        method = f"{over}: {'median' if is_median else f'point (comment: quantiles over {over})'}"
         add("quantile", ("quantile",), levels, {"cell_methods": method}, "quantiles")
     return found
 
@@ -169,9 +163,7 @@ def _check_names(grid: Grid, names: list[str], expected: int) -> None:
         )
     for name in names:
         if "/" in name or name != name.strip() or not name:
-            raise SapcError(
-                f"NetCDF has no room for the name {name!r}; rename it without slash and outer spaces"
-            )
+            raise SapcError(f"NetCDF has no room for the name {name!r}; rename it without slash and spaces")
 
 
 def _attributes(given: Mapping[str, Any]) -> dict[str, Any]:

@@ -100,18 +100,14 @@ def _tensor(condition: Tensor | Dataset | Fields, task: Task) -> Tensor:
     """The fields of a condition, known to be on the task's grid."""
     if isinstance(condition, Dataset):
         if condition.task != task.name:
-            raise SapcError(
-                f"the condition is a dataset of {condition.task}, but this is a model of {task.name}"
-            )
+            raise SapcError(f"the condition is a dataset of {condition.task}, not of {task.name}")
         condition = condition.fields
     if isinstance(condition, Fields):
         condition = condition.values
     shape = task.grid.shape
     if not isinstance(condition, Tensor) or condition.is_complex() or condition.dtype == torch.bool:
         got = str(condition.dtype) if isinstance(condition, Tensor) else type(condition).__name__
-        raise SapcError(
-            f"the condition must be a real tensor of fields or a Dataset, got {got}; use torch.as_tensor"
-        )
+        raise SapcError(f"the condition must be a real tensor or a Dataset, got {got}; use torch.as_tensor")
     if tuple(condition.shape[1:]) != shape or len(condition) == 0:
         wanted = ", ".join(map(str, shape))
         raise SapcError(

@@ -178,9 +178,7 @@ class Task:
         if empty := [p.label for p in pins_of(found) if not bool(p.mask(self.grid.shape).any())]:
             raise SapcError(f"the pin {empty[0]!r} holds no point; look at its indices")
         if self.grid.steady and any(isinstance(part, Balance) for part in found.parts):
-            raise SapcError(
-                "a Balance compares frames, and these fields are steady; use Affine(grid.integral(...), value=...)"
-            )
+            raise SapcError("a Balance compares frames, and these fields are steady; use Affine(...)")
         return found
 
     @explain_misuse
@@ -189,9 +187,7 @@ class Task:
         self.grid.check(fields)
         if not bool(torch.isfinite(fields).all()):
             bad = int((~torch.isfinite(fields)).sum())
-            raise SapcError(
-                f"{bad} of {fields.numel()} field values are NaN or infinite; a manifold needs finite fields"
-            )
+            raise SapcError(f"{bad} of {fields.numel()} field values are NaN or infinite; give finite ones")
         constraint = self.constraint if also is None else self.constraint & also
         return constraint.with_times_of(self.grid).on(fields, **options)
 
@@ -299,7 +295,7 @@ class Task:
                 return paper.resize(*(operator.index(n) for n in grid))
             except TypeError as error:
                 raise SapcError(
-                    f"a grid is given as a Grid or as {len(paper.axes)} whole numbers, got {grid!r}"
+                    f"a grid is a Grid or {len(paper.axes)} whole numbers, got {grid!r}"
                 ) from error
         if len(grid.axes) == len(paper.axes):
             wanted = paper.resize(*grid.lattice)

@@ -68,7 +68,7 @@ class Burgers(Task):
         super().__init__(grid)
         if self.grid["x"].n <= 2 * MODES:
             raise SapcError(
-                f"burgers starts from {MODES} Fourier modes and needs at least {2 * MODES + 1} points in x"
+                f"burgers starts from {MODES} Fourier modes: use at least {2 * MODES + 1} points in x"
             )
         self.initial_range = _check_range(initial_range)
 

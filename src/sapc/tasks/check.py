@@ -199,11 +199,9 @@ def _pins(task: Task) -> tuple[tuple[str, int], ...]:
 
 
 def _label(pin: Pin) -> str:
-    return (
-        pin.label
-        if pin.value is None
-        else f"{pin.label} = {pin.value if isinstance(pin.value, float | int) else 'given'}"
-    )
+    if pin.value is None:
+        return pin.label
+    return f"{pin.label} = {pin.value if isinstance(pin.value, float | int) else 'given'}"
 
 
 def _laws(task: Task, fields: Tensor) -> tuple[Law, ...]:
@@ -211,11 +209,7 @@ def _laws(task: Task, fields: Tensor) -> tuple[Law, ...]:
     u = fields[:256].double()
     for part in task.constraint.parts:
         if isinstance(part, Balance):
-            name = (
-                "balance"
-                + (" with a rate" if part.rate else "")
-                + (" and a coefficient" if part.coefficient else "")
-            )
+            name = f"balance{' with a rate' if part.rate else ''}{' and a coefficient' if part.coefficient else ''}"
             size = _size_of_terms(part.stored, u) or _size_of_terms(part.residual, u)
             found.append(_law(name, part.residual(u), size))
         elif isinstance(part, Constraint):
@@ -251,11 +245,7 @@ def _size_of_terms(function: Callable[[Tensor], Tensor], u: Tensor) -> float:
 def _why_dense(task: Task, H: Manifold) -> str:
     laws = [part for part in task.constraint.parts if not isinstance(part, Pin)]
     free = [law for law in laws if isinstance(law, Constraint) and not isinstance(law, Affine)]
-    reason = (
-        "a Constraint declares no structure"
-        if free
-        else f"{len(laws)} laws together have no structure that is known"
-    )
+    reason = "a Constraint declares no structure" if free else f"{len(laws)} laws have no common structure"
     rows = H.balance(H.fields).shape[1]
     megabytes = 8 * rows * H.fields[0].numel() / 2**20
     return f"{reason}: the Jacobian is {rows} x {H.fields[0].numel()}, {megabytes:.3g} MB a sample"

@@ -181,9 +181,7 @@ def _choose_name(name: str | None, data: Fields) -> str:
 def check_name(name: str) -> None:
     """Refuse a task's name that could not be part of a file name."""
     if not NAME.fullmatch(name):
-        raise SapcError(
-            f"a task's name is made of letters, digits and _, beginning with a letter, got {name!r}"
-        )
+        raise SapcError(f"a task's name is made of letters, digits and _, a letter first, got {name!r}")
 
 
 def _check_prescribed_values(task: Task, values: Tensor) -> None:

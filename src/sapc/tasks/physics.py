@@ -84,9 +84,7 @@ def load_physics(given: Any) -> Physics:
         return _from_file(Path(given))
     if callable(given):
         return Physics(given, sha256=_digest_of(given))
-    raise SapcError(
-        f"physics is a Python file, a function of the grid, or constraints, got {type(given).__name__}"
-    )
+    raise SapcError(f"physics is a file, a function of the grid, or constraints, got {type(given).__name__}")
 
 
 def _from_file(path: Path) -> Physics:

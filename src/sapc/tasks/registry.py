@@ -57,13 +57,9 @@ def register_task(kind: Any) -> Any:
 def _check_class(kind: Any) -> None:
     """Refuse a class that does not say all of its task."""
     if not (inspect.isclass(kind) and issubclass(kind, Task)):
-        raise SapcError(
-            f"a task is what sapc.Task.from_data makes, or a subclass of sapc.Task, got {kind!r:.60}"
-        )
+        raise SapcError(f"a task is what Task.from_data makes, or a subclass of sapc.Task, got {kind!r:.60}")
     if lacking := [name for name in DEFINED if getattr(kind, name) is getattr(Task, name)]:
-        raise SapcError(
-            f"the task {kind.__name__} lacks {', '.join(lacking)}; see sapc.Task for what they return"
-        )
+        raise SapcError(f"the task {kind.__name__} lacks {', '.join(lacking)}; see sapc.Task for them")
     declared = {name for base in kind.__mro__ if base is not Task for name in vars(base)}
     if missing := [name for name in TEXTS if name not in declared]:
         raise SapcError(f"the task {kind.__name__} lacks {', '.join(missing)}, in its class; see sapc.Task")
@@ -87,9 +83,8 @@ def get_task(name: str, grid: Grid | Sequence[int] | None = None, **options: Any
             "sapc --plugin FILE, in Python sapc.use(FILE); data of your own are given by --data FILE --physics FILE, or in Python as "
             "sapc.Task.from_data(data, physics), whose name is known after sapc.register_task(task)"
         )
-    accepted = (
-        list(inspect.signature(known.__init__).parameters)[2:] if known.__init__ is not Task.__init__ else []
-    )
+    has_options = known.__init__ is not Task.__init__
+    accepted = list(inspect.signature(known.__init__).parameters)[2:] if has_options else []
     if unknown := sorted(set(options) - set(accepted)):
         accepts = f"takes {', '.join(accepted)}" if accepted else "has no options"
         raise SapcError(f"unknown option {unknown[0]!r}: the task {name!r} {accepts}")
@@ -115,9 +110,7 @@ def attach_task(
     description = DataDescription.from_options(options)
     if description.can_draw:
         if physics is not None or data is not None or reading:
-            raise SapcError(
-                f"{name} is a task of this package; physics, data and how they are read are for models of your own"
-            )
+            raise SapcError(f"{name} is a task of this package; physics and data are for tasks of your own")
         return known
     if known is None and physics is None:
         known = get_task(name, **options)

@@ -186,7 +186,7 @@ def _check_parameters(task: Task, parameters: Parameters) -> int:
     n = min(lengths.values())
     if n < 1 or len(set(lengths.values())) > 1:
         raise SapcError(
-            f"every parameter of {task.name} needs the same number of rows, at least one; got {lengths}"
+            f"parameters of {task.name} need the same number of rows, at least one; got {lengths}"
         )
     for name, p in parameters.items():
         shape = task.grid.shape[:-1] if name == "initial" else ()
@@ -196,9 +196,7 @@ def _check_parameters(task: Task, parameters: Parameters) -> int:
                 f"expected {(n, *shape)}, one {'profile' if shape else 'number'} per sample"
             )
         if not bool(torch.isfinite(p).all()):
-            raise SapcError(
-                f"the parameter {name!r} of {task.name} holds NaN or infinite values; give finite ones"
-            )
+            raise SapcError(f"the parameter {name!r} of {task.name} holds NaN or infinite values")
     return n
 
 

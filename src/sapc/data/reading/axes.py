@@ -24,9 +24,7 @@ def axis_of(
 ) -> tuple[Axis, bool]:
     """The axis of a coordinate, and whether it has to be turned over."""
     if n < 3:
-        raise SapcError(
-            f"{path}: axis {name!r} has {n} points; at least 3 are needed: leave the axis out or give finer fields"
-        )
+        raise SapcError(f"{path}: axis {name!r} has {n} points; 3 are needed: leave it out or refine it")
     if coordinate is None:
         return Axis(name, n, kind=kind or "closed"), False
     kind = kind or _kind(path, coordinate)
@@ -44,16 +42,12 @@ def axis_of(
 
 def _points(path: Path, name: str, coordinate: Variable) -> Array:
     if coordinate.kind not in "fiu":
-        raise SapcError(
-            f"{path}: the coordinate {coordinate.name!r} of axis {name!r} is not made of numbers; write it as numbers"
-        )
+        raise SapcError(f"{path}: the coordinate {coordinate.name!r} of axis {name!r} is not made of numbers")
     with readable(path):
         points = coordinate.load().astype(np.float64)
     if not np.isfinite(points).all():
         i = int(np.flatnonzero(~np.isfinite(points))[0])
-        raise SapcError(
-            f"{path}: the coordinate of axis {name!r} is {points[i]} at index {i}; give every point a number"
-        )
+        raise SapcError(f"{path}: the coordinate of axis {name!r} is {points[i]} at index {i}; give a number")
     steps = np.diff(points)
     mean = (points[-1] - points[0]) / len(steps)
     if mean == 0 or np.abs(steps - mean).max() > TOLERANCE * abs(mean):
@@ -69,7 +63,7 @@ def _kind(path: Path, coordinate: Variable) -> str:
     if kind is not None:
         if kind not in ("periodic", "closed", "cells"):
             raise SapcError(
-                f"{path}: {coordinate.name!r} has sapc_kind {kind!r:.40}; write periodic, closed or cells there"
+                f"{path}: {coordinate.name!r} has sapc_kind {kind!r:.40}; write periodic, closed or cells"
             )
         return kind
     said = (coordinate.text("periodic") or "").lower()

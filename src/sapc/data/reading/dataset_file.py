@@ -41,9 +41,7 @@ def read_dataset_file(path: Path, file: Any) -> DatasetFile:
     """The contents of an open file of this format; refuses what does not match its checksum."""
     header, digest = (file.attrs.get(name) for name in ("header", "sha256"))
     if not isinstance(header, str) or not isinstance(digest, str):
-        raise SapcError(
-            f"{path} has no header with a checksum, as every dataset of this package; write it again"
-        )
+        raise SapcError(f"{path} has no header with a checksum, as every dataset; write it again")
     about = _parsed(path, header)
     arrays = {
         name: _array(path, file, name)
@@ -52,9 +50,7 @@ def read_dataset_file(path: Path, file: Any) -> DatasetFile:
     fields = arrays["fields"]
     parameters = {name: arrays[f"parameters/{name}"] for name in about["parameters"]}
     if checksum(header, fields, parameters) != digest:
-        raise SapcError(
-            f"the contents of {path} do not match its checksum; the file is damaged: write it again"
-        )
+        raise SapcError(f"the contents of {path} do not match its checksum; it is damaged: write it again")
     try:
         grid = Grid.from_dict(about["grid"])
     except SapcError as error:
@@ -72,7 +68,7 @@ def _parsed(path: Path, header: str) -> dict[str, Any]:
         about = parse_json(header)
     except SapcError as error:
         raise SapcError(
-            f"the header of {path} is not readable JSON; the file is damaged: write it again"
+            f"the header of {path} is not readable JSON; it is damaged: write it again"
         ) from error
     entries = about if isinstance(about, dict) else {}
     for name, kind in HEADER.items():
@@ -91,7 +87,7 @@ def _array(path: Path, file: Any, name: str) -> Array:
     item = file.get(name)
     if not isinstance(item, h5py.Dataset) or item.shape is None:
         raise SapcError(
-            f"{path} has no array {name!r}, which its header names; the file is damaged: write it again"
+            f"{path} has no array {name!r}, which its header names; it is damaged: write it again"
         )
     return load_array(path, item)
 

@@ -160,7 +160,7 @@ def _hdf5(path: Path, file: Any) -> Variables:
     }
     if not found:
         raise SapcError(
-            f"{path} has no arrays in its root group; groups are not searched: write the fields there"
+            f"{path} has no arrays in its root group, and others are not searched: write them there"
         )
 
     def variable(name: str, of: Any) -> Variable:
@@ -229,19 +229,13 @@ def _npz(path: Path, stack: ExitStack) -> Variables:
     def variable(name: str) -> Variable:
         with archive.zip.open(f"{name}.npy") as content:
             version = np.lib.format.read_magic(content)
-            header = (
-                np.lib.format.read_array_header_1_0
-                if version == (1, 0)
-                else np.lib.format.read_array_header_2_0
-            )
-            shape, _, dtype = header(content)
+            name_of_reader = f"read_array_header_{1 if version == (1, 0) else 2}_0"
+            shape, _, dtype = getattr(np.lib.format, name_of_reader)(content)
         declared = prod(shape) * dtype.itemsize
 
         def check() -> None:
             if not 0 <= declared <= archive.zip.getinfo(f"{name}.npy").file_size:
-                raise SapcError(
-                    f"{path}: {name} is declared as {shape}, more than there is; write the file again"
-                )
+                raise SapcError(f"{path}: {name} is declared as {shape}, more than there is; write it again")
             require(declared, f"{name} of {path}")
 
         def load() -> Array:

@@ -65,9 +65,7 @@ def _check_contents(path: Path, file: Any) -> None:
         seen.add(start)
         for name in item.attrs:
             if h5py.h5a.open(item.id, name.encode()).get_storage_size() > size:
-                raise SapcError(
-                    f"{path}: the attribute {name!r} of {place} is larger than the file; write it again"
-                )
+                raise SapcError(f"{path}: the attribute {name!r} of {place} is larger than the file")
         if isinstance(item, h5py.Dataset) and (item.external or item.is_virtual):
             raise _foreign(
                 path, place, "is stored in another file" if item.external else "is a virtual data set"

@@ -60,7 +60,7 @@ def read_fields(
         n = chosen[0].shape[layout.samples]
         if n < (1 if gaps else 2):
             raise SapcError(
-                f"{path}: dimension {layout.dims[layout.samples]!r} has {n} samples; at least 2 are needed: add more"
+                f"{path}: dimension {layout.dims[layout.samples]!r} has {n} samples; give at least 2"
             )
         axes, flipped = _axes(where, chosen[0], layout, periodic, cells)
         grid = Grid(axes, tuple(v.name for v in chosen), layout.steady)
@@ -100,9 +100,7 @@ def _axes(
         if name not in names:
             raise SapcError(f"{path} has no axis {name!r} to be periodic or cells; it has {', '.join(names)}")
         if name in periodic and name in cells:
-            raise SapcError(
-                f"{path}: axis {name!r} cannot be periodic and cells; points of cells that repeat are periodic points"
-            )
+            raise SapcError(f"{path}: axis {name!r} cannot be periodic and cells; choose periodic")
     kinds = dict.fromkeys(periodic, "periodic") | dict.fromkeys(cells, "cells")
     found = [axis_of(path, a.name, like.shape[a.place], a.coordinate, kinds.get(a.name)) for a in layout.axes]
     return tuple(axis for axis, _ in found), tuple(flip for _, flip in found)
@@ -133,16 +131,12 @@ def _checked(path: Path, variable: Variable, layout: Layout, raw: Array, values:
         at = ", ".join(f"{d}={i}" for d, i in zip(layout.dims, first, strict=True))
         where = f"{path}: channel {variable.name!r} has {int(bad.sum())} values"
         if np.isfinite(raw[bad]).all():
-            raise SapcError(
-                f"{where} too large for {dtype}, the first at index {at}; read with dtype=torch.float64"
-            )
+            raise SapcError(f"{where} too large for {dtype}, first at {at}; read with dtype=torch.float64")
         raise SapcError(
             f"{where} that are missing, NaN or infinite, the first at index {at}; fill them or leave out these samples or points"
         )
     if values.min() == values.max():
-        raise SapcError(
-            f"{path}: channel {variable.name!r} is {values.flat[0]:.6g} everywhere; leave it out by channels="
-        )
+        raise SapcError(f"{path}: channel {variable.name!r} is {values.flat[0]:.6g} everywhere; leave it out")
     by_sample = np.moveaxis(values, layout.samples, 0)
     if (by_sample == by_sample[:1]).all():
         warnings.warn(
@@ -159,9 +153,7 @@ def _split(path: Path, variables: Variables, n: int) -> tuple[str, ...] | None:
     if variable is None:
         return None
     if variable.shape != (n,):
-        raise SapcError(
-            f"{path}: {variable.describe()} must have one entry for each of the {n} samples; rename or mend it"
-        )
+        raise SapcError(f"{path}: {variable.describe()} must have one for each of the {n} samples")
     with readable(path):
         rows = variable.load().tolist()
     said = [row.decode(errors="replace") if isinstance(row, bytes) else row for row in rows]
@@ -169,6 +161,6 @@ def _split(path: Path, variables: Variables, n: int) -> tuple[str, ...] | None:
     for i, name in enumerate(names):
         if name not in SPLITS:
             raise SapcError(
-                f"{path}: split is {said[i]!r} for sample {i}; write train or validation, or 0 or 1, for each sample"
+                f"{path}: split is {said[i]!r} for sample {i}; write train or validation, or 0 or 1"
             )
     return tuple(names)

@@ -46,13 +46,9 @@ def pick_channels(
             )
         if other.kind not in "fiu":
             what = {"c": "complex numbers", "b": "truth values"}.get(other.kind, "text or objects")
-            raise SapcError(
-                f"{path}: {other.name!r} holds {what}; channels must be real numbers: split or convert it"
-            )
+            raise SapcError(f"{path}: {other.name!r} holds {what}; channels must be real numbers")
     if len(first.shape) < 2:
-        raise SapcError(
-            f"{path}: {first.describe()} is no field; it needs a dimension of samples and one of space"
-        )
+        raise SapcError(f"{path}: {first.describe()} is no field; it needs samples and space")
     return chosen
 
 
@@ -60,7 +56,7 @@ def _named(path: Path, variables: Variables, names: Sequence[str]) -> list[Varia
     names = (names,) if isinstance(names, str) else tuple(names)
     if not names or len(set(names)) < len(names):
         raise SapcError(
-            f"`channels` must name variables, each once, got {list(names)}; leave it out to take all"
+            f"`channels` must name variables, each once, got {list(names)}; leave out to take all"
         )
     for name in names:
         if name not in variables:
@@ -74,9 +70,7 @@ def _largest(path: Path, variables: Variables, samples: str | None) -> list[Vari
     found = [v for v in variables.values() if len(v.shape) >= 2 and v.name not in bounds]
     found = [v for v in found if v.kind in "fiuc"] or found
     if not found:
-        raise SapcError(
-            f"{path} has no array of two or more dimensions; fields need samples and at least one axis"
-        )
+        raise SapcError(f"{path} has no array of two or more dimensions; fields need samples and an axis")
     most = max(len(v.shape) for v in found)
     found = [v for v in found if len(v.shape) == most]
     if len({(v.dims, v.shape) for v in found}) == 1:
@@ -127,14 +121,10 @@ def layout_of(
         raise SapcError(f"steady fields have no time, but time={time!r} was given; leave one of the two out")
     dims = tuple(d or f"dim_{i}" for i, d in enumerate(like.dims))
     if len(set(dims)) < len(dims):
-        raise SapcError(
-            f"{path}: two dimensions of {like.describe():.200} have the same name; rename one of them"
-        )
+        raise SapcError(f"{path}: two dimensions of {like.describe():.200} have the same name; rename one")
     for dim in dims:
         if dim.lower() in CHANNELS and dim not in (samples, time):
-            raise SapcError(
-                f"{path}: {like.describe()} has its channels along {dim!r}; write one variable per channel"
-            )
+            raise SapcError(f"{path}: {like.describe()} has {dim!r}; write one variable per channel")
     finder = _Finder(path, like, dims, variables)
     sample = finder.samples(samples, time)
     moment = finder.time(sample, time, steady)
@@ -180,11 +170,7 @@ class _Finder:
             told = f"{coordinate.name!r} has {n + 1} times for {n} frames; the frames are at the first {n}"
             warnings.warn(f"{self.path}: {told}", SapcWarning, stacklevel=2)
             return replace(coordinate, shape=(n,), load=lambda: coordinate.load()[:n])
-        hint = (
-            ""
-            if time is not None
-            else "; or say which dimension is time, as time='first' (after the samples)"
-        )
+        hint = "" if time is not None else "; or say which dimension is time, as time='first'"
         raise SapcError(
             f"{self.path}: the coordinate {coordinate.name!r} has shape {coordinate.shape}, but axis {dim!r} of "
             f"{self.like.describe()} has {n} points; give it one entry per point, or another name if it is no coordinate{hint}"
@@ -214,9 +200,7 @@ class _Finder:
 
     def _said(self, dim: str, what: str) -> str:
         if dim not in self.dims:
-            raise SapcError(
-                f"{self.path}: {self.like.describe()} has no dimension {dim!r} for {what}=; name one of these"
-            )
+            raise SapcError(f"{self.path}: {self.like.describe()} has no dimension {dim!r} for {what}=")
         return dim
 
     def time(self, sample: str, said: str | None, steady: bool | None) -> str | None:
@@ -225,9 +209,7 @@ class _Finder:
         if said is not None:
             dim = {"first": rest[0], "last": rest[-1]}.get(said) if said not in self.dims else said
             if dim == sample:
-                raise SapcError(
-                    f"{self.path}: dimension {sample!r} cannot be samples and time; name another by samples="
-                )
+                raise SapcError(f"{self.path}: dimension {sample!r} cannot be samples and time; say samples=")
             return self._said(dim or said, "time")
         found = [d for d in rest if self.axis_letter(d) == "T"] or self._fitting(rest)
         if len(found) > 1:
