@@ -148,7 +148,7 @@ def test_a_configuration_is_held_to_the_types_of_its_settings(model_folder, path
 @pytest.mark.parametrize(
     ("path", "value", "complaint"),
     [
-        ("scale.mean", [], "mean and deviation of fields are 1 finite numbers each, got"),
+        ("scale.mean", [], "mean and deviation are 1 finite numbers each, got"),
         ("scale.mean", 1, "its scale is"),
         ("scale.deviation", [None], "its scale is"),
         ("scale.deviation", [-1.0], "deviation of fields is positive"),
