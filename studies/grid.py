@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from sapc import get_method, task_names
-from sapc.experiments.results.reading import read_scores
+from sapc.models.scores import Scores
 
 ROOT = Path(__file__).resolve().parent.parent
 FLAT = [name for name in task_names() if name != "navier_stokes"]
@@ -111,9 +111,9 @@ def jobs(chosen: argparse.Namespace) -> Iterator[Job]:
 def shipped() -> set[str]:
     """Cells whose scores come with the package."""
     found = (
-        read_scores(path) for path in (ROOT / "src" / "sapc" / "models" / "pretrained").glob("*/scores.json")
+        Scores.read(path) for path in (ROOT / "src" / "sapc" / "models" / "pretrained").glob("*/scores.json")
     )
-    return {f"{s['run']['task']}-{s['settings']['method']}-seed{s['run']['seed']}" for s in found}
+    return {f"{s.run.task}-{s.settings.method}-seed{s.run.seed}" for s in found}
 
 
 def start(job: Job, chosen: argparse.Namespace) -> Process:

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from sapc.errors import SapcError
 from sapc.experiments import Cell
-from sapc.experiments.cell import there
+from sapc.experiments.cell import iter_scores
 from sapc.models.model import load
 from sapc.training import loop as train
 from sapc.training.config import Run
@@ -123,16 +123,16 @@ def _score(cell: Cell, folder: Folder) -> None:
         # For their floors, which depend on the solutions alone: the first seed's scores beside it, and those of the package.
         beside = [(m, folder.path.with_name(f"{cell.run.task}-{m}-seed0")) for m in ("sapc", "ffm")]
         beside += [(m, SHIPPED / f"{cell.run.task}-{m}") for m in ("sapc", "ffm")]
-        known = [s for m, path in beside for s in there(Folder(path), m)]
+        known = [s for m, path in beside for s in iter_scores(Folder(path), m)]
         began = time.monotonic()
         scores = cell.evaluate(load(folder.path), folder, known)
         took = f"{time.monotonic() - began:.0f} s"
     else:
         took = "before"
-    mean = scores["mean"]
-    values = "  ".join(f"{n} {mean['metrics'][n]:.2e}" for n in SHOWN)
-    floor = " ".join(f"{value:.1e}" for n, value in mean["floor"].items() if n in SHOWN)
-    ms = 1000 * mean["seconds_per_sample"]
+    mean = scores.mean
+    values = "  ".join(f"{n} {mean.metrics[n]:.2e}" for n in SHOWN)
+    floor = " ".join(f"{value:.1e}" for n, value in mean.floor.items() if n in SHOWN)
+    ms = 1000 * mean.seconds_per_sample
     print(
         f"{cell.run.preset} {cell.name}: {values}  floor {floor}  {ms:.2f} ms each, scored in {took}",
         flush=True,

@@ -22,8 +22,8 @@ from typing import Any
 
 from sapc import fpd
 from sapc.experiments.report import make_report
-from sapc.experiments.results.reading import read_scores
 from sapc.methods import paper
+from sapc.models.scores import Scores
 
 ROOT = Path(__file__).resolve().parent.parent
 SCORES = {
@@ -72,19 +72,19 @@ def made() -> dict[Path, str]:
 
 def means(folders: list[Path]) -> dict[tuple[str, str], dict[str, Any]]:
     """By task and sampling method, means over seeds of the means over test sets; with the floor, and how many seeds."""
-    several: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    several: dict[tuple[str, str], list[Scores]] = {}
     for path in sorted(p for f in folders for p in (*f.glob("*.json"), *f.glob("*/scores*.json"))):
-        scores = read_scores(path)
-        several.setdefault((scores["run"]["task"], scores["settings"]["method"]), []).append(scores)
+        scores = Scores.read(path)
+        several.setdefault((scores.run.task, scores.settings.method), []).append(scores)
     found = {}
     for key, all_ in several.items():
-        metrics = {m: sum(s["mean"]["metrics"][m] for s in all_) / len(all_) for m in METRICS}
-        floor = next((s["mean"]["floor"] for s in all_ if s["mean"]["floor"]), {})
+        metrics = {m: sum(s.mean.metrics[m] for s in all_) / len(all_) for m in METRICS}
+        floor = next((s.mean.floor for s in all_ if s.mean.floor), {})
         found[key] = {
             "metrics": metrics,
             "floor": floor,
             "seeds": len(all_),
-            "steps": all_[0]["run"]["steps"],
+            "steps": all_[0].run.steps,
         }
     return found
 

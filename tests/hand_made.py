@@ -9,6 +9,7 @@ from typing import Any
 
 from sapc.experiments.results import Collected, Scored
 from sapc.methods import METHODS
+from sapc.models.scores import Scores
 
 SETS = ("test0", "test1")
 
@@ -74,14 +75,6 @@ def write(folder: Path, *contents: dict[str, Any]) -> list[Path]:
 def collected(*contents: dict[str, Any], **more: Any) -> Collected:
     """What would be found, without files."""
     found = [
-        Scored(
-            Path(f"{i}.json"),
-            copy.deepcopy(c),
-            c["run"]["task"],
-            c["settings"]["method"],
-            c["run"]["seed"],
-            **more,
-        )
-        for i, c in enumerate(contents)
+        Scored(Path(f"{i}.json"), Scores.from_dict(copy.deepcopy(c)), **more) for i, c in enumerate(contents)
     ]
     return Collected(found)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -41,7 +42,7 @@ def test_from_folder_to_scores(folder):
     assert path == folder / "scores.json"
     read = json.loads(path.read_text())
     weights = read.pop("weights")
-    assert read == json.loads(json.dumps(result))
+    assert read == json.loads(json.dumps(result.to_dict()))
     assert weights == hashlib.sha256((folder / "weights.safetensors").read_bytes()).hexdigest()
     assert read["format"] == "sapc-scores-1"
     assert set(read) == {"format", "run", "settings", "environment", "sets", "mean"}
@@ -95,7 +96,7 @@ def test_a_method_without_constraints_is_scored_too(ffm):
 
 def test_another_sampler_has_a_file_of_its_own(tmp_path, ffm):
     result = evaluate(ffm, ["test0"], floor_repeats=0, **SMALL)
-    result["settings"]["method"] = "other"
+    result = replace(result, settings=replace(result.settings, method="other"))
     (tmp_path / "run").mkdir()
     assert write_scores(tmp_path / "run", result) == tmp_path / "run" / "scores-other.json"
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from hand_made import collected, scores
-from sapc.evaluation.moments import Kept, Moments, beside
+from sapc.evaluation.moments import Kept, Moments
 from sapc.experiments.report.data import ReportData
 from sapc.experiments.report.figures import FigureData, fields, task_figures
 from sapc.experiments.report.figures import trajectories as curves
@@ -22,6 +22,7 @@ from sapc.experiments.report.labels import order_methods, short_label
 from sapc.experiments.report.make import draw_all
 from sapc.experiments.results import Problem
 from sapc.methods import METHODS, paper
+from sapc.models.scores import fields_path
 
 pytest.importorskip("matplotlib")
 import matplotlib
@@ -76,7 +77,7 @@ def write_fields(scored, grid, sets=("test0", "test1")) -> Kept:
         draw = torch.Generator().manual_seed(10 * j + len(scored.method))
         solutions = torch.randn(6, *grid, generator=torch.Generator().manual_seed(j))
         kept.add(name, torch.randn(6, *grid, generator=draw), solutions)
-    kept.save(beside(scored.path))
+    kept.save(fields_path(scored.path))
     return kept
 
 
@@ -359,7 +360,7 @@ def test_fields_of_a_task_that_is_not_known_are_numbered(tmp_path):
 def test_what_has_no_fields_is_told(tmp_path):
     there = found(tmp_path, ("sapc", "ffm", "eci"), without=("eci",), watched=False)
     there.problems.append(Problem("failed", tmp_path, "it diverged", "heat", "pcfm", 0))
-    beside(there.scored[1].path).write_bytes(b"damaged")
+    fields_path(there.scored[1].path).write_bytes(b"damaged")
     material = FigureData.of(ReportData(there), "heat")
     assert list(material.kept) == ["sapc"]
     made, notes = task_figures(material)
@@ -372,7 +373,9 @@ def test_what_has_no_fields_is_told(tmp_path):
 
 def test_fewer_samples_are_told(tmp_path):
     there = found(tmp_path, ("sapc", "ffm", "dflow"), watched=False)
-    there.scored[2].scores["settings"]["samples"] = 32
+    few = there.scored[2].scores
+    few = replace(few, settings=replace(few.settings, samples=32))
+    there.scored[2] = replace(there.scored[2], scores=few)
     material = FigureData.of(ReportData(there), "heat")
     assert material.fewer == {"dflow": 32}
     made, _ = task_figures(material)
@@ -391,11 +394,11 @@ def test_fields_of_another_grid_are_left_out(tmp_path):
 
 def test_the_lowest_seed_with_fields_is_shown_and_the_fullest_set(tmp_path):
     there = found(tmp_path, ("sapc", "ffm"), seeds=(3, 1))
-    beside(there.scored[1].path).unlink()  # sapc, seed 1
+    fields_path(there.scored[1].path).unlink()  # sapc, seed 1
     write_fields(there.scored[0], (6, 5), ("test1",))
     material = FigureData.of(ReportData(there), "heat")
-    assert material.scores["sapc"]["run"]["seed"] == 3
-    assert material.scores["ffm"]["run"]["seed"] == 1
+    assert material.scores["sapc"].run.seed == 3
+    assert material.scores["ffm"].run.seed == 1
     assert material.sets == ["test1", "test0"]
     assert material.watched["sapc"]["run"]["seed"] == 1
     made, _ = task_figures(material)
@@ -415,7 +418,7 @@ def test_a_figure_that_fails_is_a_note_and_the_rest_is_drawn(tmp_path, monkeypat
     there = found(tmp_path)
     for s in there.scored:
         for about in s.sets.values():
-            del about["trajectory"]["deviation"]
+            del about.trajectory["deviation"]
     figures, notes = draw_all(ReportData(there), lambda *_: None)
     assert "heat-trajectories" not in [f.name for f in figures]
     assert len(figures) == len(MAKERS) - 1

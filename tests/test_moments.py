@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from sapc import SapcError
-from sapc.evaluation.moments import FRAMES, Kept, beside, load_kept
+from sapc.evaluation.moments import FRAMES, Kept, load_kept
+from sapc.models.scores import fields_path
 
 
 def _kept(shape: tuple[int, ...]) -> tuple[Kept, torch.Tensor, torch.Tensor]:
@@ -42,7 +43,7 @@ def test_frames_reach_from_the_first_to_the_last():
 def test_names_follow_the_scores(tmp_path):
     names = {"scores.json": "fields", "scores-eci.json": "fields-eci", "scores-part.json": "fields-part"}
     for scores, fields in names.items():
-        assert beside(tmp_path / scores) == tmp_path / f"{fields}.safetensors"
+        assert fields_path(tmp_path / scores) == tmp_path / f"{fields}.safetensors"
 
 
 def test_a_damaged_or_foreign_file_is_refused_by_name(tmp_path):

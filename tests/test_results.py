@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import math
 import os
@@ -123,7 +122,7 @@ def test_cost_is_of_one_device_and_fpd_of_one_encoder():
         scores(method="eci", device="cpu", sets=per_set(1.0, fpd=3.0)),
     )  # fmt: skip
     for one, name in zip(found.scored, "aab", strict=True):
-        one.scores["settings"]["fpd_weights"] = [by(name)]
+        one.scores.settings.more["fpd_weights"] = [by(name)]
     assert values(found, "eci", "seconds_per_sample") == values(found, "eci", "fpd") == []
     assert values(found, "eci", "evaluations") == [100.0]
     assert (values(found, "ffm", "fpd"), values(found, "sapc", "fpd")) == ([1.0], [2.0])
@@ -672,4 +671,4 @@ def test_nothing_that_was_found_is_changed():
     found = collected(content)
     rows(found)
     floors(found)
-    assert found.scored[0].scores == copy.deepcopy(content)
+    assert found.scored[0].scores == found.scored[0].scores.from_dict(content)

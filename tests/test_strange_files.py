@@ -16,8 +16,8 @@ from sapc._files import parse_json, read_json
 from sapc.errors import SapcError
 from sapc.evaluation.frechet.weights import _check_config
 from sapc.experiments import open_study
-from sapc.experiments.results.reading import read_scores
 from sapc.experiments.results.trained import Trained
+from sapc.models.scores import Scores
 from sapc.training.config import Backbone, Run
 from sapc.training.run_folder import Folder, about_tensors, load_tensors, save_tensors
 
@@ -84,7 +84,7 @@ def test_every_file_of_a_folder_may_be_nested_deeply(model_folder, tmp_path, tex
     with pytest.raises(SapcError, match=r"study\.json cannot be read as JSON"):
         open_study(model_folder.path)
     with pytest.raises(SapcError, match="cannot be read as JSON"):
-        read_scores(model_folder.scores)
+        Scores.read(model_folder.scores)
     with pytest.raises(SapcError, match=r"config\.json cannot be read as JSON.*get it anew"):
         _check_config(model_folder.config)
     assert model_folder.entries() == []

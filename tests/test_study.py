@@ -21,7 +21,7 @@ import pytest
 from commands import one_sentence
 from sapc import SapcError, preset
 from sapc._files import sha256
-from sapc.evaluation.moments import beside, load_kept
+from sapc.evaluation.moments import load_kept
 from sapc.experiments import (
     Cell,
     Inline,
@@ -36,6 +36,7 @@ from sapc.experiments import (
 )
 from sapc.experiments.cell import scores_file
 from sapc.experiments.engines import Handle, Job
+from sapc.models.scores import fields_path
 from sapc.training.run_folder import Folder, read_json, write_json
 from studying import FILE, METHODS, scores_of, study_file, weights_of
 
@@ -76,7 +77,7 @@ def test_a_study_becomes_run_folders_with_scores_and_fields(finished):
         assert scores["sets"]["test0"]["trajectory"]["samples"] == 3
         assert "trajectory" not in scores["sets"]["test1"]
         assert len(scores["sets"]["test1"]["floor"]["w2"]) == 1
-        kept = load_kept(beside(scores_file(finished.folder(cell), cell.method)))
+        kept = load_kept(fields_path(scores_file(finished.folder(cell), cell.method)))
         assert list(kept.sets) == ["test0", "test1"]
         assert finished.state(cell)["state"] == "done"
     eci = finished.cells[2].scored(finished.folder(finished.cells[2]))
@@ -524,11 +525,15 @@ def test_damaged_descriptions_of_a_study_are_refused(done):
 
 def test_cells_know_their_numbers():
     flat, deep = cells(["heat", "navier_stokes"], ["sapc"], preset="tiny")
-    assert (flat.count, deep.count) == (1225, 100)
+    assert (flat.settings.samples, deep.settings.samples) == (1225, 100)
     dflow = cells(["heat"], ["dflow"], preset="tiny", watch=5)[0]
-    assert (dflow.count, dflow.watched, dflow.folder) == (64, 0, "heat-ffm-seed0")
-    assert cells(["heat"], ["dflow"], preset="tiny", samples=8)[0].count == 8
-    assert cells(["heat"], ["sapc"], preset="tiny", samples=8, watch=20)[0].watched == 8
+    assert (dflow.settings.samples, dflow.settings.trajectory_samples, dflow.folder) == (
+        64,
+        0,
+        "heat-ffm-seed0",
+    )
+    assert cells(["heat"], ["dflow"], preset="tiny", samples=8)[0].settings.samples == 8
+    assert cells(["heat"], ["sapc"], preset="tiny", samples=8, watch=20)[0].settings.trajectory_samples == 8
     with pytest.raises(SapcError, match="samples with the weights of ffm, not of sapc"):
         Cell(preset("tiny", "heat", "sapc"), "eci")
 

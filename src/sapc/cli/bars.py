@@ -160,7 +160,8 @@ class CellBars:
             self.stage = self.open.enter_context(stages_bar(cell.method))
         elif state == "done" and not self.quiet:
             print(
-                f"scored: {cell.method}, {cell.count} samples per set in {noted['seconds']:.3g} s", flush=True
+                f"scored: {cell.method}, {cell.settings.samples} samples per set in {noted['seconds']:.3g} s",
+                flush=True,
             )
         elif state == "failed" and not self.is_alone:  # alone it is the end of the command anyway
             warn(f"{cell.method} failed, going on with the others: {noted['error']}")

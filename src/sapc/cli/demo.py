@@ -20,6 +20,7 @@ from ..experiments.report.format import Table
 from ..experiments.report.pictures import ensembles
 from ..experiments.report.projected import run_projection
 from ..models.model import load
+from ..models.scores import Scores
 from ..tasks import get_task
 from ..training import loop as training
 from ..training.config import Run
@@ -143,7 +144,7 @@ class Demo:
             with TrainingBar(f"{run.task} {method}", announce(run, folder, quiet)) as bar:
                 training.train(run, folder.path, device=self.device, progress=bar, solving=bar.solving)
 
-    def score(self, method: str, progress: Progress) -> tuple[dict[str, Any], Tensor]:
+    def score(self, method: str, progress: Progress) -> tuple[Scores, Tensor]:
         """Sample and score one method; return its scores and the very fields that are scored."""
         fields: list[Tensor] = []
         scores = evaluate(
@@ -171,17 +172,17 @@ class Demo:
             ensembles(task, truth, fields, w2, title, self.picture)
         return result
 
-    def _result(self, scores: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    def _result(self, scores: dict[str, Scores]) -> dict[str, Any]:
         methods = {}
         for method, found in scores.items():
-            folder, mean = self.folder(method), found["mean"]
+            folder, mean = self.folder(method), found.mean
             methods[method] = {
                 "folder": folder.path.name if self.preset is None else str(folder.path),
-                "metrics": {name: mean["metrics"][name] for name in METRICS},
-                "worst_residual": mean["worst_residual"],
-                "evaluations": mean["evaluations"],
+                "metrics": {name: mean.metrics[name] for name in METRICS},
+                "worst_residual": mean.worst_residual,
+                "evaluations": mean.evaluations,
                 "training_seconds": load_tensors(folder.weights)[1]["seconds"],
-                "sampling_seconds": mean["seconds_per_sample"] * self.samples,
+                "sampling_seconds": mean.seconds_per_sample * self.samples,
             }
         ffm, sapc = (methods[method]["metrics"] for method in METHODS)
         first = scores[METHODS[0]]
@@ -194,9 +195,9 @@ class Demo:
             "reference": REFERENCE,
             "steps": self.steps,
             "seed": self.seed,
-            "grid": first["run"]["grid"],
-            "parameters": first["run"]["parameters"],
-            "floor": {name: value for name, value in first["mean"]["floor"].items() if name in METRICS},
+            "grid": first.run.grid,
+            "parameters": first.run.parameters,
+            "floor": {name: value for name, value in first.mean.floor.items() if name in METRICS},
             "methods": methods,
             "factor": {name: _ratio(ffm[name], sapc[name]) for name in METRICS},
             "picture": str(self.picture),

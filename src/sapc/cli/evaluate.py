@@ -14,10 +14,12 @@ from rich.table import Table
 
 from ..errors import SapcError
 from ..evaluation import evaluate as evaluation
+from ..evaluation.config import EvaluationConfig
 from ..evaluation.frechet import GET
 from ..evaluation.frechet import distance as fpd
 from ..evaluation.moments import Kept
 from ..models.model import load
+from ..models.scores import MeanScores, Scores, SetScores
 from ..training.shipped import find, is_shipped
 from .app import app, out
 from .arguments import AsJson, Device, Frd, Poseidon, RunFolder, SamplerName
@@ -77,12 +79,12 @@ def evaluate(
     reading = said(time=time, samples=samples_dim, steady=steady)
     model = load(folder, device, physics=physics, data=data, reading=reading)
     distances = fpd.distances(poseidon or None, frd, model.device)
+    config = EvaluationConfig(
+        tuple(sets) if sets else None, samples, reference, steps, seed, repeats, method, batch, trajectory
+    )
     kept = Kept()
     with stages_bar("starting") as bar:
-        result = evaluation.evaluate(
-            model, sets or None, samples, reference, steps, seed, repeats,
-            method=method, batch=batch, trajectory=trajectory, distances=distances, progress=bar, keep=kept,
-        )  # fmt: skip
+        result = evaluation.evaluate(model, config, distances=distances, progress=bar, keep=kept)
     shipped = is_shipped(find(folder))
     finished = model.step == model.run.steps and not shipped
     path = evaluation.write_scores(folder, result, kept) if finished else None
@@ -95,36 +97,35 @@ def evaluate(
             where = f"{folder} comes with the package; `sapc export {folder} FOLDER` makes a copy whose scores are kept"
         print(f"wrote {path}" if path else f"not written: {where}", flush=True)
     if as_json:
-        print(json.dumps(result))
+        print(json.dumps(result.to_dict()))
 
 
-def _print(result: dict[str, Any]) -> None:
+def _print(result: Scores) -> None:
     out.print(score_table(result))
-    for name, scores in result["sets"].items():
-        if "trajectory" in scores:
-            out.print(trajectory_table(name, scores["trajectory"]))
-            _print_energy(scores["trajectory"])
+    for name, trajectory in result.trajectories.items():
+        out.print(trajectory_table(name, trajectory))
+        _print_energy(trajectory)
     _print_rest(result)
 
 
-def score_table(result: dict[str, Any]) -> Table:
-    """Metrics by set, with the sampling floor below those that have one."""
-    sets, mean = result["sets"], result["mean"]
-    columns = [*sets.values(), *([mean] if len(sets) > 1 else [])]
+def score_table(result: Scores) -> Table:
+    """Return the metrics by set, with the sampling floor below those that have one."""
+    sets, mean = result.sets, result.mean
+    columns: list[SetScores | MeanScores] = [*sets.values(), *([mean] if len(sets) > 1 else [])]
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     table.add_column("metric", no_wrap=True)
     for name in (*sets, *(("mean",) if len(sets) > 1 else ())):
         table.add_column(name, justify="right", no_wrap=True)
-    for name in mean["metrics"]:
-        table.add_row(name, *(f"{c['metrics'][name]:.2e}" for c in columns))
-        if name in mean["floor"]:
-            floors = (c["floor"].get(name) for c in columns)
+    for name in mean.metrics:
+        table.add_row(name, *(f"{c.metrics[name]:.2e}" for c in columns))
+        if name in mean.floor:
+            floors = (c.floor.get(name) for c in columns)
             table.add_row("  floor", *("" if f is None else f"{_mean(f):.2e}" for f in floors), style="dim")
-        if all(f"{name}_each" in scores for scores in sets.values()):
-            spreads = (c.get(f"{name}_each") for c in columns)
+        if all(scores.each(name) for scores in sets.values()):
+            spreads = (c.more.get(f"{name}_each") for c in columns)
             table.add_row("  spread", *("" if e is None else f"{stdev(e):.2e}" for e in spreads), style="dim")
     for name, label in (("local", "worst pin"), ("balance", "worst balance")):
-        table.add_row(label, *(f"{c['worst_residual'][name]:.2e}" for c in columns))
+        table.add_row(label, *(f"{c.worst_residual[name]:.2e}" for c in columns))
     return table
 
 
@@ -156,15 +157,15 @@ def _mean(value: float | list[float]) -> float:
     return math.fsum(value) / len(value) if isinstance(value, list) else value
 
 
-def _print_rest(result: dict[str, Any]) -> None:
-    mean, settings = result["mean"], result["settings"]
+def _print_rest(result: Scores) -> None:
+    mean, settings = result.mean, result.settings
     print(
-        f"{settings['samples']} samples per set with {settings['method']}, {mean['evaluations']} evaluations and "
-        f"{mean['seconds_per_sample']:.3g} s each on {settings['device']}, peak memory {mean['peak_memory'] / 2**30:.2f} GiB"
+        f"{settings.samples} samples per set with {settings.method}, {mean.evaluations} evaluations and "
+        f"{mean.seconds_per_sample:.3g} s each on {settings.device}, peak memory {mean.peak_memory / 2**30:.2f} GiB"
     )
-    for weights in settings.get("fpd_weights", ()):
+    for weights in settings.more.get("fpd_weights", ()):
         print(f"fpd by {weights['file']}, sha256 {weights['sha256']}")
-    if "frd_weights" in settings:
+    if "frd_weights" in settings.more:
         print("frd by random features, and its spread over their three encoders; it is not FPD")
-    for why in {s["floor_left_out"] for s in result["sets"].values() if "floor_left_out" in s}:
+    for why in result.floor_left_out:
         print(f"no sampling floor: {why}")

@@ -10,10 +10,9 @@ import typer
 from rich import box
 from rich.table import Table
 
-from .._files import first_line, read_json
+from .._files import read_json
 from ..errors import SapcError
-from ..experiments.results.reading import read_scores
-from ..models.hub import kept_physics, matching, write_model
+from ..models.hub import kept_physics, matching, read_scores, write_model
 from ..models.model import read_network
 from ..training.run_folder import Folder, about_tensors
 from ..training.shipped import find, model_names
@@ -69,7 +68,7 @@ def export(
     network, _, about = read_network(folder, home, run)
     about.setdefault("device", _device(home))
     written = write_model(
-        path, run, network.state_dict(), about, half=half, scores=matching(home, _scores(home)), name=name,
+        path, run, network.state_dict(), about, half=half, scores=matching(home, read_scores(home)), name=name,
         license=license, physics=kept_physics(run, home),
     )  # fmt: skip
     size = sum(file.stat().st_size for file in written.iterdir())
@@ -80,8 +79,8 @@ def export(
 
 def _described(name: str) -> dict[str, Any]:
     folder = Folder(find(name))
-    run, scores = folder.run(), _scores(folder)
-    mean: dict[str, Any] = scores["mean"] if scores else {"metrics": {}, "floor": {}}
+    run, scores = folder.run(), read_scores(folder)
+    metrics, floor = (scores.mean.metrics, scores.mean.floor) if scores else ({}, {})
     about = about_tensors(folder.weights)
     return {
         "name": name,
@@ -89,28 +88,14 @@ def _described(name: str) -> dict[str, Any]:
         "method": run.method,
         "grid": list(run.grid),
         "steps": about.get("step"),
-        "parameters": scores["run"]["parameters"] if scores else run.make_network().parameter_count,
+        "parameters": scores.run.parameters if scores else run.make_network().parameter_count,
         "bytes": folder.weights.stat().st_size,
-        "w2": mean["metrics"].get("w2"),
-        "floor": mean["floor"].get("w2"),
-        "ce_local": mean["metrics"].get("ce_local"),
-        "ce_global": mean["metrics"].get("ce_global"),
+        "w2": metrics.get("w2"),
+        "floor": floor.get("w2"),
+        "ce_local": metrics.get("ce_local"),
+        "ce_global": metrics.get("ce_global"),
         "folder": str(folder.path),
     }
-
-
-def _scores(folder: Folder) -> dict[str, Any] | None:
-    if not folder.scores.is_file():
-        return None
-    try:
-        scores = read_scores(folder.scores)
-        if "mean" not in scores:
-            raise SapcError("has no means")
-    except SapcError as error:
-        raise SapcError(
-            f"{folder.scores} cannot be used ({first_line(error)}); run `sapc evaluate` again"
-        ) from error
-    return scores
 
 
 def _device(folder: Folder) -> str:

@@ -7,13 +7,7 @@ expected. What is generated stays in float64, so the constraint errors show roun
 Data of one's own have no test sets: there each sample of the validation split gives one condition, and the ensemble of the fields generated
 for them is compared with the split as a whole. No floor can be told, since there are no further draws.
 
-The result is plain JSON:
-
-    run        task, method, seed and steps of the training        settings   how it was evaluated
-    sets       per test set: metrics, floor (one value per repeat), worst residual, evaluations, seconds per sample, peak memory;
-               on request what happened along the sampling runs (`sapc.trajectory`)
-               with `frd` its value by each encoder (`frd_each`)
-    mean       the same, averaged over the sets (the worst of residuals and memory)
+The result is a `sapc.models.scores.Scores`, whose file is plain JSON.
 """
 
 from __future__ import annotations
@@ -23,7 +17,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from statistics import fmean
 from typing import Any
@@ -32,17 +26,18 @@ import torch
 from torch import Tensor
 
 from ..constraints import Manifold
-from ..errors import SapcError, explain_misuse, whole
+from ..errors import SapcError, explain_misuse
 from ..methods import Method
 from ..models.model import Model, load
-from ..models.score_record import FORMAT
+from ..models.scores import RunDescription, Scores, ScoreSettings, SetScores
 from ..tasks import TEST_SETS as TEST_SETS
 from ..tasks import Task
 from ..training.run_folder import environment
 from . import metrics
+from .config import EvaluationConfig
+from .frechet import distance as frechet
 from .frechet.distance import Distance
 from .moments import Kept
-from .scores import mean_of_sets
 from .scores import write_scores as write_scores
 from .trajectory import Watch
 
@@ -56,89 +51,49 @@ Progress = Callable[[str, int, int], None]
 @explain_misuse
 def evaluate(
     model: Model | str | os.PathLike[str],
-    splits: Sequence[str] | None = None,
-    samples: int | None = None,
-    reference: int = 1225,
-    steps: int | None = None,
-    seed: int = 0,
-    floor_repeats: int = 3,
-    *,
-    method: str | None = None,
+    config: EvaluationConfig | Sequence[str] | None = None,
+    *values: Any,
     device: str = "auto",
-    batch: int | None = None,
-    trajectory: bool = False,
     distances: Sequence[Distance] = (),
     progress: Progress | None = None,
     on_fields: Callable[[str, Tensor], None] | None = None,
     keep: Kept | None = None,
-) -> dict[str, Any]:
+    **settings: Any,
+) -> Scores:
     """Score a model, or the one in a run folder, on test sets.
 
-    samples        fields generated per set, as many as published unless given: 1225, in three dimensions 100
-    reference      solutions to compare with
-    steps          of the sampler, the method's own number unless given
-    floor_repeats  pairs of independent draws for the sampling floor; 0 for none
-    method         another method that samples with these weights
-    trajectory     also watch the sampling runs; the samples are the same, see `sapc.trajectory` for what it measures and holds in memory
-    distances      further metrics: `fpd`, `frd`, as `sapc.fpd.distances` makes them
-    on_fields      called with every set's name and the fields generated for it
-    keep           gets what pictures need: moments of samples and solutions
+    Args:
+        model: a model or its folder.
+        config: how it is scored; a list of test sets stands for a config with these.
+        values: settings by position, after the sets: samples, reference, steps, seed, floor_repeats.
+        device: where the model of a folder is loaded.
+        distances: further metrics: `fpd`, `frd`, as `sapc.evaluation.frechet.distance.distances` makes them.
+        progress: called with what is being done, parts done, parts in all.
+        on_fields: called with every set's name and the fields generated for it.
+        keep: gets what pictures need: moments of samples and solutions.
+        settings: settings by name, instead of those in `config`.
     """
     model = model if isinstance(model, Model) else load(model, device)
+    config = EvaluationConfig.of(config, *values, **settings)
+    config.check()
+    sampler = model.sampler(config.method)
     task = model.task
-    splits = task.test_sets if splits is None else splits
-    reference = task.clip_size(task.test_sets[0], reference)
-    samples = task.default_samples if samples is None else samples
-    ignore = lambda what, done, total: None
-    sampler, report = model.sampler(method), progress or ignore
-    steps = sampler.steps if steps is None else steps
-    wanted = _Wanted(
-        model, sampler, samples, reference, steps, seed, floor_repeats, batch, trajectory, tuple(distances), report,
-        on_fields, keep,
-    )  # fmt: skip
-    wanted.check(splits)
-    names = list(dict.fromkeys(splits))
-    size = model.batch_size(samples, model.task, batch, sampler)
-    model.compile_for(len(names) * math.ceil(samples / size) * sampler.evaluations(steps))
-    sets = {split: wanted.score(split) for split in names}
-    return {
-        "format": FORMAT,
-        "run": _about_run(model),
-        "settings": wanted.settings(),
-        "environment": environment(),
-        "sets": sets,
-        "mean": mean_of_sets(list(sets.values())),
-    }
-
-
-def _about_run(model: Model) -> dict[str, Any]:
-    run = model.run
-    return {
-        "task": run.task,
-        "options": dict(run.options),
-        "grid": list(run.grid),
-        "method": run.method,
-        "preset": run.preset,
-        "seed": run.seed,
-        "steps": run.steps,
-        "trained": model.step,
-        "parameters": model.parameters,
-    }
+    config = config.resolve(
+        sampler, len(task.grid.shape), None if task.can_draw else task.sizes["validation"]
+    )
+    distances = tuple(distances) or frechet.distances(None, config.frd, model.device)
+    ignore: Progress = lambda what, done, total: None
+    work = _Evaluation(model, sampler, config, distances, progress or ignore, on_fields, keep)
+    return work.score()
 
 
 @dataclass(frozen=True)
-class _Wanted:
-    """One evaluation: the settings, and what is done with every test set."""
+class _Evaluation:
+    """One evaluation: a model, how it is scored, and what is done with every test set."""
 
     model: Model
     method: Method
-    samples: int
-    reference: int
-    steps: int
-    seed: int
-    repeats: int
-    batch: int | None
-    trajectory: bool
+    config: EvaluationConfig
     distances: tuple[Distance, ...]
     progress: Progress
     on_fields: Callable[[str, Tensor], None] | None
@@ -146,45 +101,57 @@ class _Wanted:
 
     @property
     def task(self) -> Task:
-        """Whose test sets they are."""
+        """The task whose test sets they are."""
         return self.model.task
 
-    def settings(self) -> dict[str, Any]:
-        """As the result holds them."""
-        return {
-            "method": self.method.name,
-            "samples": self.samples,
-            "reference": self.reference,
-            "steps": self.steps,
-            "seed": self.seed,
-            "floor_repeats": self.repeats,
-            "batch": self.model.batch_size(self.samples, self.task, self.batch, self.method),
-            "device": str(self.model.device),
-            "bounds": list(self.model.bounds(self.method) or ()) or None,
-            **{f"{d.name}_weights": d.about() for d in self.distances},
-        }
+    @property
+    def samples(self) -> int:
+        """Fields per test set."""
+        return self.config.samples or 0
 
-    def check(self, splits: Sequence[str]) -> None:
-        """Refuse before the work what cannot be done."""
-        whole(self.samples, "number of samples", 2)
-        whole(self.reference, "reference size", 2)
-        whole(self.steps, "number of sampling steps", 1)
-        whole(self.seed, "seed", 0)
-        whole(self.repeats, "number of floor repeats", 0)
-        if isinstance(splits, str) or not splits:
-            raise SapcError(f"give test sets as a list, as ['test0'], got {splits!r}")
-        known = self.task.test_sets
-        for split in splits:
-            if split not in known:
-                raise SapcError(f"unknown test set {split!r}; choose from {', '.join(known)}")
-            self.task.check(split, max(self.reference, self.samples))
+    @property
+    def steps(self) -> int:
+        """Sampling steps."""
+        return self.config.steps or 0
 
-    def score(self, split: str) -> dict[str, Any]:
-        """All about one test set."""
-        truth = self._solutions(split, self.reference, 0, f"{split}: solving")
+    @property
+    def batch(self) -> int:
+        """Fields at a time."""
+        return self.model.batch_size(self.samples, self.task, self.config.batch, self.method)
+
+    def score(self) -> Scores:
+        """Score all test sets."""
+        names = self.config.sets or ()
+        self.config.check_sets(self.task.test_sets)
+        for split in names:
+            self.task.check(split, max(self.config.reference, self.samples))
+        evaluations = self.method.evaluations(self.steps)
+        self.model.compile_for(len(names) * math.ceil(self.samples / self.batch) * evaluations)
+        sets = {split: self._score_set(split) for split in names}
+        if self.config.trajectory_samples:
+            sets[names[0]] = replace(sets[names[0]], trajectory=self._trajectory(names[0]))
+        return Scores.from_sets(_describe(self.model), self._settings(), environment(), sets)
+
+    def _settings(self) -> ScoreSettings:
+        """Return what the scores say of this evaluation."""
+        return ScoreSettings(
+            method=self.method.name,
+            samples=self.samples,
+            reference=self.config.reference,
+            steps=self.steps,
+            seed=self.config.seed,
+            floor_repeats=self.config.floor_repeats,
+            batch=self.batch,
+            device=str(self.model.device),
+            more={"bounds": list(self.model.bounds(self.method) or ()) or None}
+            | {f"{d.name}_weights": d.about() for d in self.distances},
+        )
+
+    def _score_set(self, split: str) -> SetScores:
+        truth = self._solutions(split, self.config.reference, 0, f"{split}: solving")
         condition = truth[: self.task.condition_count(split)][: self.samples]
-        watch = Watch() if self.trajectory else None
-        generated, cost = self._generate(split, condition, watch)
+        watch = Watch() if self.config.trajectory else None
+        generated, seconds, memory = self._generate(split, condition, watch)
         if self.on_fields is not None:
             self.on_fields(split, generated)
         if self.keep is not None:
@@ -197,16 +164,24 @@ class _Wanted:
         values |= {"ce_local": metrics.ce_local(H, generated), "ce_global": metrics.ce_global(H, generated)}
         self.progress(f"{split}: scoring", 1, 1)
         floor, why = self._floor(split)
-        return {
-            "metrics": _finite(values, split),
-            "floor": floor,
-            **({"floor_left_out": why} if why else {}),
-            "worst_residual": worst_residuals(H, generated),
-            "evaluations": self.method.evaluations(self.steps),
-            **cost,
-            **{f"{name}_each": each for name, each in by_encoder.items() if len(each) > 1},
-            **({"trajectory": watch.result().to_dict()} if watch else {}),
-        }
+        return SetScores(
+            metrics=_finite(values, split),
+            floor=floor,
+            floor_left_out=why or None,
+            worst_residual=worst_residuals(H, generated),
+            evaluations=self.method.evaluations(self.steps),
+            seconds_per_sample=seconds,
+            peak_memory=memory,
+            more={f"{name}_each": each for name, each in by_encoder.items() if len(each) > 1},
+            trajectory=watch.result().to_dict() if watch else None,
+        )
+
+    def _trajectory(self, split: str) -> dict[str, Any]:
+        """Sample a few fields again and record their way, so that the time of the others stays that of sampling."""
+        watch, condition = Watch(), solutions(self.model, split, self.config.reference, 0)[:1]
+        number, seed = self.config.trajectory_samples, self.config.seed
+        self.model.sample(number, condition, self.steps, seed, method=self.method.name, watch=watch)
+        return watch.result().to_dict()
 
     def _looking(self, label: str, distance: Distance) -> Callable[[int, int], None]:
         return lambda done, total: self.progress(f"{label}: features for {distance.name}", done, total)
@@ -214,13 +189,11 @@ class _Wanted:
     def _solutions(self, split: str, size: int, seed: int, label: str) -> Tensor:
         return solutions(self.model, split, size, seed, lambda done, total: self.progress(label, done, total))
 
-    def _generate(
-        self, split: str, condition: Tensor, watch: Watch | None
-    ) -> tuple[Tensor, dict[str, float]]:
-        """The fields, and what they cost."""
+    def _generate(self, split: str, condition: Tensor, watch: Watch | None) -> tuple[Tensor, float, int]:
+        """Return the fields, the seconds per sample and the peak memory."""
         model, cuda = self.model, self.model.device.type == "cuda"
-        sample = partial(model.sample, condition=condition, seed=self.seed, method=self.method.name)
-        size = model.batch_size(self.samples, self.task, self.batch, self.method)
+        sample = partial(model.sample, condition=condition, seed=self.config.seed, method=self.method.name)
+        size = self.batch
         if cuda:  # what happens once only is not part of the time: kernels are loaded, the network compiled
             partial(sample, condition=condition[:1])(size, steps=1, batch=size)
             if self.method.joint and (rest := self.samples % size):  # a last batch of its own size
@@ -234,20 +207,21 @@ class _Wanted:
         # The encoders of distances are there too, but have no part in sampling.
         others = sum(d.bytes for d in self.distances)
         peak = torch.cuda.max_memory_allocated(model.device) - others if cuda else _peak_memory()
-        return fields, {"seconds_per_sample": seconds / self.samples, "peak_memory": peak}
+        return fields, seconds / self.samples, peak
 
     def _floor(self, split: str) -> tuple[dict[str, list[float]], str]:
         """Every distribution metric between independent solutions, one value per repeat, or why there is none."""
-        if not self.repeats:
+        reference, repeats = self.config.reference, self.config.floor_repeats
+        if not repeats:
             return {}, "not asked for"
         if not self.task.can_draw:
             return {}, "data of your own have no further draws"
-        if is_costly(self.task, self.model.device, self.samples + self.reference):
+        if is_costly(self.task, self.model.device, self.samples + reference):
             return {}, "solving further draws would take minutes on a CPU; evaluate on a GPU"
         names = (*metrics.DISTRIBUTION, *(d.name for d in self.distances))
         found: dict[str, list[float]] = {name: [] for name in names}
-        for k in range(self.repeats):
-            label = f"{split}: sampling floor {k + 1}/{self.repeats}"
+        for k in range(repeats):
+            label = f"{split}: sampling floor {k + 1}/{repeats}"
             # Seed 0 is the reference itself.
             draw = lambda seed, size, k=k, label=label: self._solutions(
                 split, size, 1 + 2 * k + seed, label
@@ -255,10 +229,25 @@ class _Wanted:
             scores = metrics.DISTRIBUTION | {
                 d.name: partial(d.between_solutions, progress=self._looking(label, d)) for d in self.distances
             }
-            floor = metrics.sampling_floor(draw, self.samples, self.reference, scores)
+            floor = metrics.sampling_floor(draw, self.samples, reference, scores)
             for name, value in floor.items():
                 found[name].append(value)
         return found, ""
+
+
+def _describe(model: Model) -> RunDescription:
+    run = model.run
+    return RunDescription(
+        task=run.task,
+        options=dict(run.options),
+        grid=list(run.grid),
+        method=run.method,
+        preset=run.preset,
+        seed=run.seed,
+        steps=run.steps,
+        trained=model.step,
+        parameters=model.parameters,
+    )
 
 
 def solutions(

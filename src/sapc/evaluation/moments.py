@@ -78,11 +78,6 @@ def load_kept(path: Path) -> Kept:
     return Kept({name: (a, b) for name, (a, b) in sets.items()}, None if frames is None else tuple(frames))
 
 
-def beside(scores: Path) -> Path:
-    """Where the fields of a file of scores are kept."""
-    return scores.with_name(f"fields{scores.stem.removeprefix('scores')}.safetensors")
-
-
 def frames_of(fields: Tensor) -> tuple[int, ...] | None:
     """The frames that are kept of fields `(n, *grid)`: all of two axes, ten of three."""
     if fields.ndim <= 3:

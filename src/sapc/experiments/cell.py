@@ -9,78 +9,90 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
 from .._files import sha256
-from ..errors import SapcError, whole
+from ..errors import SapcError
 from ..evaluation import metrics
-from ..evaluation.evaluate import TEST_SETS, Progress, evaluate, solutions
+from ..evaluation.config import HELD_OUT, EvaluationConfig
+from ..evaluation.evaluate import Progress, evaluate
 from ..evaluation.frechet.distance import Distance
 from ..evaluation.moments import Kept
 from ..evaluation.scores import write_scores
-from ..evaluation.trajectory import Watch
 from ..methods import get_method, method_names
 from ..models.model import Model
-from ..tasks import get_task, task_names
+from ..models.scores import Scores, part_path, scores_path
+from ..tasks import TEST_SETS, get_task, task_names
 from ..training import presets
 from ..training.config import Run
 from ..training.run_folder import Folder
-from .results.reading import read_scores
 
 DFLOW_SAMPLES = 64
 LABEL = re.compile(r"[A-Za-z0-9._+-]{0,64}")  # it is part of file names
-Scores = dict[str, Any]
+SETTINGS = {
+    "samples": "samples",
+    "reference": "reference",
+    "sampling_steps": "steps",
+    "floor_repeats": "floor_repeats",
+    "watch": "trajectory_samples",
+    "frd": "frd",
+}
+"""Settings of an evaluation that a study may choose: their names in its file, and in `EvaluationConfig`."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False)
 class Cell:
     """What is trained, who samples, and how that is scored.
 
-    run             the training of the weights
-    method          who samples with them
-    sets            test sets
-    samples         fields per set, as many as published unless given: 1225, in three dimensions 100
-    reference       solutions to compare with
-    sampling_steps  of the sampler, the method's own number unless given
-    floor_repeats   pairs of draws for the sampling floor
-    watch           samples of the first set whose way is watched, for the trajectory analysis; not of methods with joint batches
-    frd             also FRD, by random features
-    label           tells runs apart that differ in nothing else of the name
-    run_folder      name of the run folder; made of task, method, label and seed unless given
+    Args:
+        run: the training of the weights.
+        method: who samples with them.
+        evaluation: how that is scored; its seed is that of the run. A list of test sets stands for a config with these.
+        label: tells runs apart that differ in nothing else of the name.
+        run_folder: name of the run folder; made of task, method, label and seed unless given.
+        settings: settings of `evaluation` by name.
     """
 
     run: Run
     method: str
-    sets: tuple[str, ...] = TEST_SETS
-    samples: int | None = None
-    reference: int = 1225
-    sampling_steps: int | None = None
-    floor_repeats: int = 3
-    watch: int = 0
-    frd: bool = False
-    label: str = ""
-    run_folder: str = ""
+    evaluation: EvaluationConfig
+    label: str
+    run_folder: str
 
-    def __post_init__(self) -> None:
-        for name in (self.label, self.run_folder):
+    def __init__(
+        self,
+        run: Run,
+        method: str,
+        evaluation: EvaluationConfig | Sequence[str] | None = None,
+        label: str = "",
+        run_folder: str = "",
+        **settings: Any,
+    ) -> None:
+        chosen = EvaluationConfig.of(evaluation, **settings, seed=run.seed, method=method)
+        if not run.description.can_draw:
+            # What cannot be drawn again is evaluated on what was held out, without a floor.
+            most = run.description.sizes["validation"]
+            chosen = replace(
+                chosen,
+                sets=HELD_OUT,
+                samples=min(chosen.samples or 100, most),
+                reference=min(chosen.reference, most),
+                floor_repeats=0,
+            )
+        for one, value in zip(fields(self), (run, method, chosen, label, run_folder), strict=True):
+            object.__setattr__(self, one.name, value)
+        for name in (label, run_folder):
             if not isinstance(name, str) or not LABEL.fullmatch(name) or name in (".", ".."):
                 raise SapcError(
                     f"a label is part of file names: at most 64 letters, digits and . _ + -, got {name!r:.80}"
                 )
-        if get_method(self.method).weights != self.run.method:
+        if get_method(method).weights != run.method:
             raise SapcError(
-                f"{self.method} samples with the weights of {get_method(self.method).weights}, not of {self.run.method}"
+                f"{method} samples with the weights of {get_method(method).weights}, not of {run.method}"
             )
-        data = self.run.description
-        # What cannot be drawn again is evaluated on what was held out, without a floor.
-        if not data.can_draw:
-            most = data.sizes["validation"]
-            few = {"sets": ("validation",), "reference": min(self.reference, most), "floor_repeats": 0}
-            for name, value in {**few, "samples": min(self.samples or 100, most)}.items():
-                object.__setattr__(self, name, value)
 
     # -- names --
 
@@ -102,46 +114,37 @@ class Cell:
     # -- numbers --
 
     @property
-    def count(self) -> int:
-        """Fields per test set."""
-        return (1225 if len(self.run.grid) == 2 else 100) if self.samples is None else self.samples
+    def settings(self) -> EvaluationConfig:
+        """How it is scored, with every number filled in."""
+        return self.evaluation.resolve(get_method(self.method), len(self.run.grid))
 
     @property
-    def steps(self) -> int:
-        """Of the sampler."""
-        return get_method(self.method).steps if self.sampling_steps is None else self.sampling_steps
-
-    @property
-    def watched(self) -> int:
-        """How many samples are watched."""
-        return 0 if get_method(self.method).joint else min(self.watch, self.count)
+    def sets(self) -> Sequence[str]:
+        """Test sets."""
+        return self.settings.sets or ()
 
     def check(self) -> None:
         """Refuse before the work what would fail after it."""
-        whole(self.count, "number of samples", 2)
-        whole(self.reference, "reference size", 2)
-        whole(self.floor_repeats, "number of floor repeats", 0)
-        whole(self.watch, "number of samples to watch", 0)
-        whole(self.steps, "number of sampling steps", 1)
-        if self.run.description.can_draw:
-            check_sets(self.sets)
+        self.evaluation.check()
+        settings = self.settings
+        settings.check()
+        settings.check_sets(TEST_SETS if self.run.description.can_draw else HELD_OUT)
         self.run.network_shapes()
         task = self.run.make_task()
         task.check("train", self.run.train, self.run.seed)
         task.check("validation", self.run.validation, self.run.seed)
         for split in self.sets:
-            task.check(split, max(self.reference, self.count))
+            task.check(split, max(settings.reference, settings.samples or 0))
 
     # -- scores --
 
     def scored(self, folder: Folder, distances: Sequence[Distance] = ()) -> Scores | None:
-        """The scores that are there already."""
-        wanted = {"steps": self.steps, "seed": self.run.seed}
+        """Return the scores that are there already."""
         if not folder.trained or not self._is_in(folder):
             return None
-        for scores in there(folder, self.method):
-            fine = self.fits(scores, distances, wanted) and self._is_watched(scores)
-            if fine and scores.get("weights") == _digest(folder.weights):
+        for scores in iter_scores(folder, self.method):
+            is_wanted = self.fits(scores, distances, ("steps", "seed")) and self._is_watched(scores)
+            if is_wanted and scores.weights == _digest(folder.weights):
                 return scores
         return None
 
@@ -153,18 +156,18 @@ class Cell:
             return False
         return True
 
-    def fits(self, scores: Scores, distances: Sequence[Distance], more: Mapping[str, Any]) -> bool:
-        """Whether scores are of these sets and numbers of fields, hold every metric of today, and have some more settings."""
-        settings, found = scores["settings"], set(scores["mean"]["metrics"])
-        wanted = {"samples": self.count, "reference": self.reference, "floor_repeats": self.floor_repeats}
-        same = all(settings.get(name) == value for name, value in (wanted | dict(more)).items())
-        same &= all(d.made(settings) for d in distances)
-        names = {*metrics.DISTRIBUTION, *(d.name for d in distances)}
-        return same and set(scores["sets"]) == set(self.sets) and found >= names
+    def fits(self, scores: Scores, distances: Sequence[Distance], more: Sequence[str] = ()) -> bool:
+        """Return whether scores are of these sets, numbers of fields and further settings, and hold every metric of today."""
+        wanted, names = self.settings, ("samples", "reference", "floor_repeats", *more)
+        is_same = all(getattr(scores.settings, name) == getattr(wanted, name) for name in names)
+        is_same &= all(d.made(scores.settings.more) for d in distances)
+        values = {*metrics.DISTRIBUTION, *(d.name for d in distances)}
+        return is_same and set(scores.sets) == set(self.sets) and scores.mean.metrics.keys() >= values
 
     def _is_watched(self, scores: Scores) -> bool:
-        seen = scores["sets"][self.sets[0]].get("trajectory") if self.watched else None
-        return not self.watched or (isinstance(seen, dict) and seen.get("samples", 0) >= self.watched)
+        wanted = self.settings.trajectory_samples
+        seen = scores.sets[self.sets[0]].trajectory or {}
+        return not wanted or seen.get("samples", 0) >= wanted
 
     def evaluate(
         self,
@@ -175,38 +178,23 @@ class Cell:
         progress: Progress | None = None,
     ) -> Scores:
         """Sample, score and write it. If `others` hold the sampling floor, which depends on solutions alone, it is taken from there."""
-        floor = next((s for s in others if s["mean"]["floor"] and self._same_solutions(s, distances)), None)
-        kept = Kept()
-        scores = evaluate(
-            model, self.sets, self.count, self.reference, self.steps, self.run.seed,
-            0 if floor else self.floor_repeats, method=self.method, distances=distances, progress=progress, keep=kept,
-        )  # fmt: skip
-        if floor:
-            take_floor(scores, floor)
-        if self.watched:
-            self._watch(model, scores)
+        floor = next((s for s in others if s.mean.floor and self._has_same_solutions(s, distances)), None)
+        chosen, kept = self.evaluation if floor is None else replace(self.evaluation, floor_repeats=0), Kept()
+        scores = evaluate(model, chosen, distances=distances, progress=progress, keep=kept)
+        if floor is not None:
+            scores = scores.with_floor_of(floor)
         write_scores(folder.path, scores, kept)
-        return {**scores, "weights": sha256(folder.weights)}
+        return replace(scores, weights=sha256(folder.weights))
 
-    def _same_solutions(self, scores: Scores, distances: Sequence[Distance]) -> bool:
-        run = scores["run"]
-        mine = {"task": self.run.task, "grid": list(self.run.grid), "options": _plain(self.run.options)}
-        return all(_plain(run[name]) == value for name, value in mine.items()) and self.fits(
-            scores, distances, {}
-        )
-
-    def _watch(self, model: Model, scores: Scores) -> None:
-        """Sample a few fields again with someone looking on, so that the time of the others stays that of sampling."""
-        split, watch = self.sets[0], Watch()
-        condition = solutions(model, split, self.reference, 0)[:1]
-        model.sample(self.watched, condition, self.steps, self.run.seed, method=self.method, watch=watch)
-        scores["sets"][split]["trajectory"] = watch.result().to_dict()
+    def _has_same_solutions(self, scores: Scores, distances: Sequence[Distance]) -> bool:
+        run, own = scores.run, self.run
+        same = (run.task, run.grid, _plain(run.options)) == (own.task, list(own.grid), _plain(own.options))
+        return same and self.fits(scores, distances)
 
     # -- files --
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON can hold it, names first."""
-        settings = ("samples", "reference", "sampling_steps", "floor_repeats", "watch", "frd", "label")
         return {
             "name": self.name,
             "task": self.run.task,
@@ -214,17 +202,17 @@ class Cell:
             "seed": self.run.seed,
             "folder": self.folder,
             "sets": list(self.sets),
-            **{name: getattr(self, name) for name in settings},
+            **{name: getattr(self.evaluation, own) for name, own in SETTINGS.items()},
+            "label": self.label,
             "run": self.run.to_dict(),
         }
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Cell:
         """Back from `to_dict`."""
-        settings = ("samples", "reference", "sampling_steps", "floor_repeats", "watch", "frd", "label")
         try:
-            chosen = {name: data[name] for name in settings}
-            cell = cls(Run.from_dict(data["run"]), data["method"], tuple(data["sets"]), **chosen)
+            chosen = {own: data[name] for name, own in SETTINGS.items()}
+            cell = cls(Run.from_dict(data["run"]), data["method"], data["sets"], data["label"], **chosen)
             return cell if data["folder"] == cell.folder else replace(cell, run_folder=data["folder"])
         except (KeyError, TypeError) as error:
             raise SapcError(f"a study's list of cells cannot be read: {error!r}") from error
@@ -235,79 +223,59 @@ def cells(
     methods: Sequence[str] = (),
     seeds: Sequence[int] = (0,),
     preset: str = "paper",
+    evaluation: EvaluationConfig | None = None,
     *,
-    sets: Sequence[str] = TEST_SETS,
-    samples: int | None = None,
     dflow_samples: int | None = DFLOW_SAMPLES,
-    reference: int = 1225,
-    sampling_steps: int | None = None,
-    floor_repeats: int = 3,
-    watch: int = 0,
-    frd: bool = False,
     label: str = "",
     **changes: Any,
 ) -> list[Cell]:
-    """Cells for every seed, task and method, in this order; of tasks and methods all of the paper's unless given.
+    """Cells for every seed, task and method, in this order.
 
-    `dflow_samples` bounds the samples of methods whose batch is one problem; `changes` are settings in which the runs differ from the
-    preset's.
+    Args:
+        tasks: all of the paper's unless given.
+        methods: all of the paper's unless given.
+        seeds: of the trainings.
+        preset: of the trainings.
+        evaluation: how they are scored.
+        dflow_samples: bounds the samples of methods whose batch is one problem.
+        label: see `Cell`.
+        changes: settings of `evaluation` by name (sets, samples, reference, sampling_steps, floor_repeats, watch, frd), and settings in
+            which the runs differ from the preset's.
     """
+    sets = changes.get("sets", ())
     for what, given in (("tasks", tasks), ("methods", methods), ("sets", sets), ("seeds", seeds)):
         if isinstance(given, str | int):
             raise SapcError(f"give {what} as a list, as [{given!r}], got {given!r}")
+    chosen = EvaluationConfig.of(
+        evaluation, **{name: changes.pop(name) for name in ("sets", *SETTINGS) if name in changes}
+    )
     found = []
     for seed in seeds:
         for task in tasks or task_names():
             get_task(task)
             for method in map(get_method, methods or method_names(own=False)):
                 run = presets.preset(preset, task, method.weights, seed=seed, **changes)
-                few = dflow_samples if method.joint else None
-                usual = Cell(run, method.name, samples=samples).count
-                found.append(
-                    Cell(
-                        run, method.name, tuple(sets), samples if few is None else min(few, usual), reference, sampling_steps,
-                        floor_repeats, watch, frd, label,
-                    )
-                )  # fmt: skip
+                cell = Cell(run, method.name, chosen, label)
+                if method.joint and dflow_samples is not None:
+                    few = min(dflow_samples, cell.settings.samples or dflow_samples)
+                    cell = Cell(run, method.name, chosen, label, samples=few)
+                found.append(cell)
     return found
 
 
-def check_sets(sets: Sequence[str]) -> None:
-    """Refuse what are no test sets."""
-    if not sets:
-        raise SapcError(f"give at least one test set of {', '.join(TEST_SETS)}")
-    if wrong := [split for split in sets if split not in TEST_SETS]:
-        raise SapcError(f"unknown test set {wrong[0]!r}; choose from {', '.join(TEST_SETS)}")
-
-
-def there(folder: Folder, method: str) -> Iterator[Scores]:
-    """Readable scores of a method, in the files that `write_scores` chooses from."""
+def iter_scores(folder: Folder, method: str) -> Iterator[Scores]:
+    """Yield the readable scores of a method, from the files that `write_scores` chooses from."""
     own = scores_file(folder, method)
-    for path in (own, own.with_name(f"{own.stem}-part.json")):
+    for path in (own, part_path(own)):
         try:
-            scores = read_scores(path)
+            yield Scores.read(path)
         except SapcError:  # damaged: as if it were not there
             continue
-        mean = scores.get("mean")
-        if isinstance(mean, dict) and all(isinstance(mean.get(part), dict) for part in ("metrics", "floor")):
-            yield scores
 
 
 def scores_file(folder: Folder, method: str) -> Path:
-    """Where a method's scores are, if they are whole."""
-    own = get_method(method).trains
-    return folder.scores if own else folder.scores.with_name(f"scores-{method}.json")
-
-
-def take_floor(scores: Scores, other: Scores) -> None:
-    """Put the floor that other scores hold into these: it is the same."""
-    for name, own in scores["sets"].items():
-        own.pop("floor_left_out", None)
-        own |= {k: v for k, v in other["sets"][name].items() if k == "floor_left_out"}
-        own["floor"] = {k: v for k, v in other["sets"][name]["floor"].items() if k in own["metrics"]}
-    floor = other["mean"]["floor"]
-    scores["mean"]["floor"] = {k: v for k, v in floor.items() if k in scores["mean"]["metrics"]}
-    scores["settings"]["floor_repeats"] = other["settings"]["floor_repeats"]
+    """Return where a method's scores are, if they are whole."""
+    return scores_path(folder.path, method, get_method(method).weights)
 
 
 def _digest(path: Path) -> str:

@@ -22,10 +22,11 @@ from .._files import replacing, write_json
 from ..errors import SapcError
 from ..evaluation import metrics
 from ..methods import get_method, method_names
+from ..models.scores import Scores, SetScores
 from ..tasks import get_task
 from ..training.distributed import find_device
 from ..training.run_folder import load_tensors
-from .cell import Cell, Scores, cells
+from .cell import Cell, cells
 from .comparison_tables import markdown, notes, tables
 from .engines import Engine, Inline
 from .report.format import Table
@@ -146,12 +147,12 @@ class Comparison:
     def _result(self, study: Study, found: Sequence[Status], failed: Mapping[str, str]) -> dict[str, Any]:
         scored = {s.cell.method: s.scores for s in found if s.scores is not None}
         run = found[0].cell.run
-        settings = next(iter(scored.values()))["settings"]
+        settings = next(iter(scored.values())).settings
         further = [
             name for name, is_wanted in (("fpd", self.poseidon is not None), ("frd", self.frd)) if is_wanted
         ]
         names = (*metrics.DISTRIBUTION, *further)
-        ffm = [scored["ffm"]["mean"]["metrics"][k] for k in ERRORS] if "ffm" in scored else []
+        ffm = [scored["ffm"].mean.metrics[k] for k in ERRORS] if "ffm" in scored else []
         return {
             "format": FORMAT,
             "task": self.task,
@@ -160,41 +161,47 @@ class Comparison:
             "grid": list(run.grid),
             "training_steps": run.steps,
             "sets": list(dict.fromkeys(self.sets)),
-            "samples": max(scores["settings"]["samples"] for scores in scored.values()),
+            "samples": max(scores.settings.samples for scores in scored.values()),
             "reference": self.reference,
             "steps": self.steps,
             "seed": self.seed,
             "floor_repeats": self.floor_repeats,
             "metrics": list(names),
-            **{f"{name}_weights": settings[f"{name}_weights"] for name in further},
+            **{f"{name}_weights": settings.more[f"{name}_weights"] for name in further},
             "floors": _floors(scored, names),
-            "methods": {s.cell.method: _about(study, s, names, ffm) for s in found if s.scores is not None},
+            "methods": {
+                s.cell.method: _about(study, s.cell, scored[s.cell.method], names, ffm)
+                for s in found
+                if s.scores
+            },
             "failed": dict(failed),
             "files": [str(path) for path in self.files],
         }
 
 
-def _about(study: Study, status: Status, names: Collection[str], ffm: Sequence[float]) -> dict[str, Any]:
+def _about(
+    study: Study, cell: Cell, scores: Scores, names: Collection[str], ffm: Sequence[float]
+) -> dict[str, Any]:
     """One method of the result; `ffm` are FFM's constraint errors."""
-    scores, folder, method = status.scores or {}, study.folder(status.cell), get_method(status.cell.method)
-    mean, settings, names = scores["mean"], scores["settings"], (*names, *ERRORS)
-    errors = [mean["metrics"][name] for name in ERRORS]
+    folder, method, names = study.folder(cell), get_method(cell.method), (*names, *ERRORS)
+    mean, settings = scores.mean, scores.settings
+    errors = [mean.metrics[name] for name in ERRORS]
     return {
         "title": method.title,
         "weights": method.weights,
         "folder": str(folder.path),
-        "samples": settings["samples"],
-        "steps": settings["steps"],
-        "metrics": _select(mean["metrics"], names),
+        "samples": settings.samples,
+        "steps": settings.steps,
+        "metrics": _select(mean.metrics, names),
         "ce": metrics.ce(*errors, *ffm) if ffm and min(ffm) > 0 else None,
         **{
-            name: mean[name]
+            name: getattr(mean, name)
             for name in ("worst_residual", "evaluations", "seconds_per_sample", "peak_memory")
         },
         "training_seconds": load_tensors(folder.weights)[1]["seconds"] if method.trains else None,
-        "sets": {name: _select_metrics(scores["sets"][name], names) for name in status.cell.sets},
-        "device": settings["device"],
-        "environment": scores["environment"],
+        "sets": {name: _select_metrics(scores.sets[name], names) for name in cell.sets},
+        "device": settings.device,
+        "environment": scores.environment,
     }
 
 
@@ -203,19 +210,21 @@ def _select(values: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]
     return {name: value for name, value in values.items() if name in names}
 
 
-def _select_metrics(scores: Scores, names: Collection[str]) -> Scores:
+def _select_metrics(scores: SetScores, names: Collection[str]) -> dict[str, Any]:
     """Return the scores of a test set without metrics that are not asked for."""
-    left = {k: v for k, v in scores.items() if not k.endswith("_each") or k.removesuffix("_each") in names}
-    return left | {part: _select(scores[part], names) for part in ("metrics", "floor")}
+    more = {
+        k: v for k, v in scores.more.items() if not k.endswith("_each") or k.removesuffix("_each") in names
+    }
+    metrics, floor = _select(scores.metrics, names), _select(scores.floor, names)
+    return replace(scores, metrics=metrics, floor=floor, more=more).to_dict()
 
 
 def _floors(scored: Mapping[str, Scores], names: Collection[str]) -> list[dict[str, Any]]:
     """Return the floor for every number of samples, the largest number first."""
     floors = []
-    for number in sorted({s["settings"]["samples"] for s in scored.values()}, reverse=True):
-        such = [s for s in scored.values() if s["settings"]["samples"] == number]
-        scores = next((s for s in such if s["mean"]["floor"]), such[0])
-        why = [s["floor_left_out"] for s in scores["sets"].values() if "floor_left_out" in s]
-        floor = _select(scores["mean"]["floor"], names)
+    for number in sorted({s.settings.samples for s in scored.values()}, reverse=True):
+        such = [s for s in scored.values() if s.settings.samples == number]
+        scores = next((s for s in such if s.mean.floor), such[0])
+        why, floor = scores.floor_left_out, _select(scores.mean.floor, names)
         floors.append({"samples": number, "metrics": floor, "left_out": why[0] if why else ""})
     return floors

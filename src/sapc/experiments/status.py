@@ -16,8 +16,9 @@ from typing import Any, Literal
 from ..errors import SapcError
 from ..evaluation.frechet.distance import Distance
 from ..methods import get_method
+from ..models.scores import Scores
 from ..training.run_folder import Folder, about_tensors
-from .cell import Cell, Scores
+from .cell import Cell
 from .study import Study
 
 State = Literal["done", "running", "failed", "stopped", "waiting"]
@@ -152,7 +153,9 @@ def _with_time(
 
 def _work(cell: Cell) -> float:
     """What the time of an evaluation is taken to be proportional to: evaluations of the network."""
-    return float(len(cell.sets) * cell.count * get_method(cell.method).evaluations(cell.steps))
+    settings = cell.settings
+    evaluations = get_method(cell.method).evaluations(settings.steps or 0)
+    return float(len(cell.sets) * (settings.samples or 0) * evaluations)
 
 
 def _nearest(

@@ -24,8 +24,9 @@ from typing import Any
 
 from .._files import folder_for, read_json, real_path, write_json
 from ..errors import SapcError
+from ..models.scores import Scores
 from ..training.run_folder import Folder, lock_file
-from .cell import Cell, Scores, there
+from .cell import Cell, iter_scores
 
 FORMAT = "sapc-study-1"
 FILE = "study.json"
@@ -95,7 +96,7 @@ class Study:
         """Scores of the same task, whose sampling floor may serve."""
         for other in self.cells:
             if other.run.task == cell.run.task:
-                yield from there(self.folder(other), other.method)
+                yield from iter_scores(self.folder(other), other.method)
 
     def check(self) -> None:
         """Refuse what would fail in the middle of the work."""

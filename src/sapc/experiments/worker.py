@@ -56,9 +56,9 @@ def further_metrics(
     made: dict[bool, tuple[Distance, ...]] = {}
 
     def distances(cell: Cell) -> tuple[Distance, ...]:
-        if cell.frd not in made:
-            made[cell.frd] = fpd.distances(poseidon, cell.frd, device)
-        return made[cell.frd]
+        if cell.evaluation.frd not in made:
+            made[cell.evaluation.frd] = fpd.distances(poseidon, cell.evaluation.frd, device)
+        return made[cell.evaluation.frd]
 
     return distances
 

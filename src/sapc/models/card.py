@@ -12,9 +12,9 @@ from ..errors import SapcError
 from ..methods import paper
 from ..training.config import Run
 from ..training.presets import preset, settings_for
-from .score_record import check_scores
+from .scores import REQUIRED_METRICS as METRICS
+from .scores import Scores
 
-METRICS = ("mmse", "smse", "w2", "ce_local", "ce_global")
 HEAD = """---
 {license}library_name: sapc
 tags: [flow-matching, partial-differential-equations, {task}, {method}]
@@ -61,7 +61,7 @@ def model_card(
     parameters: int,
     about: Mapping[str, Any],
     half: bool,
-    scores: Mapping[str, Any] | None = None,
+    scores: Scores | None = None,
     rounded: bool = False,
     name: str | None = None,
     license: str | None = None,
@@ -72,8 +72,6 @@ def model_card(
     rounded     whether the scores are of the weights before they were rounded
     physics     whether the physics of own data goes along
     """
-    if scores is not None:
-        _check(scores)
     texts = _of_task(run, name) if run.description.can_draw else _of_data(run, name, physics)
     if argument := run.backbone.argument:
         texts |= _with_network(run, texts["load"], argument)
@@ -88,11 +86,7 @@ def model_card(
     device = f"| on | {about['device']} |\n" if about.get("device") else ""
     if scores is None:
         return head + device + NO_SCORES.format(command=evaluation) + LIMITS
-    try:
-        scored = _scored(run, scores, rounded)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise SapcError(f"the scores cannot be used ({error!r}); run `sapc evaluate` again") from error
-    return head + device + scored + FLOOR + LIMITS
+    return head + device + _scored(run, scores, rounded) + FLOOR + LIMITS
 
 
 def _of_task(run: Run, name: str | None) -> dict[str, str]:
@@ -182,23 +176,13 @@ def _training(run: Run, data: str, code: str) -> str:
     return " ".join(("sapc train", *words))
 
 
-def _check(scores: Any) -> None:
-    """Refuse what no evaluation has made."""
-    if not isinstance(scores, Mapping) or not {"settings", "mean", "sets"} <= set(scores):
-        raise SapcError("scores must be what `evaluate` returns: with settings, sets and their mean")
-    try:
-        check_scores(scores)
-    except SapcError as error:
-        raise SapcError(f"scores must be what `evaluate` returns, but this {error}") from error
-
-
-def _exactness(run: Run, scores: Mapping[str, Any] | None) -> str:
+def _exactness(run: Run, scores: Scores | None) -> str:
     """What the method promises, and what was seen; of own data it is not known here whether the laws are affine."""
     method = run.make_method()
     affine = run.description.can_draw and run.make_task().plain is None
     if not (method.exact == "all" or (method.exact == "affine" and affine)):
         return ""
-    worst = (scores or {}).get("mean", {}).get("worst_residual")
+    worst = scores.mean.worst_residual if scores else None
     seen = "" if not worst else f" (in the samples scored below to {max(worst.values()):.0e} at worst)"
     return f" that satisfy them and the {'balance law' if run.description.can_draw else 'laws'}{seen}"
 
@@ -218,17 +202,17 @@ def _changed(run: Run) -> str:
     return f" with other {', '.join(names)} (`config.json`)" if names else ""
 
 
-def _scored(run: Run, scores: Mapping[str, Any], rounded: bool) -> str:
-    settings, mean = scores["settings"], scores["mean"]
+def _scored(run: Run, scores: Scores, rounded: bool) -> str:
+    settings, mean = scores.settings, scores.mean
     before = "; measured before the weights were rounded" if rounded else ""
     lines = [
-        f"\n## Scores\n\nMeans over {', '.join(scores['sets'])}: {settings['samples']:,} samples each against "
-        f"{settings['reference']:,} solutions, {settings['steps']} sampling steps{before}.\n",
+        f"\n## Scores\n\nMeans over {', '.join(scores.sets)}: {settings.samples:,} samples each against "
+        f"{settings.reference:,} solutions, {settings.steps} sampling steps{before}.\n",
         "| | this model | sampling floor | printed in the paper |",
         "|---|---|---|---|",
     ]
     for name in METRICS:
-        value, floor = mean["metrics"][name], mean["floor"].get(name)
+        value, floor = mean.metrics[name], mean.floor.get(name)
         cells = (f"{value:.2g}", "" if floor is None else f"{floor:.2g}", _printed(run, name))
         lines.append(f"| {paper.METRIC_LABELS[name]} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"

@@ -6,17 +6,19 @@ import os
 import re
 import warnings
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from .._files import first_line, read_json, replacing, replacing_folder, sha256, write_json
+from .._files import first_line, replacing, replacing_folder, sha256, write_json
 from ..errors import SapcError, SapcWarning, path_of
 from ..tasks.physics import digest_of
 from ..training.config import Run
 from ..training.run_folder import Folder, Tensors, load_tensors, save_tensors
 from .card import model_card
+from .scores import Scores
 
 REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+")
 FILES = ["config.json", "model.safetensors"]
@@ -40,11 +42,26 @@ def fetched(repository: str, revision: str | None = None) -> Path:
         ) from error
 
 
-def scores_beside(folder: Folder, weights: Tensors) -> Mapping[str, Any] | None:
-    """The scores in a run folder, if there are some and they are of these very weights."""
+def read_scores(folder: Folder) -> Scores | None:
+    """Return the scores of a run folder's own method, if there are some.
+
+    Raises:
+        SapcError: there are, and they cannot be used.
+    """
     if not folder.scores.is_file():
         return None
-    scores: Mapping[str, Any] = read_json(folder.scores)
+    try:
+        return Scores.read(folder.scores)
+    except SapcError as error:
+        raise SapcError(
+            f"{folder.scores} cannot be used ({first_line(error)}); run `sapc evaluate` again"
+        ) from error
+
+
+def scores_beside(folder: Folder, weights: Tensors) -> Scores | None:
+    """Return the scores in a run folder, if there are some and they are of these very weights."""
+    if (scores := read_scores(folder)) is None:
+        return None
     kept, _ = load_tensors(folder.weights)
     alike = kept.keys() == weights.keys() and all(
         torch.equal(kept[name].to(value.dtype), value.cpu()) for name, value in weights.items()
@@ -52,9 +69,9 @@ def scores_beside(folder: Folder, weights: Tensors) -> Mapping[str, Any] | None:
     return matching(folder, scores) if alike else None
 
 
-def matching(folder: Folder, scores: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-    """Scores, if they are of the weights in the folder; those of others stay behind with a warning."""
-    if isinstance(scores, Mapping) and scores.get("weights", digest := sha256(folder.weights)) != digest:
+def matching(folder: Folder, scores: Scores | None) -> Scores | None:
+    """Return scores that are of the weights in the folder; those of others stay behind with a warning."""
+    if scores is not None and scores.weights not in (None, sha256(folder.weights)):
         warnings.warn(SapcWarning(f"{folder.scores} is of other weights and stays behind"), stacklevel=3)
         return None
     return scores
@@ -94,15 +111,29 @@ def write_model(
         raise SapcError(f"{lost[0]} has numbers beyond the range of half precision; save it without half")
     rounded = any(not torch.equal(weights[key].to(value.dtype), value) for key, value in network.items())
     parameters = sum(value.numel() for value in network.values())
-    card = model_card(run, parameters, about, half, scores, rounded, name, license, physics is not None)
+    found = _check_scores(scores)
+    card = model_card(run, parameters, about, half, found, rounded, name, license, physics is not None)
     with replacing_folder(home) as folder:
         save_tensors(folder / "model.safetensors", weights, about)
-        if scores is not None:  # measured with other weights, if these were rounded
-            same = {} if rounded else {"weights": sha256(folder / "model.safetensors")}
-            write_json(folder / "scores.json", {k: v for k, v in scores.items() if k != "weights"} | same)
+        if found is not None:
+            # Measured with other weights, if these were rounded.
+            digest = None if rounded else sha256(folder / "model.safetensors")
+            replace(found, weights=digest).write(folder / "scores.json")
         for file, text in (("README.md", card), ("physics.py", physics)):
             if text is not None:
                 with replacing(folder / file) as partial:
                     partial.write_text(text, encoding="utf-8")
         write_json(folder / "config.json", run.to_dict())
     return home
+
+
+def _check_scores(scores: Any) -> Scores | None:
+    """Refuse what no evaluation has made."""
+    if scores is None or isinstance(scores, Scores):
+        return scores
+    if not isinstance(scores, Mapping) or not {"settings", "mean", "sets"} <= set(scores):
+        raise SapcError("scores must be what `evaluate` returns: with settings, sets and their mean")
+    try:
+        return Scores.from_dict(scores)
+    except SapcError as error:
+        raise SapcError(f"scores must be what `evaluate` returns, but this {error}") from error

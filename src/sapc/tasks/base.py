@@ -140,16 +140,6 @@ class Task:
         """Whether there can be further independent samples; a file has what it has."""
         return self.description.can_draw
 
-    @property
-    def default_samples(self) -> int:
-        """How many fields are generated to be scored, unless told: as many as published."""
-        published = 1225 if len(self.grid.shape) == 2 else 100
-        return published if self.can_draw else min(100, self.sizes[self.test_sets[0]])
-
-    def clip_size(self, split: str, size: int) -> int:
-        """Return `size`, or the number of samples there are, if that is less."""
-        return size if self.can_draw else min(size, self.sizes[split])
-
     def condition_count(self, split: str) -> int | None:
         """Return how many different conditions a split has; None if each of its samples has its own, without end."""
         if not self.can_draw:

@@ -58,7 +58,7 @@ class ReportData:
         if not scored:
             failed = (("failed", task, method) == (p.kind, p.task, p.method) for p in self.collected.problems)
             return FAILED if any(failed) else MISSING
-        if any(metric in about["metrics"] for s in scored for about in s.sets.values()):
+        if any(metric in about.metrics for s in scored for about in s.sets.values()):
             return NOT_RECORDED
         return {"fpd": NO_WEIGHTS, "ce": NO_FFM}.get(metric, NOT_RECORDED)
 

@@ -113,16 +113,16 @@ def _protocols(data: ReportData, methods: Sequence[str]) -> list[str]:
 
 
 def _protocol(task: str, scored: Sequence[Scored]) -> str:
-    run, settings = scored[0].scores["run"], scored[0].scores["settings"]
+    run, reference = scored[0].scores.run, scored[0].scores.settings.reference
     sets = sorted({name for s in scored for name in s.sets})
     unknown = {"sapc": "unknown", "torch": "unknown"}
     known = [(unknown | s.environment, s.device) for s in scored]
     versions = dict.fromkeys(f"sapc {e['sapc']} and torch {e['torch']} on {device}" for e, device in known)
     return (
         f"{task_label(task)}, ours: seeds {_by_method(scored, lambda s: s.seed)}; {', '.join(sets)}; "
-        f"{_by_method(scored, lambda s: s.samples)} samples beside {settings['reference']} solutions; "
-        f"preset {run['preset']}, {run['steps']} training steps, "
-        f"{' x '.join(map(str, run['grid']))} points; {'; '.join(versions)}."
+        f"{_by_method(scored, lambda s: s.samples)} samples beside {reference} solutions; "
+        f"preset {run.preset}, {run.steps} training steps, "
+        f"{' x '.join(map(str, run.grid))} points; {'; '.join(versions)}."
     )
 
 
@@ -144,25 +144,25 @@ def _comparison(task: str, scored: Sequence[Scored]) -> str:
     large, small = _differences(task, scored)
     if not large and not small:
         return f"{task_label(task)}: our protocol is the paper's."
-    is_tiny = scored[0].scores["run"]["preset"] == "tiny"
+    is_tiny = scored[0].scores.run.preset == "tiny"
     meaning = f", so {MEANINGLESS if is_tiny else OTHER}" if large else ""
     return f"{task_label(task)}: not the paper's protocol ({'; '.join([*large, *small])}){meaning}."
 
 
 def _differences(task: str, scored: Sequence[Scored]) -> tuple[list[str], list[str]]:
     """Return differences from the paper's protocol: those after which numbers are of something else, and those of size and arithmetic."""
-    theirs, run = paper.protocol(), scored[0].scores["run"]
+    theirs, run = paper.protocol(), scored[0].scores.run
     if task not in theirs.samples:
         return ["a task that the paper does not have"], []
-    grid = tuple(run["grid"])
+    grid = tuple(run.grid)
     large = [
-        ("preset", run["preset"], theirs.preset),
-        ("training steps", run["steps"], theirs.training_steps),
+        ("preset", run.preset, theirs.preset),
+        ("training steps", run.steps, theirs.training_steps),
         ("points", grid, _published_grid(task) or grid),
     ]
     seeds = min(len({s.seed for s in scored if s.method == m}) for m in {s.method for s in scored})
     sets = min(len(s.sets) for s in scored)
-    reference = scored[0].scores["settings"]["reference"]
+    reference = scored[0].scores.settings.reference
     number = theirs.samples[task]
     small = [f"{n} samples instead of {number}" for n in sorted({s.samples for s in scored}) if n != number]
     small += [f"solutions {reference} instead of {theirs.reference}"] if reference != theirs.reference else []
@@ -196,12 +196,12 @@ def facts(collected: Collected) -> list[tuple[str, str]]:
         ("Methods", ", ".join(map(short_label, methods))),
         ("Seeds of training", _values(s.seed for s in scored)),
         ("Presets", presets(collected)),
-        ("Training steps", _values(int(s.scores["run"]["steps"]) for s in scored)),
+        ("Training steps", _values(s.scores.run.steps for s in scored)),
         ("Precision", _values(str(s.training["precision"]) for s in scored if s.training.get("precision"))),
         ("Test sets", _values(name for s in scored for name in s.sets)),
         ("Samples per set", _values(s.samples for s in scored)),
-        ("Solutions per set", _values(int(s.scores["settings"]["reference"]) for s in scored)),
-        ("Sampling steps", _values(int(s.scores["settings"]["steps"]) for s in scored)),
+        ("Solutions per set", _values(s.scores.settings.reference for s in scored)),
+        ("Sampling steps", _values(s.scores.settings.steps for s in scored)),
         ("Sampled on", _values(s.device for s in scored)),
         ("Versions", _values(_versions(s) for s in scored)),
         ("Evaluated", " to ".join(dict.fromkeys((days[0], days[-1]))) if days else ""),
@@ -211,7 +211,7 @@ def facts(collected: Collected) -> list[tuple[str, str]]:
 
 def presets(collected: Collected) -> str:
     """Return what the runs were preset to."""
-    return _values(str(s.scores["run"]["preset"]) for s in collected.scored)
+    return _values(s.scores.run.preset for s in collected.scored)
 
 
 def warnings(tables: Sequence[Table]) -> list[str]:

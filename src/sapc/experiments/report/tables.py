@@ -241,7 +241,7 @@ def _cost_absence(data: ReportData, task: str, method: str, name: str) -> str:
     scored = data.collected.of(task, method)
     if not scored:
         return data.absence(task, method, name)
-    weights = scored[0].scores["run"]["method"]
+    weights = scored[0].scores.run.method
     if name == "training" and weights != method:
         return f"of {method_label(weights)}"
     if name == "times_ffm" and method == "ffm":

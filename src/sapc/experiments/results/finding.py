@@ -13,10 +13,10 @@ from ..._files import first_line, real_path
 from ...errors import SapcError
 from ...methods import find_method
 from ...methods.registry import NAME
+from ...models.scores import ForeignFormatError, Scores, read_any, whole_name
 from ...training.config import Run
 from .kinds import Collected, Kind, Problem, Scored
 from .protocol import select
-from .reading import Foreign, read_any, read_scores
 from .trained import Trained, number
 
 STUDY, MANIFEST, STATES = "sapc-study-1", "study.json", "states"
@@ -109,9 +109,9 @@ class _Found:
         if not self._new(folder):
             return
         before = len(self.problems)
-        whole = {n: self._scores(folder / n, trained, True) for n in names if not n.endswith("-part.json")}
-        for name in (n for n in names if n.endswith("-part.json")):
-            usual = name.replace("-part.json", ".json")
+        whole = {n: self._scores(folder / n, trained, True) for n in names if whole_name(n) is None}
+        for name in (n for n in names if n not in whole):
+            usual = whole_name(name) or name
             if whole.get(usual):
                 self._leave_out(folder / name, trained, f"{usual} beside it says more, and counts")
             else:
@@ -124,18 +124,18 @@ class _Found:
         if not self._new(path):
             return False
         try:
-            scores = read_scores(path)
-        except Foreign as error:
+            scores = Scores.read(path)
+        except ForeignFormatError as error:
             if named or not _told(path).startswith("sapc-"):  # other files of this package are no problem
                 self._problem("corrupt" if named else "left_out", path, str(error), trained)
             return False
         except SapcError as error:
             self._problem("corrupt", path, str(error), trained)
             return False
-        run, settings = scores["run"], scores["settings"]
-        about = (run["task"], settings["method"], run["seed"])
-        if run["trained"] < run["steps"]:
-            why = f"scores of an unfinished training, step {run['trained']} of {run['steps']}"
+        run = scores.run
+        about = (run.task, scores.settings.method, run.seed)
+        if run.trained < run.steps:
+            why = f"scores of an unfinished training, step {run.trained} of {run.steps}"
             self.problems.append(Problem("unfinished", path, why, *about))
         elif trained is not None and (why := trained.contradicts(scores)):
             self.problems.append(Problem("left_out", path, why, *about))
@@ -256,20 +256,11 @@ def _state(path: Path) -> tuple[Kind, str]:
     return "missing", "has no scores" + (f"; its state is {state!r:.40}" if state else " and was not begun")
 
 
-def _scored(path: Path, scores: dict[str, Any], trained: Trained | None) -> Scored:
-    run, settings, told = scores["run"], scores["settings"], scores.get("training")
-    told = told if isinstance(told, dict) else {}
-    training = trained.settings() if trained else {k: v for k, v in told.items() if k == "precision"}
+def _scored(path: Path, scores: Scores, trained: Trained | None) -> Scored:
+    noted = scores.more.get("training")
+    noted = noted if isinstance(noted, dict) else {}
+    training = trained.settings() if trained else {k: v for k, v in noted.items() if k == "precision"}
     seconds, device = None, ""
-    if settings["method"] == run["method"]:
-        seconds, device = trained.seconds() if trained else (number(told.get("seconds")), "")
-    return Scored(
-        path,
-        scores,
-        run["task"],
-        settings["method"],
-        run["seed"],
-        json.loads(json.dumps(training)),
-        seconds,
-        device,
-    )
+    if scores.settings.method == scores.run.method:
+        seconds, device = trained.seconds() if trained else (number(noted.get("seconds")), "")
+    return Scored(path, scores, json.loads(json.dumps(training)), seconds, device)

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from ...models.scores import Scores, SetScores
+
 Kind = Literal["missing", "failed", "unfinished", "corrupt", "left_out"]
 
 
@@ -14,37 +16,46 @@ Kind = Literal["missing", "failed", "unfinished", "corrupt", "left_out"]
 class Scored:
     """A file of scores.
 
-    method             that sampled; seed: of the training
     training           settings of the training, as far as they are known
     training_seconds   of these weights, where the method trained them itself
     training_device    on which that was
     """
 
     path: Path
-    scores: dict[str, Any] = field(repr=False)
-    task: str
-    method: str
-    seed: int
+    scores: Scores = field(repr=False)
     training: Mapping[str, Any] = field(default_factory=dict, repr=False)
     training_seconds: float | None = None
     training_device: str = ""
 
     @property
-    def samples(self) -> int:
-        """Fields per test set."""
-        return int(self.scores["settings"]["samples"])
+    def task(self) -> str:
+        """Name of the task."""
+        return self.scores.run.task
 
     @property
-    def sets(self) -> dict[str, Any]:
+    def method(self) -> str:
+        """Name of the method that sampled."""
+        return self.scores.settings.method
+
+    @property
+    def seed(self) -> int:
+        """Seed of the training."""
+        return self.scores.run.seed
+
+    @property
+    def samples(self) -> int:
+        """Fields per test set."""
+        return self.scores.settings.samples
+
+    @property
+    def sets(self) -> dict[str, SetScores]:
         """What was found on every test set."""
-        found: dict[str, Any] = self.scores["sets"]
-        return found
+        return self.scores.sets
 
     @property
     def environment(self) -> dict[str, Any]:
         """Versions and hardware of the evaluation, as far as they are told."""
-        told = self.scores.get("environment")
-        return told if isinstance(told, dict) else {}
+        return self.scores.environment
 
     @property
     def time(self) -> str:
@@ -54,7 +65,7 @@ class Scored:
     @property
     def on_gpu(self) -> bool:
         """Whether a GPU sampled."""
-        return str(self.scores["settings"].get("device", "")).startswith("cuda")
+        return (self.scores.settings.device or "").startswith("cuda")
 
     @property
     def device(self) -> str:

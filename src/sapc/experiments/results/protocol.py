@@ -43,11 +43,11 @@ def select(found: Sequence[Scored]) -> tuple[list[Scored], list[Problem]]:
 def _of_one_protocol(scored: list[Scored], left: list[Problem]) -> list[Scored]:
     task = scored[0].task
     core: dict[str, Value] = {
-        "grid": lambda s: s.scores["run"]["grid"],
-        "options": lambda s: s.scores["run"]["options"],
-        "preset": lambda s: s.scores["run"]["preset"],
-        "training steps": lambda s: s.scores["run"]["steps"],
-        "number of reference solutions": lambda s: s.scores["settings"]["reference"],
+        "grid": lambda s: s.scores.run.grid,
+        "options": lambda s: s.scores.run.options,
+        "preset": lambda s: s.scores.run.preset,
+        "training steps": lambda s: s.scores.run.steps,
+        "number of reference solutions": lambda s: s.scores.settings.reference,
     }
     scored = _largest(scored, core, task, left)
     for name in TRAINED:
@@ -72,7 +72,7 @@ def _trained(name: str, s: Scored) -> Any:
 
 
 def _setting(name: str, s: Scored) -> Any:
-    return s.scores["settings"].get(name)
+    return getattr(s.scores.settings, name)
 
 
 def _largest(
@@ -134,8 +134,8 @@ def _one_per_seed(scored: Sequence[Scored], left: list[Problem]) -> list[Scored]
 
 
 def _complete(s: Scored) -> tuple[int, int, str, bool, str]:
-    metrics = {name for about in s.sets.values() for name in about["metrics"]}
-    return len(s.sets), len(metrics), s.time, any(about["floor"] for about in s.sets.values()), str(s.path)
+    metrics = {name for about in s.sets.values() for name in about.metrics}
+    return len(s.sets), len(metrics), s.time, any(about.floor for about in s.sets.values()), str(s.path)
 
 
 def _plain(value: Any) -> str:

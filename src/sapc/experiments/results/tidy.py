@@ -54,19 +54,18 @@ def _cells(
 ) -> Iterable[tuple[str, str, float]]:
     left_out = {name for name in DISTANCES if not _counts(s, name, scored)}
     for split, about in s.sets.items():
-        values = about["metrics"]
+        values = about.metrics
         for name, value in values.items():
             if name not in left_out:
                 yield split, name, float(value)
         if isinstance(errors, tuple):
             yield split, "ce", metrics.ce(values["ce_local"], values["ce_global"], *errors)
-        yield split, "evaluations", float(about["evaluations"])
+        yield split, "evaluations", float(about.evaluations)
         if s.device == _device(scored):
-            yield split, "seconds_per_sample", float(about["seconds_per_sample"])
-            if s.on_gpu and about.get(
-                "peak_memory"
-            ):  # a CPU's is that of all the process did, a training included
-                yield split, "peak_memory", float(about["peak_memory"])
+            yield split, "seconds_per_sample", float(about.seconds_per_sample)
+            # A CPU's is that of all the process did, a training included.
+            if s.on_gpu and about.peak_memory:
+                yield split, "peak_memory", float(about.peak_memory)
     trainings = [t for t in scored if t.training_seconds is not None]
     if s.training_seconds is not None and s.training_device == _commonest(trainings, _trained_on):
         yield "", "training_seconds", float(s.training_seconds)
@@ -74,7 +73,7 @@ def _cells(
 
 def _ffm_errors(scored: Sequence[Scored]) -> tuple[float, float] | str:
     """FFM's mean errors over all of its seeds and sets, or why there are none to divide by."""
-    found = [about["metrics"] for s in scored if s.method == "ffm" for about in s.sets.values()]
+    found = [about.metrics for s in scored if s.method == "ffm" for about in s.sets.values()]
     if not found:
         return "it divides by the errors of ffm, and there are no scores of ffm"
     local, global_ = (statistics.mean(float(m[name]) for m in found) for name in ("ce_local", "ce_global"))
@@ -102,12 +101,12 @@ def _trained_on(s: Scored) -> str:
 
 
 def _with(scored: Sequence[Scored], name: str) -> list[Scored]:
-    return [s for s in scored if any(name in about["metrics"] for about in s.sets.values())]
+    return [s for s in scored if any(name in about.metrics for about in s.sets.values())]
 
 
 def _encoders(name: str) -> Callable[[Scored], str]:
     """Which weights made a distance."""
-    return lambda s: json.dumps(s.scores["settings"].get(f"{name}_weights"), sort_keys=True)
+    return lambda s: json.dumps(s.scores.settings.more.get(f"{name}_weights"), sort_keys=True)
 
 
 def _counts(s: Scored, name: str, scored: Sequence[Scored]) -> bool:
@@ -140,7 +139,7 @@ def floors(collected: Collected) -> dict[tuple[str, str, int], Summary]:
     longest: dict[tuple[str, str, int], dict[str, list[float]]] = {}
     for s in collected.scored:
         for split, about in s.sets.items():
-            for name, values in about["floor"].items():
+            for name, values in about.floor.items():
                 if name in DISTANCES and not _counts(s, name, collected.of(s.task)):
                     continue
                 there = longest.setdefault((s.task, name, s.samples), {})

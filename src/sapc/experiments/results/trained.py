@@ -10,10 +10,10 @@ from typing import Any, Literal
 
 from ..._files import first_line, sha256
 from ...errors import SapcError
+from ...models.scores import Scores, method_of_path, read_any
 from ...training.config import Run
 from ...training.run_folder import Folder, about_tensors
 from .protocol import TRAINED
-from .reading import read_any
 
 SAME = ("task", "method", "preset", "seed", "steps", "grid", "options")
 
@@ -26,23 +26,20 @@ class Trained:
 
     def method_of(self, path: Path) -> str:
         """The method whose scores a file of this name holds."""
-        name = path.stem.removesuffix("-part")
-        return name.removeprefix("scores-") if name.startswith("scores-") else self.run.method
+        return method_of_path(path, self.run.method)
 
-    def contradicts(self, scores: dict[str, Any]) -> str:
+    def contradicts(self, scores: Scores) -> str:
         """Why these scores are not of this run, or nothing."""
         own = _plain(self.run.to_dict())
         for name in SAME:
-            if scores["run"].get(name) != own[name]:
-                told = (
-                    f"their {name} is {scores['run'].get(name)!r:.60}, that in config.json {own[name]!r:.60}"
-                )
+            if (other := getattr(scores.run, name)) != own[name]:
+                told = f"their {name} is {other!r:.60}, that in config.json {own[name]!r:.60}"
                 return f"scores of another run than the one in this folder: {told}"
-        if not scores.get("weights") or not self.folder.trained:
+        if not scores.weights or not self.folder.trained:
             return ""
         if self._sha256.startswith("cannot"):
             return f"the weights beside them {self._sha256}"
-        same = scores["weights"] == self._sha256
+        same = scores.weights == self._sha256
         return "" if same else "scores of other weights than those beside them; evaluate again"
 
     def differs(self, asked: Any) -> str:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ...._files import first_line
+from ....models.scores import Scores
 from ..labels import file_name, short_label
 from . import fields, trajectories
 from .data import FigureData
@@ -138,26 +139,26 @@ def _finish(
 
 def _heading(data: FigureData, method: str, name: str) -> str:
     """Return a method's name, and its W2 on the set that is shown."""
-    value = data.scores.get(method, {}).get("sets", {}).get(name, {}).get("metrics", {}).get("w2")
-    if data.moments(method, name) is None or value is None:
+    scores = data.scores.get(method)
+    if data.moments(method, name) is None or scores is None or name not in scores.sets:
         return short_label(method)
     few = f" (n={data.fewer[method]})" if method in data.fewer else ""
-    return f"{short_label(method)}\n$W_2$ {value:.2g}{few}"
+    return f"{short_label(method)}\n$W_2$ {scores.sets[name].metrics['w2']:.2g}{few}"
 
 
 def _floor_heading(data: FigureData, name: str) -> str:
     """Return what stands above the solutions: W2 between two draws of them, for the largest number of samples."""
     floors = {
-        s["settings"]["samples"]: values
+        s.settings.samples: values
         for s in reversed(data.scores.values())
-        if name in s["sets"] and (values := s["sets"][name].get("floor", {}).get("w2"))
+        if name in s.sets and (values := s.sets[name].floor.get("w2"))
     }
     return f"solutions\nfloor of $W_2$ {fmean(floors[max(floors)]):.2g}" if floors else "solutions"
 
 
-def _seeds(scores: Iterable[Mapping[str, Any]]) -> str:
+def _seeds(scores: Iterable[Scores]) -> str:
     """Say whose trainings are shown."""
-    return "seed " + ", ".join(map(str, sorted({one["run"]["seed"] for one in scores})))
+    return "seed " + ", ".join(map(str, sorted({one.run.seed for one in scores})))
 
 
 def _listed(names: Iterable[str]) -> str:

@@ -13,8 +13,9 @@ from typing import Any
 
 from ...._files import first_line
 from ....errors import SapcError
-from ....evaluation.moments import Kept, Moments, beside, load_kept
+from ....evaluation.moments import Kept, Moments, load_kept
 from ....methods import paper
+from ....models.scores import Scores, fields_path
 from ....tasks import get_task
 from ...results import Scored
 from ..data import ReportData
@@ -37,9 +38,9 @@ class FigureData:
 
     task: str
     methods: list[str]
-    scores: dict[str, dict[str, Any]] = field(default_factory=dict)
+    scores: dict[str, Scores] = field(default_factory=dict)
     kept: dict[str, Kept] = field(default_factory=dict)
-    watched: dict[str, dict[str, Any]] = field(default_factory=dict)
+    watched: dict[str, Scores] = field(default_factory=dict)
     points: dict[str, Point] = field(default_factory=dict)
     printed: dict[str, Point] = field(default_factory=dict)
     floor: float | None = None
@@ -69,7 +70,7 @@ class FigureData:
     @property
     def fewer(self) -> dict[str, int]:
         """The number of samples of methods that have fewer than others."""
-        numbers = {method: int(scores["settings"]["samples"]) for method, scores in self.scores.items()}
+        numbers = {method: scores.settings.samples for method, scores in self.scores.items()}
         return {method: n for method, n in numbers.items() if n < max(numbers.values())}
 
     @property
@@ -88,18 +89,18 @@ class FigureData:
 
     def trajectories(self) -> tuple[str, dict[str, dict[str, Any]]]:
         """Return the test set for which most methods were watched, and what was seen of each."""
-        watched = {method: _trajectories(scores) for method, scores in self.watched.items()}
+        watched = {method: scores.trajectories for method, scores in self.watched.items()}
         name = next(iter(_most(watched)), "")
         return name, {method: found[name] for method, found in watched.items() if name in found}
 
     def _choose(self, method: str, scored: list[Scored]) -> None:
         """Choose the evaluation to show."""
         for one in scored:
-            if _trajectories(one.scores):
+            if one.scores.trajectories:
                 self.watched.setdefault(method, one.scores)
         for one in scored:
             self.scores.setdefault(method, one.scores)
-            path = beside(one.path)
+            path = fields_path(one.path)
             if not path.exists():
                 continue
             try:
@@ -134,9 +135,9 @@ class FigureData:
         if not self.kept:
             return Space()
         method, kept = next(iter(self.kept.items()))
-        run = self.scores[method]["run"]
+        run = self.scores[method].run
         try:
-            grid = get_task(self.task, grid=run["grid"], **run["options"]).grid
+            grid = get_task(self.task, grid=run.grid, **run.options).grid
         except SapcError:
             return Space(times=tuple(map(float, kept.frames or ())))
         if kept.frames is None:
@@ -162,11 +163,6 @@ def _point(data: ReportData, task: str, method: str) -> Point | None:
     if ce is None or w2 is None or w2.mean <= 0:
         return None
     return Point(ce.mean, w2.mean, ce.error, w2.error, seconds.median if seconds else None)
-
-
-def _trajectories(scores: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return what was seen along the sampling runs, by test set."""
-    return {name: about["trajectory"] for name, about in scores["sets"].items() if about.get("trajectory")}
 
 
 def _most(found: Mapping[str, Iterable[str]]) -> list[str]:

@@ -1,0 +1,440 @@
+"""Scores: what an evaluation found, as one record from `evaluate` to the page, and where its file lies in a run folder.
+
+    format          sapc-scores-1
+    run             the training: task, options, grid, method, preset, seed, steps           -> `RunDescription`
+    settings        how the weights were evaluated: method, samples, reference, steps, ...   -> `ScoreSettings`
+    environment     versions and hardware
+    sets            by test set: metrics, floor, worst residual, cost, trajectory            -> `SetScores`
+    mean            the same, averaged over the sets                                         -> `MeanScores`
+    weights         SHA-256 of the weights, where the scores lie beside them
+
+A record holds the known entries as fields and whatever else a file has in `more`, so that nothing is lost between reading and writing.
+A run folder has `scores.json`, and `scores-<method>.json` of every other method that sampled with its weights; less complete scores lie in
+`-part.json` beside them, the moments of the samples in `fields<...>.safetensors`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import MISSING, dataclass, field, fields, replace
+from pathlib import Path
+from types import UnionType
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+
+from .._files import first_line, parse_json, write_json
+from ..errors import SapcError
+
+FORMAT = "sapc-scores-1"
+REQUIRED_METRICS = ("mmse", "smse", "w2", "ce_local", "ce_global")
+PART = "-part"
+T = TypeVar("T")
+R = TypeVar("R", bound="_Record")
+
+
+class ForeignFormatError(SapcError):
+    """A file holds something else than scores."""
+
+
+# -- names of files --
+
+
+def scores_path(folder: Path, method: str, trained: str) -> Path:
+    """Return the file in a run folder for the scores of `method`, where `trained` made the weights."""
+    return folder / ("scores.json" if method == trained else f"scores-{method}.json")
+
+
+def part_path(path: Path) -> Path:
+    """Return the file for scores that are less complete than those in `path`."""
+    return path.with_name(f"{path.stem}{PART}.json")
+
+
+def whole_name(name: str) -> str | None:
+    """Return the name of the complete scores that a part belongs to; None if `name` is not that of a part."""
+    return name.replace(f"{PART}.json", ".json") if name.endswith(f"{PART}.json") else None
+
+
+def method_of_path(path: Path, trained: str) -> str:
+    """Return the method whose scores a file of this name holds."""
+    name = path.stem.removesuffix(PART)
+    return name.removeprefix("scores-") if name.startswith("scores-") else trained
+
+
+def fields_path(scores: Path) -> Path:
+    """Return the file for the moments of the samples that these scores are of."""
+    return scores.with_name(f"fields{scores.stem.removeprefix('scores')}.safetensors")
+
+
+# -- records --
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Record:
+    """A JSON object whose known entries are fields; `more` has the rest. None stands for an entry that is not there."""
+
+    more: dict[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def from_dict(cls: type[R], data: Any, where: str) -> R:
+        """Check and take over a JSON object; `where` names it in errors."""
+        if not isinstance(data, dict):
+            raise SapcError(f"has no {where}")
+        hints, known = get_type_hints(cls), {}
+        for one in (one for one in fields(cls) if one.name != "more"):
+            is_required = one.default is MISSING and one.default_factory is MISSING
+            if is_required and one.name not in data:
+                raise SapcError(f"has no {one.name} in its {where}")
+            if is_required or data.get(one.name) is not None:
+                known[one.name] = data[one.name]
+                _check(known[one.name], hints[one.name], f"{one.name} in its {where}")
+        return cls(**known, more={name: value for name, value in data.items() if name not in known})
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON object, in the order of the file."""
+        content: dict[str, Any] = {}
+        for one in fields(self):
+            value = getattr(self, one.name)
+            if value is not None and one.name not in ("more", "trajectory"):
+                content[one.name] = value
+        return content | self.more
+
+
+def _check(value: Any, hint: Any, what: str) -> None:
+    """Refuse a JSON value that is not as declared; numbers that are measured must be finite."""
+    if isinstance(hint, UnionType):
+        hint = get_args(hint)[0]
+    kind = get_origin(hint) or hint
+    if kind is Any:
+        return
+    is_fine = isinstance(value, (int, float) if kind is float else kind) and not isinstance(value, bool)
+    if not is_fine or (kind is float and not _is_finite(value)):
+        raise SapcError(f"has {value!r:.40} for {what}")
+    if kind is dict:
+        for name, one in value.items():
+            _check(one, get_args(hint)[1], f"{name!s:.40} of {what}")
+    elif kind is list:
+        for one in value:
+            _check(one, get_args(hint)[0], what)
+
+
+def _is_finite(value: float) -> bool:
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # a whole number beyond floats
+        return False
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunDescription(_Record):
+    """The training that the weights come from; `trained` is the number of steps done, of `steps`."""
+
+    task: str
+    options: dict[str, Any]
+    grid: list[int]
+    method: str
+    preset: str
+    seed: int
+    steps: int
+    trained: int
+    parameters: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScoreSettings(_Record):
+    """How the weights were evaluated; `more` has the encoders of every distance, `fpd_weights` and `frd_weights`."""
+
+    method: str
+    samples: int
+    reference: int
+    steps: int
+    seed: int | None = None
+    floor_repeats: int | None = None
+    batch: int | None = None
+    device: str | None = None
+
+    def without_encoders(self) -> dict[str, Any]:
+        """Return what decides on the samples."""
+        return {name: value for name, value in self.to_dict().items() if not name.endswith("_weights")}
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeanScores(_Record):
+    """Averages over test sets: the worst of residuals and memory, the mean of everything else."""
+
+    metrics: dict[str, float]
+    floor: dict[str, float]
+    worst_residual: dict[str, float]
+    evaluations: int
+    seconds_per_sample: float
+    peak_memory: float
+
+    @classmethod
+    def average(cls, sets: Iterable[SetScores]) -> MeanScores:
+        """Average what all sets have."""
+        found = list(sets)
+        floors = [floor for s in found if (floor := {k: v for k, v in s.floor.items() if v})]
+        return cls(
+            metrics=_combine([s.metrics for s in found], _mean),
+            floor=_combine(floors, lambda lists: _mean([value for values in lists for value in values])),
+            worst_residual=_combine([s.worst_residual for s in found], max),
+            evaluations=found[0].evaluations,
+            seconds_per_sample=_mean([s.seconds_per_sample for s in found]),
+            peak_memory=max(s.peak_memory for s in found),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class SetScores(_Record):
+    """Scores on one test set.
+
+    metrics             by name
+    floor               of every distribution metric one value per repeat; empty if there is none, and `floor_left_out` says why
+    worst_residual      largest deviation from a pinned value (`local`) and from the balance law (`balance`)
+    evaluations         of the network, per sample
+    peak_memory         in bytes
+    more                has `frd_each`, the distance by every encoder
+    trajectory          what happened along the sampling runs, as `Trajectory.to_dict` returns it
+    """
+
+    metrics: dict[str, float]
+    floor: dict[str, list[float]]
+    floor_left_out: str | None = None
+    worst_residual: dict[str, float] = field(default_factory=dict)
+    evaluations: int
+    seconds_per_sample: float
+    peak_memory: float = 0
+    trajectory: dict[str, Any] | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON object; the trajectory, which is long, comes last."""
+        return super().to_dict() | ({} if self.trajectory is None else {"trajectory": self.trajectory})
+
+    def each(self, metric: str) -> list[float] | None:
+        """Return the values of a distance by every encoder, where it has several."""
+        return self.more.get(f"{metric}_each")
+
+
+@dataclass(frozen=True, eq=False)
+class Scores(Mapping[str, Any]):
+    """What an evaluation found. `scores["mean"]["metrics"]["w2"]` reads as the file does, and is the same as
+    `scores.mean.metrics["w2"]`.
+    """
+
+    run: RunDescription
+    settings: ScoreSettings
+    environment: dict[str, Any]
+    sets: dict[str, SetScores]
+    mean: MeanScores
+    weights: str | None = None
+    more: dict[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def from_sets(
+        cls,
+        run: RunDescription,
+        settings: ScoreSettings,
+        environment: dict[str, Any],
+        sets: dict[str, SetScores],
+    ) -> Scores:
+        """Return the scores of these sets, with their average."""
+        return cls(run, settings, environment, sets, MeanScores.average(sets.values()))
+
+    # -- files --
+
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any]) -> Scores:
+        """Check and take over what a file holds.
+
+        Raises:
+            SapcError: something is missing, or is not a finite number where there must be one.
+        """
+        run = RunDescription.from_dict(content.get("run"), "run")
+        settings = ScoreSettings.from_dict(content.get("settings"), "settings")
+        if not 0 <= run.seed < 2**63:
+            raise SapcError(f"has the seed {run.seed!r:.40}, which is none")
+        listed = content.get("sets")
+        if not isinstance(listed, dict) or not listed:
+            raise SapcError("has no test sets")
+        sets = {name: _read_set(name, data) for name, data in listed.items()}
+        environment, weights = content.get("environment", {}), content.get("weights")
+        for name, value, kind in (("environment", environment, dict), ("weights", weights, str | None)):
+            if not isinstance(value, kind):
+                raise SapcError(f"has {value!r:.40} for {name}")
+        words = [
+            run.task,
+            settings.method,
+            *sets,
+            *(k for s in sets.values() for k in (*s.metrics, *s.floor)),
+        ]
+        if wrong := [word for word in words if not word or not word.isprintable()]:
+            raise SapcError(f"has {wrong[0]!r:.40} for a name")
+        known = {"format", "weights", *(one.name for one in fields(cls))}
+        more = {name: value for name, value in content.items() if name not in known}
+        return cls(run, settings, environment, sets, _read_mean(sets, content.get("mean", {})), weights, more)
+
+    @classmethod
+    def read(cls, path: Path) -> Scores:
+        """Read a file of scores.
+
+        Raises:
+            ForeignFormatError: it holds something else.
+            SapcError: it cannot be read, or something is wrong with the scores; the message begins after the name of the file.
+        """
+        content = read_any(path)
+        kind = content.get("format") if isinstance(content, dict) else None
+        if kind != FORMAT:
+            words = f"of format {kind!r}" if kind is not None else "without a format"
+            raise ForeignFormatError(f"is not a file of scores ({FORMAT}), but JSON {words[:60]}")
+        return cls.from_dict(content)
+
+    def write(self, path: Path) -> None:
+        """Write the file, atomically."""
+        write_json(path, self.to_dict())
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the content of the file."""
+        return {
+            "format": FORMAT,
+            "run": self.run.to_dict(),
+            "settings": self.settings.to_dict(),
+            "environment": self.environment,
+            "sets": {name: one.to_dict() for name, one in self.sets.items()},
+            "mean": self.mean.to_dict(),
+            **({} if self.weights is None else {"weights": self.weights}),
+            **self.more,
+        }
+
+    def __getitem__(self, name: str) -> Any:
+        return self.to_dict()[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.to_dict())
+
+    def __len__(self) -> int:
+        return len(self.to_dict())
+
+    # -- parts --
+
+    @property
+    def trajectories(self) -> dict[str, dict[str, Any]]:
+        """What happened along the sampling runs, by test set."""
+        return {name: one.trajectory for name, one in self.sets.items() if one.trajectory}
+
+    @property
+    def floor_left_out(self) -> list[str]:
+        """Why there is no sampling floor, each reason once."""
+        return list(dict.fromkeys(s.floor_left_out for s in self.sets.values() if s.floor_left_out))
+
+    # -- together with others --
+
+    def merge(self, existing: Scores) -> Scores | None:
+        """Return what may replace `existing`: these scores, if they say all that those say, else None.
+
+        Where only metrics are missing, and both are of the same samples, those of `existing` are taken over.
+        """
+        if existing.weights not in (None, self.weights):  # of weights that are no longer there
+            return self
+        old, new = existing.settings, self.settings
+        is_smaller = (new.samples, new.reference, new.steps) != tuple(
+            map(max, (old.samples, old.reference, old.steps), (new.samples, new.reference, new.steps))
+        )
+        is_unwatched = bool(existing.trajectories) and not self.trajectories
+        if is_smaller or is_unwatched or not existing.sets.keys() <= self.sets.keys():
+            return None
+        missing = existing.mean.metrics.keys() - self.mean.metrics.keys()
+        if not missing:
+            return self
+        return self._with_metrics(existing, missing) if self._has_same_samples(existing) else None
+
+    def _has_same_samples(self, other: Scores) -> bool:
+        same = self.settings.without_encoders() == other.settings.without_encoders()
+        return same and (self.run, self.weights, set(self.sets)) == (
+            other.run,
+            other.weights,
+            set(other.sets),
+        )
+
+    def _with_metrics(self, other: Scores, names: Iterable[str]) -> Scores:
+        """Return these scores with some metrics of others."""
+        names, sets = set(names), {}
+        for key, one in self.sets.items():
+            there = other.sets[key]
+            each = {k: v for k, v in there.more.items() if k.removesuffix("_each") in names}
+            sets[key] = replace(
+                one,
+                metrics=one.metrics | _select(there.metrics, names),
+                floor=one.floor | _select(there.floor, names),
+                more=one.more | each,
+            )
+        encoders = {k: v for k, v in other.settings.more.items() if k.removesuffix("_weights") in names}
+        settings = replace(self.settings, more=self.settings.more | encoders)
+        return replace(self, settings=settings, sets=sets, mean=MeanScores.average(sets.values()))
+
+    def with_floor_of(self, other: Scores) -> Scores:
+        """Return these scores with the sampling floor of others; it depends on solutions alone."""
+        sets = {
+            name: replace(
+                one,
+                floor=_select(other.sets[name].floor, one.metrics),
+                floor_left_out=other.sets[name].floor_left_out,
+            )
+            for name, one in self.sets.items()
+        }
+        mean = replace(self.mean, floor=_select(other.mean.floor, self.mean.metrics))
+        settings = replace(self.settings, floor_repeats=other.settings.floor_repeats)
+        return replace(self, settings=settings, sets=sets, mean=mean)
+
+
+# -- reading --
+
+
+def read_any(path: Path) -> Any:
+    """Return what a JSON file holds; whatever is wrong with it is said in one line."""
+    if not path.is_file():
+        raise SapcError("is not a file")
+    try:
+        return parse_json(path.read_bytes())
+    except OSError as error:
+        raise SapcError(f"cannot be read ({first_line(error)})") from error
+
+
+def _read_set(name: str, data: Any) -> SetScores:
+    found = SetScores.from_dict(data, name)
+    _check_metrics(found.metrics, f"metrics of {name}")
+    return found
+
+
+def _read_mean(sets: dict[str, SetScores], data: Any) -> MeanScores:
+    """Take the mean over; what it lacks is averaged now."""
+    if not isinstance(data, dict):
+        raise SapcError("has no mean")
+    found = MeanScores.from_dict(MeanScores.average(sets.values()).to_dict() | data, "mean")
+    _check_metrics(found.metrics, "means")
+    return found
+
+
+def _check_metrics(metrics: dict[str, float], where: str) -> None:
+    if missing := [name for name in REQUIRED_METRICS if name not in metrics]:
+        raise SapcError(f"has no {missing[0]} in its {where}")
+
+
+# -- arithmetic --
+
+
+def _select(values: Mapping[str, T], names: Iterable[str]) -> dict[str, T]:
+    """Select entries by name."""
+    wanted = set(names)
+    return {name: value for name, value in values.items() if name in wanted}
+
+
+def _combine(records: list[dict[str, T]], combine: Callable[[list[T]], float]) -> dict[str, float]:
+    """Combine the values of every name that all records have."""
+    names = [name for name in (records[0] if records else ()) if all(name in one for one in records)]
+    return {name: combine([one[name] for one in records]) for name in names}
+
+
+def _mean(values: list[float]) -> float:
+    try:
+        return math.fsum(values) / len(values)
+    except OverflowError:
+        return math.inf
