@@ -367,7 +367,7 @@ def test_bad_calls_from_python(finished):
     plan = finished[0]
     with pytest.raises(SapcError, match=r"give methods as a list, as \['sapc'\]"):
         replace(plan, methods="sapc").check()
-    with pytest.raises(SapcError, match="give at least one test set"):
+    with pytest.raises(SapcError, match="give test sets as a list"):
         replace(plan, sets=()).check()
 
 
