@@ -16,7 +16,7 @@ A run folder has `scores.json`, and `scores-<method>.json` of every other method
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, dataclass, field, fields, replace
 from pathlib import Path
 from types import UnionType
@@ -215,9 +215,10 @@ class SetScores(_Record):
 
 
 @dataclass(frozen=True, eq=False)
-class Scores(Mapping[str, Any]):
-    """What an evaluation found. `scores["mean"]["metrics"]["w2"]` reads as the file does, and is the same as
-    `scores.mean.metrics["w2"]`.
+class Scores(dict[str, Any]):
+    """What an evaluation found: `scores.mean.metrics["w2"]`.
+
+    It is also the dictionary that its file holds, for `scores["mean"]["metrics"]["w2"]` and for `json.dumps`; the fields are what counts.
     """
 
     run: RunDescription
@@ -227,6 +228,9 @@ class Scores(Mapping[str, Any]):
     mean: MeanScores
     weights: str | None = None
     more: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.update(self.to_dict())
 
     @classmethod
     def from_sets(
@@ -303,15 +307,6 @@ class Scores(Mapping[str, Any]):
             **({} if self.weights is None else {"weights": self.weights}),
             **self.more,
         }
-
-    def __getitem__(self, name: str) -> Any:
-        return self.to_dict()[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.to_dict())
-
-    def __len__(self) -> int:
-        return len(self.to_dict())
 
     # -- parts --
 
