@@ -13,6 +13,7 @@ from torch import Tensor
 
 from .._files import folder_for
 from ..errors import SapcError
+from ..evaluation.config import EvaluationConfig
 from ..evaluation.evaluate import Progress, evaluate, write_scores
 from ..experiments import Cell
 from ..experiments.report.figures import pyplot
@@ -130,7 +131,8 @@ class Demo:
                     f"the demonstration draws fields over x and t, and {self.task} has {len(run.grid)} axes; "
                     f"use `sapc train {self.task}` and `sapc evaluate`"
                 )
-            Cell(run, method, (self.split,), self.samples, REFERENCE, self.steps).check()
+            chosen = EvaluationConfig((self.split,), self.samples, REFERENCE, self.steps)
+            Cell(run, method, chosen).check()
             if self.preset is not None:
                 self.folder(method).check(run)
         if self.picture.is_dir():
