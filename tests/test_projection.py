@@ -6,8 +6,8 @@ import pytest
 import torch
 
 import sapc
-from sapc.constraints.projection.linearisation import Banded, Dense, norm
-from sapc.constraints.projection.tridiagonal import solve_tridiagonal
+from sapc.constraints.projection.banded import Banded, solve_tridiagonal
+from sapc.constraints.projection.linearisation import Dense, norm
 from variants import variant
 
 pytest.importorskip("hypothesis")

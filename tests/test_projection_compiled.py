@@ -9,8 +9,8 @@ import torch
 import torch._inductor.config
 
 import sapc
+from sapc.constraints.projection.banded import Banded
 from sapc.constraints.projection.gpu import compiled
-from sapc.constraints.projection.linearisation import Banded
 from variants import variant
 
 F64 = torch.float64

@@ -34,10 +34,11 @@ from ..errors import SapcError, SapcWarning, explain_misuse
 from ..grid import FrameIntegral
 from ._bound import Binding, check_pins, check_range
 from .projection.adjoint import Feasible
+from .projection.banded import Banded
 from .projection.closed_form import FrameShift, GramSolver
 from .projection.feasible import choose, sup
 from .projection.gauss_newton import PinRows, project_gauss_newton
-from .projection.linearisation import Banded, Dense, Problem, norm
+from .projection.linearisation import Dense, Problem, norm
 from .projection.nearest import Nearest, project_restored
 from .projection.solvers import FeasiblePoint, GaussNewton, NearestPoint, Solver
 from .projection.tolerance import excess, row_tolerance

@@ -20,8 +20,9 @@ from torch import Tensor
 from ...._stencils import compilable
 from ...._triton import capturing, has_triton
 from ....errors import SapcWarning
+from ..banded import Banded
 from ..feasible import Eager, Passes, State
-from ..linearisation import Banded, Problem
+from ..linearisation import Problem
 from ..solvers import FeasiblePoint
 
 Program = Callable[..., tuple[Tensor, ...]]

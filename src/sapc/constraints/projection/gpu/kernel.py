@@ -63,7 +63,7 @@ def beside(vector, t, k, TB: tl.constexpr):
 def reduce_cyclically(
     small, lower, upper, x, y, z, TB: tl.constexpr, SWEEPS: tl.constexpr, FITTED: tl.constexpr
 ):
-    """`T^-1` applied to x, y and z (x alone unless fitted), all divided by the diagonal already; see `tridiagonal`."""
+    """`T^-1` applied to x, y and z (x alone unless fitted), all divided by the diagonal already; see `banded`."""
     t = tl.arange(0, TB)
     for j in range(SWEEPS):
         k = 1 << j

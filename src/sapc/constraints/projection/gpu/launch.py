@@ -20,8 +20,9 @@ from torch import Tensor
 from ...._triton import capturing, why_no_kernels
 from ....errors import SapcWarning
 from ....grid import kept_like
+from ..banded import Banded
 from ..feasible import attempts, choose
-from ..linearisation import Banded, Problem
+from ..linearisation import Problem
 from ..solvers import FeasiblePoint
 
 MOST = 16  # kernels kept, the latest ones

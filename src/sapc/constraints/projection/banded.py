@@ -1,0 +1,318 @@
+"""Gauss-Newton onto one balance law, every operation O(grid): the equations are banded in time.
+
+The rows are its increments between consecutive frames,
+
+    r_T = e_T - e_{T-1} - theta c_T (s_T + s_{T-1}),   c_T = (t_T - t_{T-1}) / 2,   T = 1..n_t-1,
+
+whose running sum is the residual. With E_t, S_t the gradients of e and s at frame t and g the gradient of theta,
+
+    J^T l  =  E_t (l_t - l_{t+1}) - S_t theta (c_t l_t + c_{t+1} l_{t+1}) - g (q . l),      q_T = c_T (s_T + s_{T-1}),
+
+    J J^T  =  M - h q^T - q h^T + |g|^2 q q^T,   M tridiagonal,   h = J_0 g,
+
+where J_0 is J without the coefficient's term. All gradients come from one backward pass each, because a frame's number reads that frame
+only; a solve costs one tridiagonal solve with three right-hand sides and a 2 x 2 system (Woodbury). Damping mu I of the residual's own
+rows becomes mu D D^T here, D the first difference, which is tridiagonal too.
+
+**Tridiagonal systems** are solved by parallel cyclic reduction. With every row divided by its diagonal, row i reads
+`a_i x_{i-k} + x_i + c_i x_{i+k} = y_i`. Eliminating both neighbours,
+
+    a_i <- -a_i a_{i-k} / p_i,   c_i <- -c_i c_{i+k} / p_i,   y_i <- (y_i - a_i y_{i-k} - c_i y_{i+k}) / p_i,
+    p_i  = 1 - a_i c_{i-k} - c_i a_{i+k},
+
+couples it to rows at distance 2k instead, so n rows take ceil(log2 n) vectorised sweeps (a Thomas sweep would take n). Rows outside the
+matrix are zero. The matrices here are Gram matrices, symmetric positive definite, for which elimination without pivoting is stable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from copy import copy
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from ..._stencils import shift
+from ...grid import FrameIntegral
+from ..acceleration import WithGradient
+from ..terms import Balance
+from .linearisation import Linearisation, Problem, dot, spread
+
+# Numbers that stay in the cache of a CPU.
+PIECE = 2**13
+
+
+@dataclass
+class Banded(Problem):
+    """One balance law, every operation O(grid)."""
+
+    balance: Balance
+    free: Tensor
+    pinned: Tensor  # flat indices of the pinned points
+    jitter: float = 0.0  # relative to the Gram matrix's diagonal; needed where rows can depend on each other
+    key: object = None  # tells problems with different pins apart
+    traced: bool = False
+
+    def rows(self, u: Tensor) -> Tensor:
+        """The increments of the law."""
+        return self.balance.increments(u)
+
+    def residual(self, rows: Tensor) -> Tensor:
+        """The running sum of the increments."""
+        return rows.cumsum(1)
+
+    def select(self, index: Tensor) -> Banded:
+        """The same law; its target is zero for every sample."""
+        return self
+
+    def linearise(self, u: Tensor, mu: float = 0.0, graph: bool = False) -> BandedLinearisation:
+        """Values and gradients of e, s and theta, from one backward pass each unless the law brings them."""
+        if not (graph and u.requires_grad):
+            graph, u = False, u.detach()
+        values, slopes = self._gradients(u, graph)
+        masked = [self._masked(slope, graph) for slope in slopes]
+        c = self.balance.steps(u.shape[-1], u) / 2
+        lin = BandedLinearisation(values, [slope for slope, _ in masked], c, mu, self.jitter, self.traced)
+        lin.pinned, lin.left_out = self.pinned, [rest for _, rest in masked]
+        return lin
+
+    def _gradients(self, u: Tensor, graph: bool) -> tuple[list[Tensor], list[Tensor]]:
+        law = self.balance
+        functions = zip(
+            (law.stored, law.rate, law.coefficient), ("stored", "rate", "coefficient"), strict=True
+        )
+        pairs = [
+            _both(law.checked(f, what), f, u, graph, self.traced) for f, what in functions if f is not None
+        ]
+        return [value for value, _ in pairs], [slope for _, slope in pairs]
+
+    def slope(self, u: Tensor, weights: tuple[Tensor, Tensor], along: tuple[Tensor, Tensor]) -> Tensor:
+        """As for any problem, but m and l share the gradients of e, s and theta, each of which is differentiated once."""
+        (m, l), (d, tau) = weights, along
+        with torch.enable_grad():
+            at = u.detach().requires_grad_()
+            values, slopes = self._gradients(at, graph=True)
+            lin = BandedLinearisation(values, slopes, self.balance.steps(u.shape[-1], u) / 2, 0.0)
+            total = (m * (lin.rows - lin.apply(d))).sum() + (l * lin.apply(tau)).sum()
+            if not total.requires_grad:  # nothing in the law reads the field
+                return torch.zeros_like(u)
+            return torch.autograd.grad(total, at, materialize_grads=True)[0]
+
+    def _masked(self, slope: Tensor, graph: bool) -> tuple[Tensor, Tensor]:
+        """The slope at the free points, and the slope itself, or its entries at the pinned points where it is no more."""
+        if graph or self.traced or not slope.is_contiguous():
+            return slope * self.free, slope.detach()
+        flat = slope.flatten(1)
+        rest = flat[:, self.pinned]
+        flat.index_fill_(1, self.pinned, 0)  # touches the pinned points only
+        return slope, rest
+
+
+def _both(
+    checked: Callable[[Tensor], Tensor], f: Callable[[Tensor], Tensor], u: Tensor, graph: bool, traced: bool
+) -> tuple[Tensor, Tensor]:
+    """`f(u)` and the gradient of its sum; with `graph`, differentiable once more."""
+    if isinstance(f, FrameIntegral) and not graph:
+        return checked(u), f.weights_like(u)[..., None].expand_as(u)
+    if isinstance(f, WithGradient) and not graph and not traced:
+        return f.both(u)
+    with torch.enable_grad():
+        u = u if graph else u.detach().requires_grad_()
+        value = checked(u)
+        slope = None
+        if value.requires_grad:
+            (slope,) = torch.autograd.grad(value.sum(), u, create_graph=graph, allow_unused=True)
+    if slope is None:
+        slope = torch.zeros_like(u)
+    return (value, slope) if graph else (value.detach(), slope)
+
+
+def _three(given: list[Tensor]) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    return given[0], given[1] if len(given) > 1 else None, given[2] if len(given) > 2 else None
+
+
+class BandedLinearisation(Linearisation):
+    """See the module docstring; letters as there."""
+
+    def __init__(
+        self,
+        values: list[Tensor],
+        slopes: list[Tensor],
+        c: Tensor,
+        mu: float,
+        jitter: float = 0.0,
+        traced: bool = False,
+    ) -> None:
+        """From [e], [e, s] or [e, s, theta] and their gradients."""
+        self.traced = traced
+        self.pinned: Tensor | None = None  # flat indices of the pinned points
+        self.left_out: list[Tensor] = []  # the gradients with their entries there, or these entries
+        self.values = e, s, theta = _three(values)
+        self.E, self.S, self.g = _three(slopes)
+        self.rows = e.diff(dim=1)
+        self.c = c.expand_as(self.rows)
+        if s is not None:
+            self.q = self.c * (s[:, 1:] + s[:, :-1])
+            if theta is not None:
+                self.c = theta[:, None] * self.c
+                self.rows = self.rows - theta[:, None] * self.q
+            else:
+                self.rows = self.rows - self.q
+        self.mu, self.jitter = mu, jitter
+
+    def _frames(self, a: Tensor, b: Tensor) -> Tensor:
+        """Inner product per frame."""
+        return (a * b).flatten(1, -2).sum(1)
+
+    @cached_property
+    def _squares(self) -> tuple[Tensor, Tensor]:
+        """|E|^2 and |S|^2 of every frame."""
+        ee = self._frames(self.E, self.E)
+        return ee, ee if self.S is None else self._frames(self.S, self.S)
+
+    @cached_property
+    def _tridiagonal(self) -> tuple[Tensor, Tensor]:
+        """M, its diagonal and the one beside it; made for the first solve, because not everybody solves."""
+        c, (ee, ss) = self.c, self._squares
+        diagonal, off = ee[:, 1:] + ee[:, :-1], -ee[:, 1:-1]
+        if self.S is not None:
+            es = self._frames(self.E, self.S)
+            diagonal = diagonal + 2 * c * (es[:, :-1] - es[:, 1:]) + c * c * (ss[:, 1:] + ss[:, :-1])
+            off = off + (c[:, :-1] - c[:, 1:]) * es[:, 1:-1] + c[:, :-1] * c[:, 1:] * ss[:, 1:-1]
+        if self.mu > 0:
+            first = torch.ones_like(diagonal[:, :1])
+            diagonal, off = (
+                diagonal + self.mu * torch.cat((first, 2 * torch.ones_like(off)), 1),
+                off - self.mu,
+            )
+        # A row without any gradient cannot be met by moving; unit pivot, so that it stays finite and is reported.
+        return torch.where(diagonal > 0, diagonal * (1 + self.jitter), 1.0), off
+
+    @cached_property
+    def _rank_two(self) -> tuple[Tensor, Tensor]:
+        """h and |g|^2."""
+        assert self.g is not None
+        return self._apply_0(self.g), self._frames(self.g, self.g).sum(1)
+
+    def _apply_0(self, v: Tensor) -> Tensor:
+        out = self._frames(self.E, v).diff(dim=1)
+        if self.S is None:
+            return out
+        sv = self._frames(self.S, v)
+        return out - self.c * (sv[:, 1:] + sv[:, :-1])
+
+    def apply(self, v: Tensor) -> Tensor:
+        """`J v`."""
+        out = self._apply_0(v)
+        return out if self.g is None else out - self.q * dot(self.g, v)[:, None]
+
+    def terms(self, u: Tensor) -> Tensor:
+        """`E`, `S` and the values of a frame, added up over frames; the coefficient's part is `|q . 1| |g| |u|`."""
+        e, s, _ = self.values
+        sizes = [
+            self._sizes(slope, rest, u) for slope, rest in zip(self._slopes(), self.left_out, strict=True)
+        ]
+        total = Balance.add_up(
+            sizes[0] + e.detach().abs(), None if s is None else sizes[1] + s.detach().abs(), self.c.detach()
+        )
+        if self.g is None:
+            return total
+        return total + self.q.detach().cumsum(1).abs() * sizes[2].sum(1, keepdim=True)
+
+    def most(self, u: Tensor) -> Tensor:
+        """`|E| |u|` for the sums over space, by the norms of the gradients at the free points."""
+        e, s, _ = self.values
+        size, (ee, ss) = torch.linalg.vector_norm(u.flatten(1), dim=1)[:, None], self._squares
+        stored, supplied = e.abs() + ee.sqrt() * size, None if s is None else s.abs() + ss.sqrt() * size
+        total = Balance.add_up(stored, supplied, self.c).amax(1)
+        return (
+            total if self.g is None else total + self.q.abs().sum(1) * (self._rank_two[1].sqrt() * size[:, 0])
+        )
+
+    def _slopes(self) -> list[Tensor]:
+        return [slope.detach() for slope in (self.E, self.S, self.g) if slope is not None]
+
+    def _sizes(self, slope: Tensor, rest: Tensor, u: Tensor) -> Tensor:
+        """`|slope| |u|` of every frame, with what was left out at the pinned points."""
+        assert self.pinned is not None
+        if u.is_cuda and rest.shape != slope.shape:  # to add entries up by index has no fixed order there
+            rest = slope.flatten(1).index_copy(1, self.pinned, rest).view_as(slope)
+        is_whole = rest.shape == slope.shape
+        slope = rest if is_whole else slope
+        # On a CPU a few samples at a time: memory for more is new every time, which takes longer than the arithmetic.
+        few = len(u) if u.is_cuda or self.traced else max(1, PIECE // u[0].numel())
+        pieces = (
+            ((slope, u),) if few >= len(u) else zip(torch.split(slope, few), torch.split(u, few), strict=True)
+        )
+        free = torch.cat([(a * b).abs().flatten(1, -2).sum(1) for a, b in pieces])
+        if is_whole:
+            return free
+        pinned = (rest * u.flatten(1)[:, self.pinned]).abs()
+        return free.index_add(1, self.pinned % u.shape[-1], pinned)
+
+    def weighted(self, root: Tensor) -> BandedLinearisation:
+        """The gradients of e, s and theta, weighted."""
+        other = copy(self)
+        # What is cached belongs to the gradients that were there.
+        for name in ("_squares", "_tridiagonal", "_rank_two"):
+            other.__dict__.pop(name, None)
+        other.E = self.E * root
+        other.S, other.g = (None if a is None else a * root for a in (self.S, self.g))
+        return other
+
+    def transpose(self, l: Tensor) -> Tensor:
+        """`J^T l`: three fields, each times a number per frame."""
+        zero = torch.zeros_like(l[:, :1])
+
+        def per_frame(a: Tensor) -> Tensor:
+            return a.reshape(a.shape[0], *(1,) * (self.E.ndim - 2), -1)
+
+        out = self.E * per_frame(torch.cat((zero, l), 1) - torch.cat((l, zero), 1))
+        if self.S is not None:
+            cl = self.c * l
+            out = out - self.S * per_frame(torch.cat((zero, cl), 1) + torch.cat((cl, zero), 1))
+        if self.g is not None:
+            out = out - self.g * spread(dot(self.q, l), self.g)
+        return out
+
+    def solve(self, rhs: Tensor) -> Tensor:
+        """Woodbury: `J J^T = M + [h q] K [h q]^T` with `K^-1 = [[-|g|^2, -1], [-1, 0]]`."""
+        diagonal, off = self._tridiagonal
+        if self.g is None:
+            return solve_tridiagonal(diagonal, off, rhs)[0]
+        (h, gg), q = self._rank_two, self.q
+        given = (rhs, h, q) if self.traced else (torch.stack((rhs, h, q)),)
+        solved = solve_tridiagonal(diagonal, off, *given)
+        y, mh, mq = solved if self.traced else solved[0]
+        k11, k12, k22 = dot(h, mh) - gg, dot(h, mq) - 1, dot(q, mq)
+        b1, b2 = dot(h, y), dot(q, y)
+        determinant = k11 * k22 - k12 * k12
+        determinant = torch.where(determinant != 0, determinant, 1.0)
+        z1, z2 = (k22 * b1 - k12 * b2) / determinant, (k11 * b2 - k12 * b1) / determinant
+        return y - mh * z1[:, None] - mq * z2[:, None]
+
+
+def solve_tridiagonal(
+    diagonal: Float[Tensor, "batch n"],
+    off: Float[Tensor, "batch n_minus_1"],
+    *rhs: Float[Tensor, "*many batch n"],
+) -> tuple[Tensor, ...]:
+    """Solve `T x = y` for symmetric T with the given diagonal and first off-diagonal and every right-hand side y.
+
+    Several can be stacked in front, `(m, batch, n)`, which is cheapest step by step; kept as separate tensors, a compiler makes one
+    kernel of each sweep.
+    """
+    n = diagonal.shape[1]
+    pad = torch.nn.functional.pad
+    a, c = pad(off, (1, 0)) / diagonal, pad(off, (0, 1)) / diagonal
+    ys = [y / diagonal for y in rhs]
+    k = 1
+    while k < n:
+        p = 1 - a * shift(c, -1, k) - c * shift(a, -1, -k)
+        ys = [(y - a * shift(y, -1, k) - c * shift(y, -1, -k)) / p for y in ys]
+        a, c = -a * shift(a, -1, k) / p, -c * shift(c, -1, -k) / p
+        k *= 2
+    return tuple(ys)
