@@ -41,7 +41,8 @@ def pair(H, **changes):
     """The same manifolds step by step and by the kernel."""
     ahead, compiled = changes.pop("ahead", False), changes.pop("compiled", False)
     ways = (sapc.Execution(ahead, compiled, fused) for fused in (False, True))
-    return (H.with_solver(sapc.FeasiblePoint(**changes, execution=how)) for how in ways)
+    kind = sapc.NearestPoint if "newton_steps" in changes else sapc.FeasiblePoint
+    return (H.with_solver(kind(**changes, execution=how)) for how in ways)
 
 
 AHEAD = {"passes": 6, "retry": False, "ahead": True}

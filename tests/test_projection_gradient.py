@@ -35,9 +35,8 @@ def path_of(H, u):
     """The passes that lead from `u` to the projection, as shares of all samples: `(passes, batch)`."""
     solver, path = H.solver, []
     start = torch.where(H.pinned, H.fields, u.detach())
-    restore(
-        Eager(H._problem(), solver), start, solver.passes, solver.retry, solver.ahead, path, solver.patience
-    )
+    ahead, passes = solver.execution.ahead, Eager(H._problem(), solver)
+    restore(passes, start, solver.passes, solver.retry, ahead, path, solver.patience)
     every = torch.arange(len(u))
     shares = torch.zeros(len(path), len(u), dtype=u.dtype)
     for k, step in enumerate(path):

@@ -50,7 +50,8 @@ def pair(H, **changes):
     """The same manifolds step by step and by the kernel."""
     ahead, compiled = changes.pop("ahead", False), changes.pop("compiled", False)
     ways = (sapc.Execution(ahead, compiled, fused) for fused in (False, True))
-    return (H.with_solver(sapc.FeasiblePoint(**changes, execution=how)) for how in ways)
+    kind = sapc.NearestPoint if "newton_steps" in changes else sapc.FeasiblePoint
+    return (H.with_solver(kind(**changes, execution=how)) for how in ways)
 
 
 def same(H, u, tolerance=1e-10, **changes):
@@ -230,7 +231,7 @@ def test_what_is_not_finite_stays_as_it_is(which):
 
 def test_the_nearest_point_starts_from_the_kernels():
     u = 1 + 0.02 * noise((1, 4, 3, 5))
-    same((sapc.Pin.frame(0) & own_laws()[0]).on(u), u, nearest=20, tolerance=1e-8)
+    same((sapc.Pin.frame(0) & own_laws()[0]).on(u), u, newton_steps=20, tolerance=1e-8)
 
 
 def test_who_misses_tries_again_accepting_any_decrease():
