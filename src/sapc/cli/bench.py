@@ -7,15 +7,14 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich import box
-from rich.table import Table
 
 from .._files import folder_for, write_json
 from ..errors import SapcError, whole
+from ..experiments.report.format import Table
 from ..experiments.timing import PARTS, Timer, measure
 from ..tasks import task_names
 from ..training import distributed, presets
-from .app import app, err, out
+from .app import app, err, print_table
 from .arguments import AsJson, Device, check_target
 
 PAIR = ("task", "batch", "precision", "ffm_ms", "sapc_ms", "ratio")
@@ -26,7 +25,6 @@ TABLES = {
 }
 LABELS = {"ffm_ms": "FFM ms", "sapc_ms": "SAPC ms", "ratio": "SAPC / FFM", "alone_ms": "SAPC, one field",
           "start": "from", "ours_ms": "ms", "ours_residual": "|R|"}  # fmt: skip
-WORDS = ("task", "start", "precision")
 
 
 @app.command()
@@ -52,10 +50,10 @@ def bench(
 
     Example: [bold]sapc bench --task heat --task stokes_ic --out bench.json[/bold]
     """
-    names = list(dict.fromkeys(tasks or task_names()))
+    wanted = list(dict.fromkeys(tasks or task_names()))
     place = distributed.find_device(device)
     size = preset or ("paper" if place.type == "cuda" else "small")
-    for name in names:
+    for name in wanted:
         presets.preset(size, name, "sapc")
     for part in parts or ():
         if part not in PARTS:
@@ -72,12 +70,14 @@ def bench(
 
     timer = Timer(place, *((20, 5) if place.type == "cuda" else (3, 1)))
     with err.status("starting") as status:
-        result = measure(timer, names, size, steps, parts or PARTS, status.update, save)
+        result = measure(timer, wanted, size, steps, parts or PARTS, status.update, save)
     if as_json:
         print(json.dumps(result))
         return
     for part in parts or PARTS:
-        out.print(_table(*TABLES[part], result[part]))
+        title, names = TABLES[part]
+        rows = [tuple(_text(row[name]) for name in names) for row in result[part]]
+        print_table(Table(title, tuple(LABELS.get(name, name) for name in names), rows))
     about = result["environment"]
     where = about["device"] if place.type == "cuda" else f"{about['cpus']} CPU cores"
     print(f"preset {size} on {where}, torch {about['torch']}, sapc {about['sapc']}")
@@ -85,11 +85,5 @@ def bench(
         print(f"wrote {path}")
 
 
-def _table(title: str, columns: tuple[str, ...], rows: list[dict[str, Any]]) -> Table:
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    table.min_width = len(title)
-    for name in columns:
-        table.add_column(LABELS.get(name, name), justify="left" if name in WORDS else "right", no_wrap=True)
-    for row in rows:
-        table.add_row(*(f"{v:.3g}" if isinstance(v := row[name], float) else str(v) for name in columns))
-    return table
+def _text(value: object) -> str:
+    return f"{value:.3g}" if isinstance(value, float) else str(value)

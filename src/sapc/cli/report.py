@@ -5,17 +5,15 @@ from __future__ import annotations
 import json
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
+from ..experiments.report import make_report
 from ..training.shipped import find
 from .app import app
 from .arguments import AsJson
 from .bars import stages_bar
-
-if TYPE_CHECKING:
-    from ..experiments.report import Report
 
 
 @app.command()
@@ -38,12 +36,14 @@ def report(
 
     Example: [bold]sapc report runs/study --out report[/bold], or [bold]sapc report runs/heat-sapc runs/heat-ffm[/bold]
     """
-    from ..experiments.report import make_report
-
     with stages_bar("collecting") as bar:
         made = make_report([find(path) for path in paths], folder, title, bar)
     if as_json:
-        print(json.dumps(_described(made)))
+        names = ("kind", "path", "task", "method", "seed", "why")
+        problems = [{n: getattr(p, n) for n in names} | {"path": str(p.path)} for p in made.problems]
+        files = [str(path) for path in made.files]
+        content = {"format": "sapc-report-1", "page": str(made.page), "files": files}
+        print(json.dumps(content | {"problems": problems, "notes": made.notes}))
         return
     for path in made.files:
         if path != made.page:
@@ -53,23 +53,3 @@ def report(
         listed = ", ".join(f"{number} {kind}" for kind, number in counts.items())
         print(f"does not count: {listed}; the page says what and why")
     print(f"page: {made.page}")
-
-
-def _described(made: Report) -> dict[str, Any]:
-    return {
-        "format": "sapc-report-1",
-        "page": str(made.page),
-        "files": [str(path) for path in made.files],
-        "problems": [
-            {
-                "kind": p.kind,
-                "path": str(p.path),
-                "task": p.task,
-                "method": p.method,
-                "seed": p.seed,
-                "why": p.why,
-            }
-            for p in made.problems
-        ],
-        "notes": made.notes,
-    }

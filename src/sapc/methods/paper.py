@@ -2,7 +2,7 @@
 
 Of the tables on generation (with their supplement) and ablation every cell is a mean m and its standard error s over 3 seeds x 4 test sets,
 of the table on cost a median over the same. They are kept as printed, with two digits: nothing is computed from them but ranks. The source
-is `SAPC` in `sapc.references`; the labels of its tables stand in `paper.json`, beside this file.
+is `SAPC` in `sapc.methods.references`; the labels of its tables stand in `paper.json`, beside this file.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from .references import SAPC
 
 SOURCE = SAPC
 
-TASKS = ("heat", "reaction_diffusion", "stokes_ic", "stokes_bc", "burgers", "navier_stokes")
 METHODS = ("sapc", "pcfm", "eci", "cafm", "pbfm", "dflow", "ffm")
 ABLATION_METHODS = ("sapc", "sapc_s3", "sapc_s2", "sapc_s1", "ffm", "cond_ffm")
 
@@ -35,6 +34,7 @@ TASK_LABELS = {
     "burgers": "Burgers",
     "navier_stokes": "Navier-Stokes",
 }
+TASKS = tuple(TASK_LABELS)
 METHOD_LABELS = {
     "sapc": "SAPC",
     "pcfm": "PCFM",
@@ -48,12 +48,8 @@ METHOD_LABELS = {
     "sapc_s3": "SAPC (S3)",
     "cond_ffm": "condFFM",
 }
-METRIC_LABELS = {
-    "mmse": "MMSE",
-    "smse": "SMSE",
-    "fpd": "FPD",
+METRIC_LABELS = {name: name.upper() for name in GENERATION} | {
     "w2": "W2",
-    "ce": "CE",
     "ce_local": "CE_L",
     "ce_global": "CE_G",
 }
@@ -104,13 +100,8 @@ def printed_cost(task: str, method: str) -> PrintedCost | None:
     cost = numbers()["cost"]
     if task not in TASKS or method not in cost["nfe"]:
         return None
-    of = cost[task]
-    return PrintedCost(
-        cost["nfe"][method],
-        of["ms_per_sample"][method],
-        of["times_ffm"].get(method),
-        of["total_s"][method],
-    )
+    times = (cost[task][name].get(method) for name in ("ms_per_sample", "times_ffm", "total_s"))
+    return PrintedCost(cost["nfe"][method], *times)
 
 
 def training_minutes(task: str, method: str) -> tuple[float, float] | None:
@@ -146,7 +137,5 @@ def protocol() -> Protocol:
 @cache
 def numbers() -> dict[str, Any]:
     """All of it, as the file holds it."""
-    content: dict[str, Any] = json.loads(
-        files("sapc.methods").joinpath("paper.json").read_text(encoding="utf-8")
-    )
+    content: dict[str, Any] = json.loads(files("sapc.methods").joinpath("paper.json").read_text("utf-8"))
     return content

@@ -6,7 +6,7 @@ readers can tell all of them apart.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,102 +14,56 @@ import torch
 from torch import Tensor
 
 from ..._files import replacing
-from .figures.style import MAP, STATISTIC, pyplot
+from .figures.style import BLUE, MAP, STATISTIC, VERMILION, pyplot
 
 if TYPE_CHECKING:
     from ...tasks import Task
     from .projected import Example
 
-ERROR = "magma_r"
-BEFORE, AFTER = "#D55E00", "#0072B2"  # vermilion and blue of the Okabe-Ito palette
-
-
-def _save(figure: Any, path: Path) -> None:
-    """Write the picture whole or not at all."""
-    try:
-        with replacing(path) as partial:
-            figure.savefig(partial, dpi=110, format="png")
-    finally:
-        pyplot().close(figure)
-
-
-def _panel(axes: Any, u: Tensor, task: Task, limit: float, title: str = "") -> Any:
-    """One signed field."""
-    axes.set_title(title, fontsize=10)
-    return _image(axes, u, task, cmap=MAP, vmin=-limit, vmax=limit)
-
-
-def _image(axes: Any, u: Tensor, task: Task, **colours: Any) -> Any:
-    """One field as an image: space against time, or for two spatial axes the frames at four times beside each other."""
-    if u.ndim == 2:
-        x, t = task.grid.axes
-        extent = (t.start, t.stop, x.start, x.stop)
-        image = axes.imshow(u.numpy(), origin="lower", aspect="auto", extent=extent, **colours)
-        axes.set_xlabel("t")
-        axes.set_ylabel("x")
-    else:
-        frames = torch.linspace(0, u.shape[-1] - 1, 4).round().long()
-        # Read like text: first frame top left, last one bottom right; x to the right and y up within each.
-        first, second, third, last = (u[..., i].T.flip(0) for i in frames)
-        tiled = torch.cat((torch.cat((first, second), 1), torch.cat((third, last), 1)))
-        image = axes.imshow(tiled.numpy(), aspect="equal", **colours)
-        axes.axhline(u.shape[1] - 0.5, color="black", linewidth=0.8)
-        axes.axvline(u.shape[0] - 0.5, color="black", linewidth=0.8)
-        axes.set_xticks([])
-        axes.set_yticks([])
-        axes.set_xlabel(
-            "frames " + ", ".join(f"t={float(task.grid.time.points[i]):.3g}" for i in frames), fontsize=8
-        )
-    return image
-
-
-def _limit(u: Tensor) -> float:
-    return float(u.abs().max())
+DIFFERENCE = "magma_r"
+NOISE = 3.0  # standard deviations that the colours of noise span
+ZERO = 1e-18  # a residual of exactly zero has no place on a logarithmic axis
 
 
 def task_picture(example: Example, path: Path) -> None:
-    """Two solutions, one draw of noise, the same draw on the manifold, and the balance law's residual per frame before and after."""
-    plt = pyplot()
-    task, limit = example.task, _limit(example.solutions)
-    figure, axes = plt.subplots(1, 5, figsize=(18, 3.4), layout="constrained")
-    second = min(1, len(example.solutions) - 1)
+    """Draw two solutions, one draw of noise, the same draw on the manifold, and the balance law's residual per frame."""
+    task, first, limit = example.task, example.solutions[0], float(example.solutions.abs().max())
+    figure, axes = pyplot().subplots(1, 5, figsize=(18, 3.4), layout="constrained")
     panels = (
-        (example.solutions[0], limit, "a solution"),
-        (example.solutions[second], limit, "another, same condition"),
-        (example.noise[0], 3.0, "noise from the source"),
-        (example.projected[0], 3.0, "the same noise on the manifold"),
+        ("a solution", first, limit),
+        ("another, same condition", example.solutions[:2][-1], limit),
+        ("noise from the source", example.noise[0], NOISE),
+        ("the same noise on the manifold", example.projected[0], NOISE),
     )
-    for ax, (u, scale, title) in zip(axes, panels, strict=False):
-        figure.colorbar(_panel(ax, u, task, scale, title), ax=ax, shrink=0.85)
-    floor = 1e-18  # a residual of exactly zero has no place on a logarithmic axis
+    for ax, (title, u, scale) in zip(axes, panels, strict=False):
+        figure.colorbar(_signed(ax, u, task, scale, title), ax=ax, shrink=0.85)
     times = task.grid.time.points[1:].numpy()
-    axes[4].semilogy(
-        times, example.before.clamp(min=floor).numpy(), color=BEFORE, linestyle="--", label="noise"
-    )
-    axes[4].semilogy(times, example.after.clamp(min=floor).numpy(), color=AFTER, label="projected")
-    axes[4].set(xlabel="t", title="balance law: mean |residual|", ylim=(floor / 2, None))
+    curves = ((example.before, VERMILION, "--", "noise"), (example.after, BLUE, "-", "projected"))
+    for residual, colour, line, label in curves:
+        axes[4].semilogy(times, residual.clamp(min=ZERO).numpy(), color=colour, linestyle=line, label=label)
+    axes[4].set(xlabel="t", title="balance law: mean |residual|", ylim=(ZERO / 2, None))
     axes[4].title.set_fontsize(10)
     axes[4].legend(loc="center right")
     figure.suptitle(f"{task.title}:   {task.equation}", fontsize=12)
     _save(figure, path)
 
 
-def overview(examples: list[Example], path: Path) -> None:
-    """All tasks in one picture: a column each, solution, noise, noise on the manifold."""
-    plt = pyplot()
-    figure, axes = plt.subplots(
-        3, len(examples), figsize=(2.9 * len(examples), 7.6), layout="constrained", squeeze=False
-    )
+def overview(examples: Sequence[Example], path: Path) -> None:
+    """Draw all tasks in one picture: a column each, solution, noise, noise on the manifold."""
+    size = (2.9 * len(examples), 7.6)
+    figure, axes = pyplot().subplots(3, len(examples), figsize=size, layout="constrained", squeeze=False)
     for column, example in zip(axes.T, examples, strict=True):
-        _panel(column[0], example.solutions[0], example.task, _limit(example.solutions), example.task.name)
-        _panel(column[1], example.noise[0], example.task, 3.0)
-        _panel(column[2], example.projected[0], example.task, 3.0)
-        for ax in column:
-            ax.set(xlabel="", ylabel="", xticks=[], yticks=[])
-        largest = float(example.after.max())
-        column[2].set_xlabel(
-            f"balance residual {float(example.before.max()):.1g} → {largest:.0e}", fontsize=9
+        task, limit = example.task, float(example.solutions.abs().max())
+        panels = (
+            (example.solutions, limit, task.name),
+            (example.noise, NOISE, ""),
+            (example.projected, NOISE, ""),
         )
+        for ax, (u, scale, title) in zip(column, panels, strict=True):
+            _signed(ax, u[0], task, scale, title)
+            ax.set(xlabel="", ylabel="", xticks=[], yticks=[])
+        before, after = (float(residual.max()) for residual in (example.before, example.after))
+        column[2].set_xlabel(f"balance residual {before:.1g} → {after:.0e}", fontsize=9)
     for ax, label in zip(axes[:, 0], ("solution", "noise", "noise on the manifold"), strict=True):
         ax.set_ylabel(label, fontsize=11)
     _save(figure, path)
@@ -123,22 +77,21 @@ def ensembles(
     title: str,
     path: Path,
 ) -> None:
-    """Pointwise mean (top) and standard deviation (bottom) of solutions and of every method, then the differences from the solutions.
+    """Draw pointwise mean (top) and standard deviation (bottom) of solutions and of every method, then the differences.
 
     Within a row the statistics share one colour scale, and the differences another. `w2` is what the titles say of each, by name;
     of `solutions` it is the sampling floor.
     """
     count = 1 + len(generated)
-    figure, axes = pyplot().subplots(
-        2, 2 * count - 1, figsize=(2.2 * (2 * count - 1), 4.7), layout="constrained"
-    )
+    size = (2.2 * (2 * count - 1), 4.7)
+    figure, axes = pyplot().subplots(2, 2 * count - 1, figsize=size, layout="constrained")
     for row, label in zip(axes, ("mean", "standard deviation"), strict=True):
         both = (u.double() for u in (truth, *generated.values()))
         shown = [u.mean(0) if label == "mean" else u.std(0) for u in both]
         _row(figure, row[:count], shown, task, STATISTIC, float(torch.stack(shown).min()))
-        _row(figure, row[count:], [(u - shown[0]).abs() for u in shown[1:]], task, ERROR, 0.0)
+        _row(figure, row[count:], [(u - shown[0]).abs() for u in shown[1:]], task, DIFFERENCE, 0.0)
         row[0].set_ylabel(f"{label}\nx")
-    titles = [f"solutions\nfloor of $W_2$: {w2['solutions']:.2g}"] if "solutions" in w2 else ["solutions\n"]
+    titles = ["solutions\n" + (f"floor of $W_2$: {w2['solutions']:.2g}" if "solutions" in w2 else "")]
     titles += [f"{name}\n$W_2$: {w2[name]:.2g}" for name in generated]
     titles += [f"|{name} − solutions|" for name in generated]
     for ax, heading in zip(axes[0], titles, strict=True):
@@ -149,10 +102,44 @@ def ensembles(
 
 
 def _row(figure: Any, axes: Any, fields: list[Tensor], task: Task, colours: str, low: float) -> None:
-    """Fields beside each other on one scale, with its bar at the end."""
+    """Draw fields beside each other on one scale, with its bar at the end."""
     high = max(float(torch.stack(fields).max()), low + 1e-12)
     for ax, u in zip(axes, fields, strict=True):
         image = _image(ax, u, task, cmap=colours, vmin=low, vmax=high)
         ax.set_ylabel("")
         ax.tick_params(labelleft=ax is axes[0] and colours == STATISTIC)
     figure.colorbar(image, ax=list(axes), aspect=25, pad=0.02)
+
+
+def _signed(axes: Any, u: Tensor, task: Task, limit: float, title: str) -> Any:
+    axes.set_title(title, fontsize=10)
+    return _image(axes, u, task, cmap=MAP, vmin=-limit, vmax=limit)
+
+
+def _image(axes: Any, u: Tensor, task: Task, **colours: Any) -> Any:
+    """Draw one field as an image: space against time, or for two spatial axes the frames at four times beside each other."""
+    if u.ndim == 2:
+        x, t = task.grid.axes
+        axes.set(xlabel="t", ylabel="x")
+        extent = (t.start, t.stop, x.start, x.stop)
+        return axes.imshow(u.numpy(), origin="lower", aspect="auto", extent=extent, **colours)
+    frames = torch.linspace(0, u.shape[-1] - 1, 4).round().long()
+    # Read like text: first frame top left, last one bottom right; x to the right and y up within each.
+    first, second, third, last = (u[..., i].T.flip(0) for i in frames)
+    tiled = torch.cat((torch.cat((first, second), 1), torch.cat((third, last), 1)))
+    image = axes.imshow(tiled.numpy(), aspect="equal", **colours)
+    axes.axhline(u.shape[1] - 0.5, color="black", linewidth=0.8)
+    axes.axvline(u.shape[0] - 0.5, color="black", linewidth=0.8)
+    times = ", ".join(f"t={float(task.grid.time.points[i]):.3g}" for i in frames)
+    axes.set(xticks=[], yticks=[])
+    axes.set_xlabel(f"frames {times}", fontsize=8)
+    return image
+
+
+def _save(figure: Any, path: Path) -> None:
+    """Write the picture whole or not at all."""
+    try:
+        with replacing(path) as partial:
+            figure.savefig(partial, dpi=110, format="png")
+    finally:
+        pyplot().close(figure)

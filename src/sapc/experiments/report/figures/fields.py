@@ -6,6 +6,7 @@ left to right. The colours span what the solutions span: samples beyond that hav
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -52,6 +53,13 @@ class _Colours:
     low: float
     high: float
 
+    @classmethod
+    def signed(cls, u: Tensor) -> _Colours:
+        """Span the range of a field: around zero where it has both signs."""
+        low, high = _range(u)
+        most = max(-low, high)
+        return cls(MAP, -most, most) if low < 0 < high else cls(STATISTIC, low, high)
+
     def image(self, axes: Any, u: NDArray[Any], **more: Any) -> Any:
         import matplotlib
 
@@ -60,56 +68,64 @@ class _Colours:
 
 
 def ensembles(panels: Sequence[Shown], solutions: Moments, space: Space) -> Drawing:
-    """Mean (top) and standard deviation (bottom) of every panel, coloured by the range of the solutions."""
-    scales = (_signed(solutions.mean), _positive(solutions.std))
-    draw = _tiled if solutions.mean.ndim == 3 else _blocks
-    return draw(panels, scales, space)
+    """Draw mean (top) and standard deviation (bottom) of every panel, coloured by the range of the solutions."""
+    scales = (_Colours.signed(solutions.mean), _Colours(STATISTIC, 0.0, _range(solutions.std)[1]))
+    return (_tiled if solutions.mean.ndim == 3 else _blocks)(panels, scales, space)
 
 
 def examples(sets: Mapping[str, tuple[Moments, Moments]], whose: str, space: Space) -> Drawing:
-    """One solution per test set, and below it one sample of the method called `whose`; `sets` holds (samples, solutions)."""
-    first = next(iter(sets.values()))[1]
-    return (_frames_of_sets if first.example.ndim == 3 else _pairs)(sets, whose, space)
+    """Draw one solution per test set, and below it one sample of the method called `whose`; `sets` holds (samples, solutions)."""
+    shown = [solutions.example for _, solutions in sets.values()]
+    colours = _Colours.signed(torch.cat([u.flatten() for u in shown]))
+    return (_frames_of_sets if shown[0].ndim == 3 else _pairs)(sets, whose, space, colours)
+
+
+def _range(u: Tensor) -> tuple[float, float]:
+    """Return the least and the largest finite value, never the same."""
+    finite = u[u.isfinite()]
+    low, high = (float(finite.min()), float(finite.max())) if finite.numel() else (0.0, 1.0)
+    return low, high if high > low else low + max(abs(low), 1.0) * 1e-6
+
+
+def _mark_missing(axes: Any) -> None:
+    """Make an empty panel that says so."""
+    axes.set_facecolor(EMPTY)
+    axes.text(0.5, 0.5, "missing", transform=axes.transAxes, ha="center", va="center", color=GREY)
+    axes.set(xticks=[], yticks=[])
+    axes.spines[:].set_visible(False)
 
 
 # -- two axes --
 
 
 def _blocks(panels: Sequence[Shown], scales: tuple[_Colours, _Colours], space: Space) -> Drawing:
-    """Blocks of two rows, as many panels beside each other as stay legible."""
+    """Draw blocks of two rows, as many panels beside each other as stay legible."""
     blocks = math.ceil(len(panels) / WIDE)
     columns = math.ceil(len(panels) / blocks)
     figure = style.new(0.9 + 1.9 * columns, 3.7 * blocks, layout="constrained")
     grid = figure.subplots(2 * blocks, columns, squeeze=False)
-    for k in range(blocks):
-        part = panels[k * columns : (k + 1) * columns]
-        for row, what in enumerate(("mean", "std")):
-            axes = grid[2 * k + row]
-            images = [_panel(ax, one, what, scales[row], space) for ax, one in zip(axes, part, strict=False)]
-            for ax in axes[len(part) :]:
-                ax.set_axis_off()
-            _labels(axes[: len(part)], ("mean", "standard deviation")[row], row == 1)
-            drawn = [image for image in images if image is not None]
-            if drawn:
-                figure.colorbar(drawn[0], ax=list(axes), extend=("both", "max")[row], aspect=16, pad=0.01)
-        for ax, one in zip(grid[2 * k], part, strict=False):
-            ax.set_title(one.title)
+    rows = (("mean", "mean", "both"), ("std", "standard deviation", "max"))
+    for k, row in itertools.product(range(blocks), range(2)):
+        part, axes, (what, words, extend) = (
+            panels[k * columns : (k + 1) * columns],
+            grid[2 * k + row],
+            rows[row],
+        )
+        images = []
+        for ax, one in zip(axes, part, strict=False):
+            if one.moments is None:
+                _mark_missing(ax)
+            else:
+                u = getattr(one.moments, what).numpy()
+                images.append(scales[row].image(ax, u, aspect="auto", extent=space.extent))
+            if row == 0:
+                ax.set_title(one.title)
+        for ax in axes[len(part) :]:
+            ax.set_axis_off()
+        _labels(axes[: len(part)], words, row == 1)
+        if images:
+            figure.colorbar(images[0], ax=list(axes), extend=extend, aspect=16, pad=0.01)
     return figure
-
-
-def _panel(axes: Any, one: Shown, what: str, colours: _Colours, space: Space) -> Any:
-    if one.moments is None:
-        _mark_missing(axes)
-        return None
-    return colours.image(axes, getattr(one.moments, what).numpy(), aspect="auto", extent=space.extent)
-
-
-def _mark_missing(axes: Any) -> None:
-    """An empty panel that says so."""
-    axes.set_facecolor(EMPTY)
-    axes.text(0.5, 0.5, "missing", transform=axes.transAxes, ha="center", va="center", color=GREY)
-    axes.set(xticks=[], yticks=[])
-    axes.spines[:].set_visible(False)
 
 
 def _labels(axes: Any, row: str, last: bool) -> None:
@@ -122,11 +138,12 @@ def _labels(axes: Any, row: str, last: bool) -> None:
     axes[0].set_ylabel(f"{row}\nx")
 
 
-def _pairs(sets: Mapping[str, tuple[Moments, Moments]], whose: str, space: Space) -> Drawing:
+def _pairs(
+    sets: Mapping[str, tuple[Moments, Moments]], whose: str, space: Space, colours: _Colours
+) -> Drawing:
     """A column per test set: a solution, and a sample below it."""
     figure = style.new(1.3 + 2.3 * len(sets), 4.2, layout="constrained")
     grid = figure.subplots(2, len(sets), squeeze=False)
-    colours = _of_all(sets)
     for j, (name, (samples, solutions)) in enumerate(sets.items()):
         for ax, moments in zip(grid[:, j], (solutions, samples), strict=True):
             image = colours.image(ax, moments.example.numpy(), aspect="auto", extent=space.extent)
@@ -159,19 +176,14 @@ def _tiled(panels: Sequence[Shown], scales: tuple[_Colours, _Colours], space: Sp
         _time_ticks(grid[-1, j], space.times)
         image = next(ax.images[0] for ax in grid[:, j] if ax.images)
         extend = ("both", "max")[j]
-        figure.colorbar(
-            image,
-            ax=list(grid[:, j]),
-            orientation="horizontal",
-            extend=extend,
-            extendfrac=0.03,
-            aspect=60,
-            pad=0.01,
-        )
+        figure.colorbar(image, ax=list(grid[:, j]), orientation="horizontal", extend=extend, extendfrac=0.03, aspect=60,
+                        pad=0.01)  # fmt: skip
     return figure
 
 
-def _frames_of_sets(sets: Mapping[str, tuple[Moments, Moments]], whose: str, space: Space) -> Drawing:
+def _frames_of_sets(
+    sets: Mapping[str, tuple[Moments, Moments]], whose: str, space: Space, colours: _Colours
+) -> Drawing:
     """Two rows per test set: a solution's frames, and a sample's."""
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
@@ -180,7 +192,6 @@ def _frames_of_sets(sets: Mapping[str, tuple[Moments, Moments]], whose: str, spa
     near = ConstrainedLayoutEngine(h_pad=0.02, hspace=0.01)
     figure = style.new(1.5 + count * tile, 0.6 + 1.08 * tile * sum(heights), layout=near)
     rows = figure.subplots(len(heights) - 1, 1, gridspec_kw={"height_ratios": heights[:-1]})
-    colours = _of_all(sets)
     for ax in rows[2::3]:
         ax.set_axis_off()
     for j, (name, (samples, solutions)) in enumerate(sets.items()):
@@ -209,31 +220,3 @@ def _time_ticks(axes: Any, times: Sequence[float]) -> None:
         axes.set_xticks([i * (1 + GAP) + 0.5 for i in range(len(times))], [f"{t:.3g}" for t in times])
         axes.tick_params(length=0)
         axes.set_xlabel("t")
-
-
-# -- colours --
-
-
-def _signed(u: Tensor) -> _Colours:
-    """The range of a field: around zero where it has both signs."""
-    low, high = _range(u)
-    if low < 0 < high:
-        most = max(-low, high)
-        return _Colours(MAP, -most, most)
-    return _Colours(STATISTIC, low, high)
-
-
-def _of_all(sets: Mapping[str, tuple[Moments, Moments]]) -> _Colours:
-    """One scale for the examples of all test sets."""
-    return _signed(torch.cat([solutions.example.flatten() for _, solutions in sets.values()]))
-
-
-def _positive(u: Tensor) -> _Colours:
-    return _Colours(STATISTIC, 0.0, _range(u)[1])
-
-
-def _range(u: Tensor) -> tuple[float, float]:
-    """Least and largest finite value, never the same."""
-    finite = u[u.isfinite()]
-    low, high = (float(finite.min()), float(finite.max())) if finite.numel() else (0.0, 1.0)
-    return low, high if high > low else low + max(abs(low), 1.0) * 1e-6
