@@ -119,7 +119,6 @@ def train(
         "time_channels": time_channels, "blocks": blocks, "grid": parse_grid(grid), "options": parse_options(option) or None,
     }  # fmt: skip
     changes = {name: value for name, value in settings.items() if value is not None}
-    kind = distributed.kind_of(device)
     if resume is not None:
         others: dict[str, Any] = {
             "TASK": task,
@@ -135,20 +134,15 @@ def train(
         )
         run = run.attach() if own is None else own.attach(run)
     else:
-        preset = preset or ("paper" if kind == "cuda" and own is None else "small")
+        preset = preset or ("paper" if distributed.kind_of(device) == "cuda" and own is None else "small")
         run = _new(task, method or "sapc", preset, _sizes(start) | changes, own)
         run = run if start is None else fine_tuning(run, start)
         path = path or default_folder(run)
     folder = Folder(path)
     _check(run, folder, devices)
     before = folder.trained and folder.run().steps == run.steps
-    _train(
-        run,
-        path,
-        devices,
-        "" if as_json else _announcement(run, folder),
-        {"device": device, "compiled": compiled, "tensorboard": tensorboard, "own": own, "start": start},
-    )
+    options = {"device": device, "compiled": compiled, "tensorboard": tensorboard, "own": own, "start": start}
+    _train(run, path, devices, "" if as_json else _announcement(run, folder), options)
     if _speaks():
         _report(run, folder, before, as_json, own)
 
@@ -188,13 +182,9 @@ def _new(task: str | None, method: str, preset: str, changes: dict[str, Any], ow
 
 
 def _check(run: Run, folder: Folder, devices: int) -> None:
-    """Refuse before the work what would fail after a folder was made for it."""
-    run.network_shapes()
-    task = run.make_task()
-    task.check("train", run.train, run.seed)
-    task.check("validation", run.validation, run.seed)
-    used = folder.config.exists() or (folder.path.is_dir() and any(folder.path.iterdir()))
-    if used and _speaks():
+    """Refuse before anything is said what would be refused later."""
+    run.check()
+    if _speaks():
         folder.check(run)
     if devices > 1 and run.batch % devices:
         raise SapcError(
@@ -244,11 +234,8 @@ def _report(run: Run, folder: Folder, before: bool, as_json: bool, own: Given | 
         name: entry[name] for entry in entries for name in ("loss", "validation", "seconds") if name in entry
     }
     if as_json:
-        print(
-            json.dumps(
-                {"folder": str(folder.path), "weights": str(folder.weights), "step": run.steps, **last}
-            )
-        )
+        places = {"folder": str(folder.path), "weights": str(folder.weights)}
+        print(json.dumps({**places, "step": run.steps, **last}))
         return
     losses = ", ".join(f"{name} {last[name]:.4g}" for name in ("loss", "validation") if name in last)
     print(f"{'already trained' if before else 'trained'}: {folder.weights} ({losses})")

@@ -113,7 +113,7 @@ def read_network(
     load_weights(made, {k: v for k, v in tensors.items() if not k.startswith(OPTIMISER)}, file)
     if step < run.steps:
         message = f"{path} is not trained to its end: these are the weights of step {step} of {run.steps}"
-        warnings.warn(message, SapcWarning, stacklevel=3)
+        warnings.warn(message, SapcWarning, stacklevel=4)
     return made, step, about
 
 

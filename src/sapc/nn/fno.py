@@ -64,9 +64,8 @@ class Spectral(nn.Module):
 
     def __init__(self, hidden: int, modes: tuple[int, ...]) -> None:
         super().__init__()
-        scale = math.sqrt(
-            1 / hidden
-        )  # standard deviation of a complex entry: its square is 2 / (inputs + outputs)
+        # Standard deviation of a complex entry: its square is 2 / (inputs + outputs).
+        scale = math.sqrt(1 / hidden)
         self.modes = modes
         self.weight = nn.Parameter(torch.randn(2, *modes, hidden, hidden) * (scale / math.sqrt(2)))
         self.bias = nn.Parameter(torch.randn(hidden) * scale)
@@ -183,18 +182,8 @@ class FNO(nn.Module):
     ) -> None:
         super().__init__()
         per_axis = (modes,) * whole(grid_dims, "grid_dims", 1) if isinstance(modes, int) else tuple(modes)
-        _check(
-            grid_dims,
-            per_axis,
-            hidden,
-            projection,
-            time_channels,
-            blocks,
-            channels,
-            conditions,
-            precision,
-            transform,
-        )
+        _check(grid_dims, per_axis, (hidden, projection, blocks, channels), time_channels, conditions)
+        _check_path(precision, transform)
         self.modes = (*per_axis[:-1], per_axis[-1] // 2 + 1)
         self.time_channels, self.channels, self.conditions = time_channels, channels, conditions
         self.precision, self.transform = precision, transform
@@ -217,18 +206,8 @@ class FNO(nn.Module):
         channels: int = 1, conditions: int = 0, precision: str = "float32",
     ) -> dict[str, tuple[int, ...]]:  # fmt: skip
         """The shapes of the weights of a network of these sizes, which is not made."""
-        _check(
-            grid_dims,
-            modes,
-            hidden,
-            projection,
-            time_channels,
-            blocks,
-            channels,
-            conditions,
-            precision,
-            "auto",
-        )
+        _check(grid_dims, modes, (hidden, projection, blocks, channels), time_channels, conditions)
+        _check_path(precision, "auto")
         kept = (*modes[:-1], modes[-1] // 2 + 1)
         wide = channels * (1 + conditions) + time_channels + grid_dims
         linears = {
@@ -353,12 +332,8 @@ class FNO(nn.Module):
         us = torch.cat((state, place[:, -1:]), 1).T.contiguous()
         line = (p.lead[:, :, None] * place[:, :-1].T).sum(1)
         rows = u[..., None, :] if condition is None else torch.stack((u, condition), -2)
-        ends = [
-            us,
-            *self.lift_out.parameters(),
-            *self.project_in.parameters(),
-            *self.project_out.parameters(),
-        ]
+        linears = (self.lift_out, self.project_in, self.project_out)
+        ends = [us, *(x for layer in linears for x in layer.parameters())]
         layers = [x for block in self.blocks for x in cast(Block, block).parameters_on(how)]
         return velocity(p, rows.contiguous(), tau, line, *ends, *layers)
 
@@ -419,35 +394,25 @@ class FNO(nn.Module):
 
 
 def _check(
-    dims: int,
-    modes: tuple[int, ...],
-    hidden: int,
-    projection: int,
-    time: int,
-    blocks: int,
-    channels: int,
-    conditions: int,
-    precision: str,
-    transform: str,
+    dims: int, modes: tuple[int, ...], widths: tuple[int, int, int, int], time: int, conditions: int
 ) -> None:
-    sizes = (dims, *modes, hidden, projection, blocks, channels)
-    if not all(fits(n, int) and n >= 1 for n in sizes) or len(modes) != dims:
+    hidden, projection, blocks, channels = widths
+    if not all(fits(n, int) and n >= 1 for n in (dims, *modes, *widths)) or len(modes) != dims:
         raise SapcError(
             f"an FNO needs grid_dims >= 1, one positive number of modes per axis and positive widths; got grid_dims {dims}, "
             f"modes {modes}, hidden {hidden}, projection {projection}, blocks {blocks}, channels {channels}"
         )
-    widest = max(
-        hidden,
-        projection,
-        whole(time, "time_channels", 4),
-        channels * (1 + whole(conditions, "conditions", 0)),
-    )
+    inputs = channels * (1 + whole(conditions, "conditions", 0))
+    widest = max(hidden, projection, whole(time, "time_channels", 4), inputs)
     if blocks > MOST_BLOCKS or math.prod(modes) * widest**2 >= LARGEST:
         raise SapcError(
             f"an FNO of {blocks} blocks, {widest} channels and modes {modes} cannot be stored anywhere; choose smaller sizes"
         )
-    if time < 4 or time % 2:
+    if time % 2:
         raise SapcError(f"time_channels must be an even number of at least 4, got {time}")
+
+
+def _check_path(precision: str, transform: str) -> None:
     choice(precision, "precision", get_args(Precision))
     if transform not in get_args(Path) or (transform == "fft" and precision in ("bf16", "fp16")):
         raise SapcError(

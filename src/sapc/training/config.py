@@ -148,6 +148,13 @@ class Run:
         """The shapes of the network's weights; the FNO is not made for it, and sizes that it cannot have are refused."""
         return self.backbone.shapes(self._inputs(), network)
 
+    def check(self, network: NetworkSource | None = None) -> None:
+        """Refuse before the work what would fail in it: a network that cannot be made, data that the task does not have."""
+        self.network_shapes(network)
+        task = self.make_task()
+        task.check("train", self.train, self.seed)
+        task.check("validation", self.validation, self.seed)
+
     def _inputs(self) -> Inputs:
         conditions = int(self.make_method().shows is not None)
         return Inputs(len(self.grid), self.description.n_channels, conditions, self.precision)

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import math
 import os
-import signal
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -26,6 +24,7 @@ from ..nn.network import NetworkSource, OwnNetwork, weights_of
 from .config import Run
 from .continuation import check_start, extension, fine_tuning, prepare_extension, prepare_fine_tuning
 from .distributed import joined
+from .interrupts import Interrupts
 from .run_folder import Folder, check_shapes, environment, save_tensors
 from .step import Solving, Stepped, Training
 
@@ -69,7 +68,8 @@ def train(
     folder = Folder(path)
     if network is not None:
         run = replace(run, backbone=OwnNetwork.of(network))
-    run.network_shapes(network)
+    if not folder.trained:
+        run.check(network)
     if start is not None:
         run = fine_tuning(run, start, network)
     if extend:
@@ -149,7 +149,7 @@ class Loop:
         keep_optimiser: bool = False,
     ) -> None:
         self.training, self.folder, self.interrupts = training, folder, interrupts
-        self.team, self.run_ = training.team, training.run
+        self.team, self.settings = training.team, training.run
         self.progress, self.save_seconds, self.tensorboard = progress, save_seconds, tensorboard
         self.pending: list[Stepped] = []  # what steps said, still on the device
         self.losses: list[float] = []  # since the last line of the log
@@ -162,7 +162,7 @@ class Loop:
 
     def run(self) -> None:
         """From the checkpoint, or from the start, to the trained weights."""
-        training, steps = self.training, self.run_.steps
+        training, steps = self.training, self.settings.steps
         if self.folder.checkpoint.exists():
             about = training.restore(self.folder.checkpoint)
             self.before, self.losses = about.get("seconds", 0.0), about.get("losses", [])
@@ -188,34 +188,36 @@ class Loop:
         self._finish()
 
     def _after_step(self, stepped: Stepped) -> None:
-        step, run = self.training.step, self.run_
+        step, run = self.training.step, self.settings
         self.pending.append(stepped)
         ends = step == run.steps
-        if step % LOG_EVERY == 0 or ends:
+        is_logged = ends or step % LOG_EVERY == 0
+        if is_logged:
             self._log()
-        if step % run.validate == 0 or ends:
-            self._check()
-            validation = self.training.validate()
-            if run.schedule == "plateau":
-                self.training.schedule.step(validation)
-            if not math.isfinite(validation):
-                raise SapcError(self._failed(f"the validation loss at step {step} is {validation:.3g}"))
-            self._note(validation=validation)
-        if (
-            self.progress
-            and self.team.main
-            and (step % LOG_EVERY == 0 or stepped.loss.device.type == "cpu" or ends)
-        ):
+        if ends or step % run.validate == 0:
+            self._validate()
+        if self.progress and self.team.main and (is_logged or stepped.loss.device.type == "cpu"):
             self.progress(step, run.steps, self.shown)
         if self.team.size == 1 or step % AGREE_EVERY == 0:
             stop = self.team.agree(self.interrupts.asked) and not ends
-            due = time.monotonic() - self.saved > self.save_seconds
-            if stop or (due and step % LOG_EVERY == 0 and self.team.main):
+            is_due = time.monotonic() - self.saved > self.save_seconds
+            if stop or (is_due and step % LOG_EVERY == 0 and self.team.main):
                 self._save()
             if stop:
                 raise KeyboardInterrupt(
                     f"training stopped at step {step} of {run.steps}; the same command continues it from there"
                 )
+
+    def _validate(self) -> None:
+        self._check()
+        validation = self.training.validate()
+        if self.settings.schedule == "plateau":
+            self.training.schedule.step(validation)
+        if not math.isfinite(validation):
+            raise SapcError(
+                self._failed(f"the validation loss at step {self.training.step} is {validation:.3g}")
+            )
+        self._note(validation=validation)
 
     def _check(self) -> None:
         """Look at the losses since the last look; ends the training if one is not finite."""
@@ -236,11 +238,8 @@ class Loop:
             self.fallbacks += sum(more[1])
 
     def _failed(self, what: str) -> str:
-        kept = (
-            f"step {self.saved_step}, is in {self.folder.path}"
-            if self.saved_step
-            else "the start, was not written"
-        )
+        saved = f"step {self.saved_step}, is in {self.folder.path}"
+        kept = saved if self.saved_step else "the start, was not written"
         return (
             f"{what}: training cannot go on; the last good checkpoint, {kept}; "
             "try a smaller lr or another precision (tf32, float32) in another folder"
@@ -267,7 +266,7 @@ class Loop:
         return self.before + time.monotonic() - self.start
 
     def _save(self) -> None:
-        """Only what is known to be fine; rarely enough to cost little time."""
+        """Write a checkpoint, only after all losses so far were finite; rarely enough to cost little time."""
         self._check()
         if self.team.main:
             began = time.monotonic()
@@ -297,32 +296,6 @@ class Loop:
                 self.training.save_optimiser(self.folder.optimiser)
             save_tensors(self.folder.weights, weights_of(self.training.network), about)
             self.folder.checkpoint.unlink(missing_ok=True)
-
-
-class Interrupts:
-    """Ctrl-C and the scheduler's SIGTERM become a wish that the loop grants between two steps.
-
-    The second Ctrl-C is obeyed at once, and so is the first while there is nothing to save.
-    """
-
-    def __init__(self) -> None:
-        self.asked = self.patient = False
-        self.previous: dict[int, Any] = {}
-
-    def __enter__(self) -> Interrupts:
-        if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM):
-                self.previous[number] = signal.signal(number, self._ask)
-        return self
-
-    def _ask(self, number: int, frame: Any) -> None:
-        if not self.patient or (self.asked and number == signal.SIGINT):
-            raise KeyboardInterrupt
-        self.asked = True
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self.previous.items():
-            signal.signal(number, handler)
 
 
 @contextmanager

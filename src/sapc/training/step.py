@@ -60,10 +60,6 @@ class Training:
         network: NetworkSource | None = None,
     ) -> None:
         """With the run's own data, or with given training and validation fields; `network` is one of one's own."""
-        if run.batch % team.size:
-            raise SapcError(
-                f"a batch of {run.batch} cannot be shared evenly by {team.size} processes; choose a multiple"
-            )
         self.run, self.team, self.step = run, team, 0
         self.task, self.method = run.make_task(), run.make_method()
         with torch.random.fork_rng(devices=[]):
@@ -99,10 +95,8 @@ class Training:
             epoch, first = divmod(at, n)
             if epoch != self._epoch:
                 order = torch.Generator().manual_seed(seed_of(self.run.seed, "epoch", epoch))
-                self._epoch, self._order = (
-                    epoch,
-                    _sent(torch.randperm(n, generator=order), self.data.device),
-                )
+                self._epoch = epoch
+                self._order = _sent(torch.randperm(n, generator=order), self.data.device)
             rows.append(self._order[first : first + wanted])
             at, wanted = at + len(rows[-1]), wanted - len(rows[-1])
         return torch.cat(rows)
