@@ -14,6 +14,7 @@ from .._files import read_json
 from ..errors import SapcError
 from ..models.hub import kept_physics, matching, read_scores, write_model
 from ..models.model import read_network
+from ..nn.network import parameter_count
 from ..training.run_folder import Folder, about_tensors
 from ..training.shipped import find, model_names
 from .app import app, out
@@ -73,7 +74,7 @@ def export(
     )  # fmt: skip
     size = sum(file.stat().st_size for file in written.iterdir())
     print(
-        f"wrote {written}: {run.task} {run.method}, {network.parameter_count:,} parameters, {size / 1e6:.1f} MB"
+        f"wrote {written}: {run.task} {run.method}, {parameter_count(network):,} parameters, {size / 1e6:.1f} MB"
     )
 
 
@@ -88,7 +89,7 @@ def _described(name: str) -> dict[str, Any]:
         "method": run.method,
         "grid": list(run.grid),
         "steps": about.get("step"),
-        "parameters": scores.run.parameters if scores else run.make_network().parameter_count,
+        "parameters": scores.run.parameters if scores else parameter_count(run.make_network()),
         "bytes": folder.weights.stat().st_size,
         "w2": metrics.get("w2"),
         "floor": floor.get("w2"),
