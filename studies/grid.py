@@ -1,10 +1,14 @@
 """Fill the grid of results: train and score what is not kept yet, several runs side by side on one GPU, for some minutes.
 
     python studies/grid.py --minutes 9 --seeds 42 205 --methods sapc ffm sapc_s1 sapc_s3 eci cond_ffm --together 6
+    python studies/grid.py --minutes 60 --preset full --tasks heat --methods sapc --seeds 0
 
-Scores land in KEEP, `<task>-<method>-seed<seed>-<hardware>.json`, as soon as each is made; a cell that has a file there, or is shipped with
-the package, is not repeated. Weights stay in OUT, and the same command goes on with them. Trainings that cannot end in time are not begun;
-what still runs at the end is stopped. Methods that sample with the same weights are scored by one process, `studies/reproduce.py`.
+It is a study in OUT, whose jobs are processes that share the GPU. Scores land in KEEP, `<task>-<method>-seed<seed>-<hardware>.json`, as
+soon as each is made; a cell that has a file there, or is shipped with the package, is not repeated. The same command goes on.
+Trainings that cannot end in time are not begun; what still runs at the end saves and stops.
+
+Runs of preset compact are scored as they are shipped, with their weights in half precision, in OUT/shipped; those whose weights come with
+the package are not trained again.
 """
 
 from __future__ import annotations
@@ -12,141 +16,172 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
-import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
 from sapc import get_method, task_names
-from sapc.models.scores import Scores
+from sapc.errors import SapcError
+from sapc.experiments import Cell, Local, Study, cells, open_study, run_study, worker
+from sapc.experiments.cell import scores_file
+from sapc.experiments.engines import Job
+from sapc.training import loop
+from sapc.training.run_folder import Folder, load_tensors, save_tensors
+from sapc.training.shipped import HOME
 
 ROOT = Path(__file__).resolve().parent.parent
 FLAT = [name for name in task_names() if name != "navier_stokes"]
+METHODS = ["sapc", "ffm", "sapc_s1", "sapc_s3", "eci", "cond_ffm"]
 
 
-class Job(NamedTuple):
-    """One training and those who sample with its weights."""
-
-    preset: str
-    task: str
-    method: str
-    seed: int
-    samplers: tuple[str, ...]
-
-    @property
-    def name(self) -> str:
-        """As `reproduce.py` calls it."""
-        return f"{self.preset}/{self.task}-{self.method}-seed{self.seed}"
+class TimeOver(Exception):
+    """The minutes are over."""
 
 
-class Process(NamedTuple):
-    """A job at work."""
+class Packed(Local):
+    """Processes that share the GPU until some moment; a job that would take longer than the longest so far has room is not begun."""
 
-    job: Job
-    began: float
-    popen: subprocess.Popen[bytes]
+    command = (sys.executable, str(Path(__file__).resolve()), "--job")
+
+    def __init__(self, device: str, together: int, minutes: float) -> None:
+        super().__init__(device, workers=together)
+        self.end, self.longest = time.monotonic() + 60 * minutes, 0.0
+
+    def _run(self, job: Job) -> None:
+        began = time.monotonic()
+        if began + self.longest < self.end:
+            super()._run(job)
+            self.longest = max(self.longest, time.monotonic() - began)
+            print(f"{job.folder}: {time.monotonic() - began:.0f} s", flush=True)
+
+    def check_time(self) -> None:
+        """Stop the study when the minutes are over."""
+        if time.monotonic() > self.end:
+            raise TimeOver
 
 
 def main() -> None:
     """Do what the command line asks for."""
+    chosen = arguments()
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    place = chosen.out / ("shipped" if chosen.preset == "compact" else chosen.preset)
+    study = Study(chosen.preset, tuple(grid(chosen)), place)
+    study.write(is_shared=True)
+    shipped = {
+        cell.name for cell in study.cells if chosen.preset == "compact" and take_from_package(study, cell)
+    }
+    todo = [cell for cell in study.cells if cell.name not in shipped and not file_of(cell, chosen).exists()]
+    print(f"{len({cell.folder for cell in todo})} trainings, {len(todo)} cells to go", flush=True)
+    engine = Packed(chosen.device, chosen.together, chosen.minutes)
+
+    def tell(cell: Cell, noted: Mapping[str, Any]) -> None:
+        if noted["state"] == "failed":
+            print(f"{cell.name} failed: {noted['error']}", flush=True)
+        keep(study, cell, chosen)
+
+    try:
+        run_study(study, engine, todo, tell=tell, beat=engine.check_time)
+    except TimeOver:
+        print("the time is over; the same command goes on", flush=True)
+    for cell in todo:
+        keep(study, cell, chosen)
+    sys.exit(any(study.state(cell).get("state") == "failed" for cell in todo))
+
+
+def arguments() -> argparse.Namespace:
+    """Read the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--minutes", type=float, required=True)
     parser.add_argument("--preset", default="compact")
     parser.add_argument("--tasks", nargs="+", default=FLAT)
-    parser.add_argument(
-        "--methods", nargs="+", default=["sapc", "ffm", "sapc_s1", "sapc_s3", "eci", "cond_ffm"]
-    )
+    parser.add_argument("--methods", nargs="+", default=METHODS)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 42, 205])
     parser.add_argument("--together", type=int, default=6, help="processes at a time")
+    parser.add_argument("--device", default="auto")
     parser.add_argument("--out", type=Path, default=Path("runs"))
-    parser.add_argument("--keep", type=Path, default=ROOT / "results" / "compact")
+    parser.add_argument("--keep", type=Path, help="for scores, if not results/PRESET")
     parser.add_argument("--hardware", default="h200")
     parser.add_argument("--steps", type=int, help="of the training, if not the preset's: to try it out")
     parser.add_argument("--samples", type=int, help="likewise")
     chosen = parser.parse_args()
-    end = time.monotonic() + 60 * chosen.minutes
-    todo, running, longest = list(jobs(chosen)), list[Process](), 0.0
-    print(f"{len(todo)} trainings, {sum(len(job.samplers) for job in todo)} cells to go", flush=True)
-    while (todo or running) and time.monotonic() < end:
-        while todo and len(running) < chosen.together and time.monotonic() + longest < end:
-            running.append(start(todo.pop(0), chosen))
-        time.sleep(1)
-        keep(running, chosen)
-        for process in [p for p in running if p.popen.poll() is not None]:
-            running.remove(process)
-            took = time.monotonic() - process.began
-            longest = max(longest, took)
-            print(f"{process.job.name}: {took:.0f} s, exit status {process.popen.returncode}", flush=True)
-        if not running and time.monotonic() + longest >= end:
-            break
-    for process in running:
-        process.popen.terminate()
-    for process in running:
-        process.popen.wait()
-        print(f"{process.job.name}: stopped", flush=True)
-    keep(running, chosen)
+    chosen.keep = chosen.keep or ROOT / "results" / chosen.preset
+    return chosen
 
 
-def jobs(chosen: argparse.Namespace) -> Iterator[Job]:
-    """What is not kept yet, seed by seed, those first whose weights serve most."""
-    have = shipped() if chosen.preset == "compact" else set()
-    have |= {"-".join(path.stem.split("-")[:3]) for path in chosen.keep.glob(f"*-{chosen.hardware}.json")}
-    trainings = list(dict.fromkeys(get_method(m).weights for m in chosen.methods))
-    for seed in chosen.seeds:
-        for trained in trainings:
-            for task in chosen.tasks:
-                missing = tuple(
-                    m
-                    for m in chosen.methods
-                    if get_method(m).weights == trained and f"{task}-{m}-seed{seed}" not in have
-                )
-                if missing:
-                    yield Job(chosen.preset, task, trained, seed, missing)
+def grid(chosen: argparse.Namespace) -> list[Cell]:
+    """All cells, seed by seed, those first whose weights serve most."""
+    changes = {} if chosen.steps is None else {"steps": chosen.steps}
+    trainings = dict.fromkeys(get_method(m).weights for m in chosen.methods)
+    return [
+        cell
+        for seed in chosen.seeds
+        for trained in trainings
+        for task in chosen.tasks
+        for cell in cells(
+            [task], [m for m in chosen.methods if get_method(m).weights == trained], [seed], chosen.preset,
+            samples=chosen.samples, floor_repeats=1 if task == "navier_stokes" else 3, watch=256, **changes,
+        )
+    ]  # fmt: skip
 
 
-def shipped() -> set[str]:
-    """Cells whose scores come with the package."""
-    found = (
-        Scores.read(path) for path in (ROOT / "src" / "sapc" / "models" / "pretrained").glob("*/scores.json")
-    )
-    return {f"{s.run.task}-{s.settings.method}-seed{s.run.seed}" for s in found}
+def file_of(cell: Cell, chosen: argparse.Namespace) -> Path:
+    """Where the scores of a cell are kept."""
+    return Path(chosen.keep) / f"{cell.name}-{chosen.hardware}.json"
 
 
-def start(job: Job, chosen: argparse.Namespace) -> Process:
-    """Begin it, or go on with it."""
-    command = [
-        sys.executable,
-        str(Path(__file__).with_name("reproduce.py")),
-        job.name,
-        "--out",
-        str(chosen.out),
-    ]
-    for sampler in job.samplers:
-        command += ["--sampler", sampler]
-    for name in ("steps", "samples"):
-        if (value := getattr(chosen, name)) is not None:
-            command += [f"--{name}", str(value)]
-    environment = {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"} | dict(os.environ)
-    return Process(job, time.monotonic(), subprocess.Popen(command, env=environment))
-
-
-def keep(running: list[Process], chosen: argparse.Namespace) -> None:
+def keep(study: Study, cell: Cell, chosen: argparse.Namespace) -> None:
     """Copy scores that are new."""
-    for job in (process.job for process in running):
-        place = "shipped" if job.preset == "compact" else job.preset
-        folder = chosen.out / place / f"{job.task}-{job.method}-seed{job.seed}"
-        for sampler in job.samplers:
-            made = folder / ("scores.json" if sampler == job.method else f"scores-{sampler}.json")
-            kept = chosen.keep / f"{job.task}-{sampler}-seed{job.seed}-{chosen.hardware}.json"
-            if made.exists() and not kept.exists():
-                chosen.keep.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(made, kept)
-                print(f"kept {kept.name}", flush=True)
+    target = file_of(cell, chosen)
+    if not target.exists() and cell.scored(study.folder(cell)) is not None:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(scores_file(study.folder(cell), cell.method), target)
+        print(f"kept {target.name}", flush=True)
+
+
+# -- weights as they are shipped --
+
+
+def take_from_package(study: Study, cell: Cell) -> bool:
+    """Copy the weights of this very run from the package, if they come with it; return whether its scores do, too."""
+    package, folder = Folder(HOME / f"{cell.run.task}-{cell.run.method}"), study.folder(cell)
+    try:
+        package.check(cell.run)
+    except SapcError:
+        return False
+    if package.trained and not folder.trained:
+        folder.path.mkdir(parents=True, exist_ok=True)
+        for file in (package.config, package.scores, package.weights):
+            shutil.copyfile(file, folder.path / file.name)
+    return package.trained and cell.method == cell.run.method
+
+
+def work(out: str, folder: str, names: Sequence[str], device: str, *more: Any) -> list[str]:
+    """Train a run of preset compact and put its weights in half precision into the study; then do its cells as any job's."""
+    study = open_study(out)
+    cell = study.jobs()[folder][0]
+    if cell.run.preset == "compact" and not study.folder(cell).trained:
+        study.note(cell, "training")
+        trained = Folder(study.out.parent / cell.run.preset / folder)
+        loop.train(cell.run, trained.path, device=device)
+        halve(trained, study.folder(cell))
+    return worker.work(out, folder, names, device, *more)
+
+
+def halve(folder: Folder, shipped: Folder) -> None:
+    """Write the same run with weights in half precision."""
+    shipped.path.mkdir(parents=True, exist_ok=True)
+    for file in (folder.config, folder.environment, folder.log):
+        shutil.copyfile(file, shipped.path / file.name)
+    tensors, about = load_tensors(folder.weights)
+    save_tensors(shipped.weights, {name: value.half() for name, value in tensors.items()}, about)
 
 
 if __name__ == "__main__":
+    if sys.argv[1:2] == ["--job"]:
+        del sys.argv[1]
+        sys.exit(worker.main(work))
     main()

@@ -53,7 +53,7 @@ SHOWN = 6  # errors that are spelled out
 def run(
     file: File,
     folder: Out = None,
-    engine: Annotated[str, typer.Option(help="local, ray or slurm.")] = "local",
+    engine: Annotated[str, typer.Option(help="local, inline (this process), ray or slurm.")] = "local",
     workers: Annotated[
         int | None,
         typer.Option(

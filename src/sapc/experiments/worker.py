@@ -221,8 +221,8 @@ def end_with_parent() -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-def main() -> int:
-    """The worker as a process of its own."""
+def main(do: Callable[..., list[str]] | None = None) -> int:
+    """Do one job as a process of its own; `do` takes the place of `work`."""
     parser = argparse.ArgumentParser(prog="sapc.experiments.worker")
     parser.add_argument("out")
     parser.add_argument("folder")
@@ -234,7 +234,9 @@ def main() -> int:
     try:
         with termination_as_interrupt():  # else it would end in the middle of a note, and leave half of it
             end_with_parent()
-            left = work(given.out, given.folder, given.cell, given.device, given.threads, given.poseidon)
+            left = (do or work)(
+                given.out, given.folder, given.cell, given.device, given.threads, given.poseidon
+            )
     except KeyboardInterrupt:
         return INTERRUPTED
     return LEFT if left else 0

@@ -28,9 +28,10 @@ CPU_WORKERS = 4
 
 
 class Local:
-    """Processes on this machine."""
+    """Processes on this machine; `command` starts one that does a job."""
 
     attended = True
+    command: tuple[str, ...] = (sys.executable, "-m", "sapc.experiments.worker")
 
     def __init__(self, device: str = "auto", workers: int | None = None, threads: int | None = None) -> None:
         if workers is not None:
@@ -82,7 +83,7 @@ class Local:
         self, study: Study, job: Job, cells: Sequence[str], place: tuple[str, Mapping[str, str]]
     ) -> int:
         device, environment = place
-        line = [sys.executable, "-m", "sapc.experiments.worker", job.out, job.folder, "--device", device]
+        line = [*self.command, job.out, job.folder, "--device", device]
         line += ["--threads", str(self.threads)] if device == "cpu" else []
         line += ["--poseidon", job.poseidon] if job.poseidon else []
         for name in cells:
