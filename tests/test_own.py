@@ -584,3 +584,31 @@ def test_wrong_things_in_the_right_place():
     said = json.loads(done.stdout)
     assert {call: text for call, text in said.items() if WRONG[call] not in text} == {}
     assert all("\n" not in text for text in said.values())
+
+
+def test_names_of_version_0_1_0_still_work_with_a_warning():
+    with pytest.warns(DeprecationWarning, match=r"sapc\.own_task is now sapc\.Task\.from_data"):
+        task = sapc.own_task(waves(), law, "older")
+    with pytest.warns(DeprecationWarning, match=r"sapc\.OwnTask is now sapc\.Task"):
+        assert isinstance(task, sapc.OwnTask)
+    u = task.dataset("train", size=2).fields.double()
+    with pytest.warns(DeprecationWarning, match="enter is now normalize"):
+        w = task.enter(u)
+    assert torch.equal(w, task.normalize(u))
+    with pytest.warns(DeprecationWarning, match="inner is now normalized_manifold"):
+        H = task.inner(w)
+    assert torch.equal(H.fields, task.normalized_manifold(w).fields)
+
+
+@pytest.mark.parametrize("name", ["heat", "navier_stokes"])
+def test_any_task_answers_the_same_questions(name):
+    """Whoever uses a task need not know where its data come from."""
+    for task in (sapc.get_task(name), sapc.Task.from_data(waves(), law)):
+        split = task.test_sets[0]
+        assert split in task.sizes
+        assert task.clip_size(split, 1) == 1
+        assert 1 <= task.default_samples <= task.clip_size(split, 10**6)
+        assert task.condition_count(split) == (1 if task.can_draw else task.sizes[split])
+        assert task.resize(task.grid) is task
+        assert task.symmetries == ()
+        assert (task.options == {}) == (task.physics is None) == task.normalizer.is_identity == task.can_draw

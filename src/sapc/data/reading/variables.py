@@ -200,7 +200,9 @@ class _Finder:
 
     def _said(self, dim: str, what: str) -> str:
         if dim not in self.dims:
-            raise SapcError(f"{self.path}: {self.like.describe()} has no dimension {dim!r} for {what}=")
+            raise SapcError(
+                f"{self.path}: {self.like.describe()} has no dimension {dim!r} for {what}=; name another"
+            )
         return dim
 
     def time(self, sample: str, said: str | None, steady: bool | None) -> str | None:
