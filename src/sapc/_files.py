@@ -232,5 +232,5 @@ def _umask() -> int:
 
 def first_line(error: BaseException) -> str:
     """What an error says, on one line that is not too long."""
-    text = getattr(error, "strerror", None) or str(error)
+    text = getattr(error, "strerror", None) or str(error).strip()
     return (text or type(error).__name__).splitlines()[0][:300]

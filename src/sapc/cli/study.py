@@ -12,9 +12,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich import box
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
 
 from ..errors import SapcError
 from ..experiments import (
@@ -29,7 +27,8 @@ from ..experiments import (
     statuses,
     time_left,
 )
-from .app import Stopped, app, err, out, warn
+from ..experiments.report.format import Table
+from .app import app, err, explained_interrupt, print_table, warn
 from .arguments import AsJson, Device, Poseidon
 
 study_app = typer.Typer(
@@ -46,6 +45,7 @@ Tasks = Annotated[list[str] | None, typer.Option("--task", help="Only this task;
 Methods = Annotated[list[str] | None, typer.Option("--method", help="Only this method; may be repeated.")]
 Seeds = Annotated[list[int] | None, typer.Option("--seed", help="Only this seed; may be repeated.")]
 MARKS = {"done": "done", "running": "runs", "failed": "FAILED", "stopped": "stopped", "waiting": "-"}
+SHORT = {"reaction_diffusion": "react_diff", "navier_stokes": "navier_st"}
 SHOWN = 6  # errors that are spelled out
 
 
@@ -92,32 +92,23 @@ def run(
         raise SapcError(f"--detach leaves jobs in SLURM's queue, but the engine is {engine}")
     if not as_json:
         print(_opening(study, chosen, place), flush=True)
-    with _Telling(study, chosen, quiet=as_json) as telling, _ending_well():
-        try:
-            found = run_study(
-                study,
-                place,
-                chosen,
-                poseidon=poseidon or None,
-                wait=not detach,
-                tell=telling,
-                beat=telling.beat,
-            )
-        except KeyboardInterrupt as interrupt:
-            stay = "" if place.attended else "; jobs that were submitted stay in the queue"
-            raise Stopped(f"stopped; what is done is kept, and the same command goes on{stay}") from interrupt
-    if as_json:
-        print(json.dumps(_about(study, found, 1)))
-    else:
-        _print(study, found, place.workers or 1, detach)
-        if detach:
-            print(f"submitted; logs in {study.out / 'slurm'}; follow it with: sapc study status {study.out}")
-    left = [status for status in found if status.state != "done"]
-    if elsewhere := [status.cell.name for status in left if status.state != "failed" and not detach]:
-        warn(
-            f"{len(elsewhere)} cells are not done, as {elsewhere[0]}: stopped, or another process works on them"
+    stay = "" if place.attended else "; jobs that were submitted stay in the queue"
+    advice = f"stopped; what is done is kept, and the same command goes on{stay}"
+    with (
+        _StudyBar(study, chosen, quiet=as_json) as bar,
+        explained_interrupt(advice),
+        _signals_as_interrupts(),
+    ):
+        found = run_study(
+            study, place, chosen, poseidon=poseidon or None, wait=not detach, tell=bar.tell, beat=bar.beat
         )
-    if elsewhere or any(status.state == "failed" for status in left):
+    _print(study, found, place.workers or 1, detach, as_json)
+    if detach and not as_json:
+        print(f"submitted; logs in {study.out / 'slurm'}; follow it with: sapc study status {study.out}")
+    left = [s.cell.name for s in found if s.state not in ("done", "failed") and not detach]
+    if left:
+        warn(f"{len(left)} cells are not done, as {left[0]}: stopped, or another process works on them")
+    if left or any(s.state == "failed" for s in found):
         raise typer.Exit(1)
 
 
@@ -140,10 +131,7 @@ def status(
     chosen = study.chosen(tasks or (), methods or (), seeds or ())
     found = statuses(study, chosen, further_metrics(poseidon or None))
     running = len({s.cell.folder for s in found if s.state == "running"})
-    if as_json:
-        print(json.dumps(_about(study, found, max(workers, running))))
-    else:
-        _print(study, found, max(workers, running), True)
+    _print(study, found, max(workers, running), True, as_json)
 
 
 def _opening(study: Study, cells: Sequence[Cell], place: Engine) -> str:
@@ -155,13 +143,9 @@ def _opening(study: Study, cells: Sequence[Cell], place: Engine) -> str:
 
 
 @contextmanager
-def _ending_well() -> Iterator[None]:
+def _signals_as_interrupts() -> Iterator[None]:
     """SIGTERM is heard as Ctrl-C is: what runs is asked to save. Ctrl-C even where a shell has it ignored, as trainings hear it."""
-
-    def stop(number: int, frame: object) -> None:
-        raise KeyboardInterrupt
-
-    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {n: signal.signal(n, signal.default_int_handler) for n in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     finally:
@@ -180,21 +164,17 @@ def parse_parameters(texts: Sequence[str] | None) -> dict[str, Any]:
     return given
 
 
-class _Telling:
+class _StudyBar:
     """What happens, while it does: a bar on a terminal, elsewhere a line per cell that is done or has failed."""
 
     def __init__(self, study: Study, cells: Sequence[Cell], quiet: bool) -> None:
         self.study, self.cells, self.quiet = study, cells, quiet
         self.running: dict[str, str] = {}
-        columns = (
-            TextColumn("{task.description}", markup=False),
-            BarColumn(bar_width=20),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-        )
-        self.bar = Progress(*columns, console=err, transient=True, disable=quiet or not err.is_terminal)
+        columns = (BarColumn(bar_width=20), MofNCompleteColumn(), TimeElapsedColumn())
+        text = TextColumn("{task.description}", markup=False)
+        self.bar = Progress(text, *columns, console=err, transient=True, disable=quiet or not err.is_terminal)
 
-    def __enter__(self) -> _Telling:
+    def __enter__(self) -> _StudyBar:
         self.bar.start()
         self.row = self.bar.add_task(self.study.name, total=None)
         self.ended = {s.cell.name for s in statuses(self.study, self.cells) if s.state == "done"}
@@ -203,102 +183,82 @@ class _Telling:
     def __exit__(self, *_: object) -> None:
         self.bar.stop()
 
-    def __call__(self, cell: Cell, noted: Mapping[str, Any]) -> None:
-        state = noted.get("state")
+    def tell(self, cell: Cell, noted: Mapping[str, Any]) -> None:
+        """Note or print a new state of a cell."""
+        state, is_silent = noted["state"], self.quiet or not self.bar.disable
         self.running.pop(cell.name, None)
         self.ended.discard(cell.name)
         if state in ("training", "evaluating"):
-            self.running[cell.name] = str(state)
-            if state == "training" and not self.quiet and self.bar.disable:
-                print(f"training for {cell.name}", flush=True)
-        if state not in ("done", "failed"):
-            return
-        self.ended.add(cell.name)
+            self.running[cell.name] = state
+        if state in ("done", "failed"):
+            self.ended.add(cell.name)
         if state == "failed":
             warn(f"{cell.name} failed, going on with the others: {noted.get('error', '')}")
-        elif not self.quiet and self.bar.disable:
+        elif state == "training" and not is_silent:
+            print(f"training for {cell.name}", flush=True)
+        elif state == "done" and not is_silent:
             print(f"done: {cell.name}, {noted.get('seconds', 0):.1f} s of evaluation", flush=True)
+        self.beat()
 
     def beat(self) -> None:
         """Show where things are."""
+        if self.bar.disable:
+            return
         names = ", ".join(self._share(cell) for cell in self.cells if cell.name in self.running) or "starting"
-        self.bar.update(
-            self.row,
-            description=textwrap.shorten(names, 60),
-            total=len(self.cells),
-            completed=len(self.ended),
-        )
+        text, total = textwrap.shorten(names, 60), len(self.cells)
+        self.bar.update(self.row, description=text, total=total, completed=len(self.ended))
 
     def _share(self, cell: Cell) -> str:
-        if self.bar.disable or self.running[cell.name] != "training":
+        if self.running[cell.name] != "training":
             return cell.name
         entries = self.study.folder(cell).entries()
         return f"{cell.name} {100 * entries[-1]['step'] // cell.run.steps if entries else 0}%"
 
 
-def _about(study: Study, found: Sequence[Status], workers: int) -> dict[str, Any]:
-    seconds, unknown = time_left(found, workers)
-    return {
-        "study": study.name,
-        "folder": str(study.out),
-        "cells": [status.to_dict() for status in found],
-        "counts": _counts(found),
-        "seconds_left": seconds,
-        "without_estimate": unknown,
-    }
-
-
-def _counts(found: Sequence[Status]) -> dict[str, int]:
-    return {state: sum(s.state == state for s in found) for state in MARKS}
-
-
-def _print(study: Study, found: Sequence[Status], workers: int, estimate: bool) -> None:
-    for seed in dict.fromkeys(s.cell.run.seed for s in found):
-        for labelled in dict.fromkeys(s.cell.label for s in found if s.cell.run.seed == seed):
-            own = [s for s in found if (s.cell.run.seed, s.cell.label) == (seed, labelled)]
-            out.print(grid_table(own, f"{study.name}, seed {seed}" + (f", {labelled}" if labelled else "")))
+def _print(study: Study, found: Sequence[Status], workers: int, estimate: bool, as_json: bool) -> None:
+    """Print where cells stand, as tables or as JSON."""
+    counts = {state: sum(s.state == state for s in found) for state in MARKS}
+    seconds, unknown = time_left(found, 1 if as_json and not estimate else workers)
+    if as_json:
+        about = {"study": study.name, "folder": str(study.out), "cells": [s.to_dict() for s in found]}
+        print(json.dumps(about | {"counts": counts, "seconds_left": seconds, "without_estimate": unknown}))
+        return
+    for seed, label in dict.fromkeys((s.cell.run.seed, s.cell.label) for s in found):
+        own = [s for s in found if (s.cell.run.seed, s.cell.label) == (seed, label)]
+        print_table(grid_table(own, f"{study.name}, seed {seed}" + (f", {label}" if label else "")))
     for status in found:
         if status.state == "running":
             print(f"running: {status.cell.name}: {status.part}")
-    failed = [s for s in found if s.state == "failed"]
+    _print_errors([s for s in found if s.state == "failed"])
+    print(f"{len(found)} cells: " + ", ".join(f"{n} {state}" for state, n in counts.items() if n))
+    if estimate and counts["done"] + counts["failed"] < len(found):
+        left = f"{'at least' if unknown else 'about'} {timedelta(seconds=round(seconds))} left"
+        rest = f"; of {unknown} cells not all is known yet" if unknown else ""
+        print(f"{left}, {workers} at a time{rest}" if seconds else "no estimate of the time left yet")
+    there = f"runs and scores: {study.out}; a report: sapc report {study.out} --out report"
+    print(there if study.out.exists() else f"not begun: there is no {study.out}")
+
+
+def _print_errors(failed: Sequence[Status]) -> None:
     errors = list(dict.fromkeys(s.error for s in failed))
     for error in errors[:SHOWN]:
         names = ", ".join(s.cell.name for s in failed if s.error == error)
         print(textwrap.fill(f"failed: {names}: {error}", 80, break_long_words=False, break_on_hyphens=False))
     if len(errors) > SHOWN:
         print(f"and {len(errors) - SHOWN} more errors; --json lists all")
-    counts = ", ".join(f"{number} {state}" for state, number in _counts(found).items() if number)
-    print(f"{len(found)} cells: {counts}")
-    seconds, unknown = time_left(found, workers)
-    if estimate and _counts(found)["done"] + len(failed) < len(found):
-        about = f"{'at least' if unknown else 'about'} {timedelta(seconds=round(seconds))} left"
-        rest = f"; of {unknown} cells not all is known yet" if unknown else ""
-        print(f"{about}, {workers} at a time{rest}" if seconds else "no estimate of the time left yet")
-    there = f"runs and scores: {study.out}; a report: sapc report {study.out} --out report"
-    print(there if study.out.exists() else f"not begun: there is no {study.out}")
 
 
 def grid_table(found: Sequence[Status], title: str) -> Table:
     """Methods down, tasks across: so it fits into 80 columns."""
     tasks = list(dict.fromkeys(s.cell.run.task for s in found))
     methods = list(dict.fromkeys(s.cell.method for s in found))
-    there = {(s.cell.run.task, s.cell.method): s for s in found}
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    table.add_column("method", no_wrap=True)
-    for task in tasks:
-        table.add_column(SHORT.get(task, task), no_wrap=True)
-    for method in methods:
-        table.add_row(method, *(_mark(there.get((task, method))) for task in tasks))
-    return table
+    marks = {(s.cell.run.task, s.cell.method): _mark(s) for s in found}
+    rows = [(method, *(marks.get((task, method), "") for task in tasks)) for method in methods]
+    columns = ("method", *(SHORT.get(task, task) for task in tasks))
+    return Table(title, columns, rows, heads=len(columns))
 
 
-SHORT = {"reaction_diffusion": "react_diff", "navier_stokes": "navier_st"}
-
-
-def _mark(status: Status | None) -> str:
-    if status is None:
-        return ""
+def _mark(status: Status) -> str:
     share = 100 * status.step // status.cell.run.steps
-    if status.state in ("running", "stopped") and share < 100:
-        return f"{MARKS[status.state]} {share}%"
-    return MARKS[status.state]
+    is_part = status.state in ("running", "stopped") and share < 100
+    return f"{MARKS[status.state]} {share}%" if is_part else MARKS[status.state]

@@ -55,43 +55,36 @@ def _constraints(result: Mapping[str, Any]) -> Table:
 
 
 def notes(result: Mapping[str, Any]) -> list[str]:
-    """What has to be known to read the tables."""
+    """Return what has to be known to read the tables."""
     grid, most, methods = " x ".join(map(str, result["grid"])), result["samples"], result["methods"]
+    steps = str(result["steps"]) if result["steps"] else "each method's own number"
     said = [
         f"{result['task']}, preset {result['preset']}: {grid} points, {result['training_steps']} training steps, "
         f"seed {result['seed']} of data, weights and noise",
-        f"{'mean of ' if len(result['sets']) > 1 else ''}{', '.join(result['sets'])}; sampling steps: "
-        + (str(result["steps"]) if result["steps"] else "each method's own number"),
+        f"{'mean of ' if len(result['sets']) > 1 else ''}{', '.join(result['sets'])}; sampling steps: {steps}",
     ]
     for number in sorted({about["samples"] for about in methods.values()} - {most}):
         fewer = ", ".join(name for name, about in methods.items() if about["samples"] == number)
-        said.append(
-            f"({number}): {fewer} with {number} samples, so with a higher floor, and not among the best"
-        )
-    said.append("sampled with " + "; ".join(dict.fromkeys(map(_means, methods.values()))))
+        said += [f"({number}): {fewer} with {number} samples, so with a higher floor, and not among the best"]
+    said += ["sampled with " + "; ".join(dict.fromkeys(map(_means, methods.values())))]
     said += sorted({f"no sampling floor: {f['left_out']}" for f in result["floors"] if f["left_out"]})
     said += _about_distances(result)
     if all(about["ce"] is None for about in methods.values()):
-        said.append(
-            "no ce: it divides by ffm's errors, and ffm is not among the methods or its errors are zero"
-        )
-    said += [f"failed: {name}: {why}" for name, why in result["failed"].items()]
-    return said
+        said += ["no ce: it divides by ffm's errors, and ffm is not among the methods or its errors are zero"]
+    return said + [f"failed: {name}: {why}" for name, why in result["failed"].items()]
 
 
 def _about_distances(result: Mapping[str, Any]) -> list[str]:
-    """What FPD and FRD are here, and how alike they order the methods."""
+    """Return what FPD and FRD are here, and how alike they order the methods."""
     said = [f"fpd by {w['file']}, sha256 {w['sha256']}" for w in result.get("fpd_weights", ())]
     said = said or ["no fpd: it needs the weights of Poseidon-B, by --poseidon or SAPC_POSEIDON"]
     if "frd" in result["metrics"]:
-        said.append("frd: Fréchet distance by random features, mean of three; it is not FPD")
+        said += ["frd: Fréchet distance by random features, mean of three; it is not FPD"]
     rivals = [a["metrics"] for a in result["methods"].values() if a["samples"] == result["samples"]]
     if {"fpd", "frd"} <= {*result["metrics"]} and len(rivals) >= RANKED:
         order = fpd.agreement(*([values[name] for values in rivals] for name in ("fpd", "frd")))
-        tau, rho = (f"{order[name]:.2f}" for name in ("kendall", "spearman"))
-        said.append(
-            f"agreement of frd with fpd in the order of these {len(rivals)}: Kendall's tau {tau}, Spearman's rho {rho}"
-        )
+        both = f"Kendall's tau {order['kendall']:.2f}, Spearman's rho {order['spearman']:.2f}"
+        said += [f"agreement of frd with fpd in the order of these {len(rivals)}: {both}"]
     return said
 
 

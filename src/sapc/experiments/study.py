@@ -41,18 +41,17 @@ class Study:
     out: Path
 
     def __post_init__(self) -> None:
-        named: dict[str, Cell] = {}
+        named: set[str] = set()
         for cell in self.cells:
             if cell.name in named:
                 raise SapcError(
                     f"the study {self.name} lists {cell.name} twice; give one of them another label="
                 )
-            named[cell.name] = cell
+            named.add(cell.name)
         for folder, own in self.jobs().items():
             if any(cell.run != own[0].run for cell in own):
-                raise SapcError(
-                    f"the study {self.name} has two different runs for the folder {folder}; give one of them a label="
-                )
+                one = f"the study {self.name} has two different runs for the folder {folder}"
+                raise SapcError(f"{one}; give one of them a label=")
 
     # -- parts --
 
@@ -66,23 +65,20 @@ class Study:
     def chosen(
         self, tasks: Iterable[str] = (), methods: Iterable[str] = (), seeds: Iterable[int] = ()
     ) -> list[Cell]:
-        """The cells of some tasks, methods and seeds; all of them where none is named."""
-        wanted = (("task", set(tasks)), ("method", set(methods)), ("seed", set(seeds)))
-        values: dict[str, Callable[[Cell], Any]] = {
-            "task": lambda c: c.run.task,
-            "method": lambda c: c.method,
-            "seed": lambda c: c.run.seed,
-        }
-        for what, names in wanted:
-            there = list(dict.fromkeys(values[what](cell) for cell in self.cells))
-            if unknown := names - set(there):
-                listed = ", ".join(map(str, there))
+        """Return the cells of some tasks, methods and seeds; all of them where none is named."""
+        found = list(self.cells)
+        wanted: tuple[tuple[str, set[Any], Callable[[Cell], Any]], ...] = (
+            ("task", set(tasks), lambda cell: cell.run.task),
+            ("method", set(methods), lambda cell: cell.method),
+            ("seed", set(seeds), lambda cell: cell.run.seed),
+        )
+        for what, names, value in wanted:
+            known = list(dict.fromkeys(map(value, self.cells)))
+            if unknown := names - set(known):
+                listed = ", ".join(map(str, known))
                 raise SapcError(f"the study {self.name} has no {what} {min(unknown)!r}; it has {listed}")
-        return [
-            cell
-            for cell in self.cells
-            if all(not names or values[what](cell) in names for what, names in wanted)
-        ]
+            found = [cell for cell in found if not names or value(cell) in names]
+        return found
 
     def folder(self, cell: Cell) -> Folder:
         """Where a cell's run is."""

@@ -13,6 +13,7 @@ from concurrent.futures import wait
 from pathlib import Path
 from typing import Any
 
+from ..._files import first_line
 from ...errors import SapcError, whole
 from ...methods.plugins import VARIABLE
 from ...training.distributed import HOME
@@ -55,9 +56,8 @@ class Ray:
         try:
             self._init()
         except Exception as error:
-            text = str(error).strip().splitlines() or [type(error).__name__]
             where = self.address or "on this machine"
-            raise SapcError(f"Ray cannot be reached or started {where}: {text[0]}") from error
+            raise SapcError(f"Ray cannot be reached or started {where}: {first_line(error)}") from error
         gpus = float(self.ray.cluster_resources().get("GPU", 0))
         if self.device.startswith("cuda") and not gpus:
             self.ray.shutdown()

@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ..._files import first_line
 from ...errors import SapcError
 from ...training.distributed import starting_safely
 from .base import Handle, Job
@@ -60,7 +61,7 @@ class Slurm:
                     for job in jobs
                 ]
         except (RuntimeError, OSError, self.submitit.core.utils.FailedSubmissionError) as error:
-            raise SapcError(f"SLURM did not take the jobs: {_line(error)}") from error
+            raise SapcError(f"SLURM did not take the jobs: {first_line(error)}") from error
 
     def _executor(self, folder: Path) -> Any:
         given = USUAL | ({"gpus_per_node": 1} if self.device != "cpu" else {}) | self.parameters
@@ -74,7 +75,7 @@ class Slurm:
             )
             executor.update_parameters(**given)
         except Exception as error:
-            raise SapcError(f"submitit refuses this: {_line(error)}; see --slurm") from error
+            raise SapcError(f"submitit refuses this: {first_line(error)}; see --slurm") from error
         return executor
 
     def __exit__(self, *_: Any) -> None:
@@ -109,7 +110,3 @@ class Requeued:
         import submitit
 
         return submitit.helpers.DelayedSubmission(self, *arguments)
-
-
-def _line(error: BaseException) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
