@@ -28,13 +28,27 @@ autodoc_member_order = "bysource"
 autodoc_typehints = "none"  # shapes are named in the docstrings
 autodoc_default_options = {"members": True}
 
+_SECTIONS = {"Args:": "Arguments", "Returns:": "Returns", "Raises:": "Raises"}
 _TABLE_ROW = re.compile(r"\S+(?: \S+)* {2,}\S")
 
 
 def _docstring(app, what, name, obj, options, lines):
-    """Docstrings are plain text: indented blocks and aligned rows stay as they are, backticks are code."""
-    out, literal = [], False
+    """Docstrings are plain text: indented blocks and aligned rows stay as they are, backticks are code.
+
+    What follows Args:, Returns: or Raises: is a list.
+    """
+    out, literal, section = [], False, False
     for line in lines:
+        if line in _SECTIONS:
+            out += ["", f"**{_SECTIONS[line]}**", ""]
+            literal, section = False, True
+            continue
+        if section and (line.startswith("    ") or not line):
+            # A line that is indented further goes on with the entry above it.
+            entry = line.strip()
+            out.append("  " + _prose(entry) if line.startswith("        ") else f"- {_prose(entry)}" if entry else "")
+            continue
+        section = False
         indented = line.startswith("    ") or bool(_TABLE_ROW.match(line))
         if indented and not literal and (not out or not out[-1]):
             out += ["::", ""]
