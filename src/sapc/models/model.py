@@ -29,16 +29,9 @@ from ..nn.network import NetworkSource, describe, parameter_count, weights_of
 from ..tasks import Dataset, Task
 from ..training.config import Run
 from ..training.distributed import find_device
-from ..training.run_folder import (
-    OPTIMISER,
-    Folder,
-    check_shapes,
-    load_tensors,
-    load_weights,
-    range_of,
-    steps_of,
-)
+from ..training.run_folder import Folder
 from ..training.shipped import find
+from ..training.weights import OPTIMISER, check_shapes, load_tensors, load_weights, range_of, steps_of
 from .condition import pinned_values, with_sensors
 from .hub import REPOSITORY, fetched, kept_physics, scores_beside, write_model
 from .sampling import Progress, Sampling, Watcher, check_finite, count_evaluations, restore_pinned

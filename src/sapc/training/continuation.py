@@ -24,8 +24,9 @@ from .._files import real_path, sha256, write_json
 from ..errors import SapcError, SapcWarning, whole
 from ..nn.network import NetworkSource, weights_of
 from .config import Run
-from .run_folder import Folder, Shapes, Tensors, about_tensors, load_tensors, load_weights, save_tensors
+from .run_folder import Folder
 from .shipped import find, is_shipped
+from .weights import Shapes, Tensors, about_tensors, load_tensors, load_weights, save_tensors
 
 
 def extension(path: str | os.PathLike[str], steps: int) -> Run:

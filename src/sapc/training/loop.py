@@ -25,8 +25,9 @@ from .config import Run
 from .continuation import check_start, extension, fine_tuning, prepare_extension, prepare_fine_tuning
 from .distributed import joined
 from .interrupts import Interrupts
-from .run_folder import Folder, check_shapes, environment, save_tensors
+from .run_folder import Folder, environment
 from .step import Solving, Stepped, Training
+from .weights import check_shapes, save_tensors
 
 LOG_EVERY = 50  # steps between log lines, and between looks at the device
 AGREE_EVERY = 10  # steps between questions whether someone wants to stop

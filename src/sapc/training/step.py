@@ -32,7 +32,7 @@ from ..nn.network import NetworkSource, weights_of
 from ..tasks import Task
 from .config import Run
 from .distributed import Team
-from .run_folder import OPTIMISER, Tensors, load_tensors, load_weights, save_tensors, steps_of
+from .weights import OPTIMISER, Tensors, load_tensors, load_weights, save_tensors, steps_of
 
 Solving = Callable[[str, int, int], None]  # told of a split how many of its solutions are there
 MOMENTS = ("step", "exp_avg", "exp_avg_sq")  # what Adam keeps of every parameter
