@@ -98,11 +98,9 @@ def given(
     if data is None:
         used = [name for name, value in reading.items() if value not in (None, ())]
         if physics is not None or used:
-            what = (
-                "--physics"
-                if physics is not None
-                else as_options(f"{used[0]}=" if used[0] != "steady" else f"steady={steady}")
-            )
+            first = used[0] if used else ""
+            words = f"steady={steady}" if first == "steady" else f"{first}="
+            what = "--physics" if physics is not None else as_options(words)
             raise SapcError(f"{what} goes with data of your own; give them as --data FILE")
         return None
     if physics is None:

@@ -1,9 +1,9 @@
 """Fields from elsewhere: what users have simulated or measured, from their files and back into files.
 
-data = sapc.fields.read_fields("waves.nc", periodic=("x",))       # NetCDF, HDF5 or npz -> Fields
+data = sapc.read_fields("waves.nc", periodic=("x",))       # NetCDF, HDF5 or npz -> Fields
 train, validation = data.split_rows()
-at = sapc.fields.read_sensors("gauges.csv", data.grid)            # CSV -> Sensors
-sapc.fields.write_netcdf("new.nc", sapc.fields.to_xarray(samples, data.grid, units=data.units))
+at = sapc.read_sensors("gauges.csv", data.grid)            # CSV -> Sensors
+sapc.write_netcdf("new.nc", sapc.to_xarray(samples, data.grid, units=data.units))
 """
 
 from .fields import Fields

@@ -110,11 +110,11 @@ class Report:
         return found
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON can hold it."""
+        """Return it as JSON can hold it."""
         return {**asdict(self), "problems": self.problems}
 
     def text(self) -> str:
-        """For people."""
+        """Format it as text."""
         lines = [f"{self.task}: {self.samples} samples on {self.grid}"]
         lines += [
             f"  channel {c.name}{f' [{c.unit}]' if c.unit else ''}: {c.least:.4g} to {c.largest:.4g}, mean {c.mean:.4g}, "
@@ -146,37 +146,32 @@ def check(task: Task, noise: int = 16, seed: int = 0, device: str | torch.device
         )
     noise = whole(noise, "number of draws", 1)
     fields = task.dataset("train").fields
-    own = task.normalized_manifold(task.normalize(fields[:1].double()), solver=FeasiblePoint())
     device = find_device(device)
-    some = fields[:: max(1, len(fields) // noise)][:noise].double().to(device)
-    H = task.normalized_manifold(task.normalize(some), solver=FeasiblePoint())
+    few = task.normalize(fields[:: max(1, len(fields) // noise)][:noise].double().to(device))
+    H = task.normalized_manifold(few, solver=FeasiblePoint())
     g = torch.Generator().manual_seed(seed)
-    v1 = source.sample(task.grid, len(some), g, dtype=torch.float64).to(device)
+    v1 = source.sample(task.grid, len(few), g, dtype=torch.float64).to(device)
     H.project(v1, check=False)  # what happens once only is not part of the time
     began = time.perf_counter()
     _, reached = H.solve(v1)
     seconds = time.perf_counter() - began
-    inner = task.normalize(some)
-    moved = (H.project(inner, check=False) - inner).square().mean().sqrt()
+    moved = (H.project(few, check=False) - few).square().mean().sqrt()
     return Report(
         task=task.name, samples=sum(task.sizes.values()), grid=_grid(task), channels=_channels(task, fields),
-        pins=_pins(task), points=fields[0].numel(), laws=_laws(task, fields), algorithm=own.algorithm,
-        why=WHY[own.algorithm] or _why_dense(task, own), noise=len(some), converged=int(reached.converged.sum()),
+        pins=_pins(task), points=fields[0].numel(), laws=_laws(task, fields), algorithm=H.algorithm,
+        why=WHY[H.algorithm] or _why_dense(task, H), noise=len(few), converged=int(reached.converged.sum()),
         iterations=int(reached.iterations.max()), residual=float(reached.residual.max()), data_moved=float(moved),
-        seconds=seconds / len(some),
+        seconds=seconds / len(few),
     )  # fmt: skip
 
 
 def _grid(task: Task) -> str:
-    axes = ", ".join(
-        f"{a.name} {a.n} points of [{a.start:g}, {a.stop:g}]{_unit(task, a.name)} ({a.kind})"
+    units = {name: f" {unit}" for name, unit in task.description.units.items() if unit}
+    axes = (
+        f"{a.name} {a.n} points of [{a.start:g}, {a.stop:g}]{units.get(a.name, '')} ({a.kind})"
         for a in task.grid.axes
     )
-    return f"{axes}{'; steady' if task.grid.steady else ''}"
-
-
-def _unit(task: Task, name: str) -> str:
-    return f" {unit}" if (unit := task.description.units.get(name)) else ""
+    return ", ".join(axes) + "; steady" * task.grid.steady
 
 
 def _channels(task: Task, fields: Tensor) -> tuple[Channel, ...]:
