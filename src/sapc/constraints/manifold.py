@@ -30,6 +30,7 @@ import torch
 from jaxtyping import Bool, Float, Shaped
 from torch import Tensor
 
+from .._old_names import renamed
 from ..errors import SapcError, SapcWarning, explain_misuse
 from ..grid import FrameIntegral
 from ._bound import Binding, check_pins, check_range
@@ -45,9 +46,7 @@ from .projection.tolerance import excess, row_tolerance
 from .terms import Affine, Balance, Stackable
 
 Algorithm = Literal["closed form", "factorised", "banded Gauss-Newton", "dense Gauss-Newton"]
-JACOBIAN_BYTES = (
-    2**27
-)  # dense Jacobians are built for as many samples at a time as fit in this: small portions are fastest
+JACOBIAN_BYTES = 2**27  # dense Jacobians of so many bytes are built at a time: small portions are fastest
 MOST_BYTES = 2**33  # and one sample may need this much at most
 CACHE_BYTES = 2**21  # so much of fields is projected at a time, on the CPU
 QUICK = 6  # passes; from white noise, the farthest start there is, the laws of the tasks need 3 to 6
@@ -119,9 +118,8 @@ class Manifold:
             return "banded Gauss-Newton"
         if not self._bound.affine:
             return "dense Gauss-Newton"
-        return (
-            "factorised" if len(laws) > 1 or any(isinstance(law, Affine) for law in laws) else "closed form"
-        )
+        needs_matrix = len(laws) > 1 or any(isinstance(law, Affine) for law in laws)
+        return "factorised" if needs_matrix else "closed form"
 
     @property
     def affine(self) -> bool:
@@ -217,14 +215,7 @@ class Manifold:
             other.solver = replace(solver, passes=min(QUICK, solver.passes), retry=False, execution=how)
         return other
 
-    def quick(self, ahead: bool | None = None) -> Manifold:
-        """Deprecated: the same as `approximate`, but `project` checks unless told otherwise."""
-        warnings.warn("Manifold.quick is now Manifold.approximate", DeprecationWarning, stacklevel=2)
-        solver = self.solver
-        asked = solver.execution.ahead if ahead is None and isinstance(solver, FeasiblePoint) else ahead
-        other = self.approximate(asked)
-        other._checks = self._checks
-        return other
+    quick = renamed("Manifold.quick", "approximate")
 
     def dense(self) -> Manifold:
         """The same manifolds through dense automatic differentiation: the oracle of the fast paths."""

@@ -94,9 +94,8 @@ class Pin(Stackable):
     where: Tensor | Callable[[tuple[int, ...]], Tensor]
     label: str = "pin"
     value: float | Tensor | None = None
-    indices: Mapping[str, int | slice] | None = (
-        None  # by x, y, z, t, where no grid was given to say otherwise
-    )
+    # By x, y, z, t, where no grid was given to say otherwise.
+    indices: Mapping[str, int | slice] | None = None
 
     @classmethod
     @explain_misuse
@@ -171,9 +170,7 @@ class Pin(Stackable):
             raise SapcError(
                 f"these fields are steady and have no frames to pin; use Pin.at(grid, {grid.names[-1]}=0)"
             )
-        known = {
-            name if name in grid.names else usual.get(name, name): at for name, at in self.indices.items()
-        }
+        known = {n if n in grid.names else usual.get(n, n): at for n, at in self.indices.items()}
         return Pin(_mask(grid, None, known), _told(None, known), self.value)
 
     @explain_misuse

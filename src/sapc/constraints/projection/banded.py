@@ -184,10 +184,8 @@ class BandedLinearisation(Linearisation):
             off = off + (c[:, :-1] - c[:, 1:]) * es[:, 1:-1] + c[:, :-1] * c[:, 1:] * ss[:, 1:-1]
         if self.mu > 0:
             first = torch.ones_like(diagonal[:, :1])
-            diagonal, off = (
-                diagonal + self.mu * torch.cat((first, 2 * torch.ones_like(off)), 1),
-                off - self.mu,
-            )
+            diagonal = diagonal + self.mu * torch.cat((first, 2 * torch.ones_like(off)), 1)
+            off = off - self.mu
         # A row without any gradient cannot be met by moving; unit pivot, so that it stays finite and is reported.
         return torch.where(diagonal > 0, diagonal * (1 + self.jitter), 1.0), off
 
@@ -245,7 +243,7 @@ class BandedLinearisation(Linearisation):
         # On a CPU a few samples at a time: memory for more is new every time, which takes longer than the arithmetic.
         few = len(u) if u.is_cuda or self.traced else max(1, PIECE // u[0].numel())
         pieces = (
-            ((slope, u),) if few >= len(u) else zip(torch.split(slope, few), torch.split(u, few), strict=True)
+            zip(torch.split(slope, few), torch.split(u, few), strict=True) if few < len(u) else ((slope, u),)
         )
         free = torch.cat([(a * b).abs().flatten(1, -2).sum(1) for a, b in pieces])
         if is_whole:

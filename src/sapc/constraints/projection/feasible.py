@@ -205,9 +205,8 @@ class _Loop:
     def __init__(self, passes: Passes, state: State, path: Path | None) -> None:
         self.passes, self.state, self.whole, self.path = passes, state, state, path
         self.index: Tensor | None = None  # rows of `whole` that `state` holds
-        self.lost = torch.zeros(
-            2, dtype=torch.long, device=state.u.device
-        )  # counts of those that were left out
+        # Counts of those that were left out.
+        self.lost = torch.zeros(2, dtype=torch.long, device=state.u.device)
 
     def advance(self, strict: Tensor) -> Tensor:
         """One pass; the counts of all samples."""

@@ -106,9 +106,8 @@ def approach(
         d = _newton_direction(
             lin, _Hessian(some, ui, l), -tau, solver.cg_steps, ratio.sqrt().clamp(max=0.1), on
         )
-        d = d * spread(
-            (norm(v) / norm(d).clamp(min=tiny)).clamp(max=1.0), d
-        )  # never farther than the distance itself
+        # Never farther than the distance itself.
+        d = d * spread((norm(v) / norm(d).clamp(min=tiny)).clamp(max=1.0), d)
         trial, lin, off = _polish(some, ui + spread(ai, ui) * d, solver.tol, on)
         gain = dot(v, v) - dot(trial - start, trial - start)
         nearer = gain >= -2e-4 * ai * dot(d, tau)
