@@ -92,7 +92,7 @@ def test_the_host_does_not_queue_passes_that_nobody_needs():
     H = task.manifold(f.cuda(), solver=sapc.FeasiblePoint(execution=sapc.Execution(compiled=False)))
     passes, u = Counting(H._problem(), H.solver), torch.where(H.pinned, H.fields, u.cuda())
     torch.cuda._sleep(200_000_000)
-    state = restore(passes, u, 80)
+    state = restore(passes, u, H.solver)
     assert passes.queued <= int(state.passes.max()) + 2
 
 

@@ -35,8 +35,7 @@ def path_of(H, u):
     """The passes that lead from `u` to the projection, as shares of all samples: `(passes, batch)`."""
     solver, path = H.solver, []
     start = torch.where(H.pinned, H.fields, u.detach())
-    ahead, passes = solver.execution.ahead, Eager(H._problem(), solver)
-    restore(passes, start, solver.passes, solver.retry, ahead, path, solver.patience)
+    restore(Eager(H._problem(), solver), start, solver, path)
     every = torch.arange(len(u))
     shares = torch.zeros(len(path), len(u), dtype=u.dtype)
     for k, step in enumerate(path):

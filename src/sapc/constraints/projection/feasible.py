@@ -60,11 +60,11 @@ class Attempt(NamedTuple):
     limit: int
 
 
-def attempts(limit: int, retry: bool, patience: int) -> tuple[Attempt, ...]:
+def attempts(solver: FeasiblePoint) -> tuple[Attempt, ...]:
     """The attempts of `restore`, each for those whom the ones before left off the manifold."""
-    limits = (limit, patience) if patience > limit else (limit,)
+    limits = sorted({solver.passes, max(solver.passes, solver.patience)})
     every = tuple(Attempt(strict, most) for most in limits for strict in (True, False))
-    return every if retry else every[:1]
+    return every if solver.retry and not solver.execution.ahead else every[:1]
 
 
 @runtime_checkable
@@ -282,15 +282,7 @@ def run(
     return loop.merged(), state.u.shape[0] if final is None else final[1]
 
 
-def restore(
-    passes: Passes,
-    u: Tensor,
-    limit: int,
-    retry: bool = True,
-    ahead: bool = False,
-    path: Path | None = None,
-    patience: int = 0,
-) -> State:
+def restore(passes: Passes, u: Tensor, solver: FeasiblePoint, path: Path | None = None) -> State:
     """Newton steps of smallest norm onto the manifold; who misses it may try again from `u`, then accepting any decrease.
 
     Who misses it once more may try both ways again with `patience` passes: those who ran out of passes in the shorter attempt of that
@@ -299,13 +291,13 @@ def restore(
     captured graph, where nobody can be asked, holds no long attempts.
     """
     start, counts = passes.begin(u)
-    if ahead:
+    if solver.execution.ahead:
         strict = torch.ones((), dtype=torch.bool, device=u.device)
         loop = _Loop(passes, start, path)
-        for _ in range(limit):
+        for _ in range(solver.passes):
             loop.advance(strict)
         return loop.state
-    first, *more = attempts(limit, retry, patience)
+    first, *more = attempts(solver)
     best, missed = run(passes, start, counts, first, most=u.shape[0], path=path)
     cut = {first.strict: best.passes >= first.limit}  # of each kind of attempt, who ran out
     for attempt in more:

@@ -126,11 +126,10 @@ def _feasible(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """The point that restoration reaches, |R|_inf there, its excess and the passes; in one kernel where nobody wants the path."""
     kernel = kernel_of(problem, solver) if path is None else None
-    limit, retry, patience, ahead = solver.passes, solver.retry, solver.patience, solver.execution.ahead
-    done = None if kernel is None else kernel.restore(u0, limit, retry and not ahead, patience)
+    done = None if kernel is None else kernel.restore(u0, solver)
     if done is not None:
         return done
-    state = restore(passes_of(problem, solver), u0, limit, retry, ahead, path, patience)
+    state = restore(passes_of(problem, solver), u0, solver, path)
     return state.u, sup(state.r), excess(state.r, state.tol), state.passes
 
 

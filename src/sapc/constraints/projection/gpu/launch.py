@@ -101,11 +101,9 @@ class Kernel:
         self.failed = False
         self.ready: set[object] = set()  # what has been compiled
 
-    def restore(
-        self, u: Tensor, limit: int, retry: bool, patience: int = 0
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor] | None:
-        """See `restoration.restore`: the fields, |R|_inf, its excess and passes; None if this cannot be had."""
-        (strict, most), *more = attempts(limit, retry, patience)
+    def restore(self, u: Tensor, solver: FeasiblePoint) -> tuple[Tensor, Tensor, Tensor, Tensor] | None:
+        """See `feasible.restore`: the fields, |R|_inf, its excess and passes; None if this cannot be had."""
+        (strict, most), *more = attempts(solver)
         first = self._launch(u, most, strict)
         if first is None:
             return None
