@@ -131,7 +131,7 @@ def _check(method: Any) -> None:
     for part, fine, wanted in (
         ("title", _is_title(method.title), f"one line of at most {LONGEST} characters without $"),
         ("exact", method.exact in get_args(Exactness), f"one of {kinds}"),
-        ("reference", isinstance(method.reference, Reference | None), "a sapc.references.Reference, or None"),
+        ("reference", isinstance(method.reference, Reference | None), "a sapc.methods.references.Reference, or None"),
         ("loss", _takes(method.loss, 5), "a function of (v, v0, v1, t, H)"),
         ("sample", _takes(method.sample, 4 + method.redraws), f"a function of (v, v1, H, steps{', redraw' * method.redraws})"),
     ):  # fmt: skip
