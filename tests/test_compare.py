@@ -22,7 +22,7 @@ from commands import contents, one_sentence
 from sapc import cli
 from sapc.errors import SapcError
 from sapc.evaluation.evaluate import evaluate
-from sapc.experiments import statuses
+from sapc.experiments import Study, statuses
 from sapc.experiments.comparison import Comparison, markdown, notes, tables
 from sapc.methods import get_method, method_names
 from sapc.training.run_folder import Folder, read_json, write_json
@@ -385,3 +385,6 @@ def test_the_old_name():
     with pytest.warns(DeprecationWarning, match="sapc.compare is now"):
         from sapc.compare import Comparison as old
     assert old is Comparison
+    with pytest.warns(DeprecationWarning, match=r"sapc.study(.plan)? is now"):
+        from sapc.study.plan import Study as old_study
+    assert old_study is Study  # the same class, not one that was loaded a second time

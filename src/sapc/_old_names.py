@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import wraps
 from importlib import import_module
 from importlib.abc import Loader, MetaPathFinder
@@ -42,6 +42,7 @@ MOVED = {
     "scores": "evaluation.scores",
     "source": "flow.source",
     "study": "experiments",
+    "study.plan": "experiments.study",
     "table": "experiments.report.format",
     "train": "training.loop",
     "trajectory": "evaluation.trajectory",
@@ -154,16 +155,15 @@ class _Alias(Loader):
 class _Finder(MetaPathFinder):
     """Find modules by their old names."""
 
-    def find_spec(
-        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
+    # The path of a namespace package is no sequence, and what asks for a module may be of any kind.
+    def find_spec(self, fullname: str, path: Any, target: Any = None) -> ModuleSpec | None:
         package, _, name = fullname.partition(".")
         first, _, rest = name.partition(".")
         if package == "sapc" and first in GONE:
             raise ModuleNotFoundError(f"{fullname} left the package: {GONE[first]}", name=fullname)
         if package != "sapc" or first not in MOVED:
             return None
-        new = ".".join(part for part in (package, MOVED[first], rest) if part)
+        new = f"{package}.{MOVED[name]}" if name in MOVED else f"{package}.{MOVED[first]}.{rest}"
         warnings.warn(f"{fullname} is now {new}", DeprecationWarning, stacklevel=2)
         stands_for_it = vars(sys.modules[package]).get(name)
         return ModuleSpec(
@@ -171,4 +171,5 @@ class _Finder(MetaPathFinder):
         )
 
 
-sys.meta_path.append(_Finder())
+# First: a part of a module that moved would be found by its path, and be loaded a second time under its old name.
+sys.meta_path.insert(0, _Finder())
