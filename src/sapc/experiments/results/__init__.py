@@ -18,10 +18,9 @@ sets, so that FFM's mean is 1.
 
 from __future__ import annotations
 
-from .finding import collect
-from .kinds import Collected, Problem, Row, Scored, Summary
-from .storing import read_rows, write_rows
-from .tidy import COST, floors, notes, rows, summary
+from .collect import collect
+from .records import Collected, Problem, Row, Scored, Summary
+from .table import COST, floors, notes, read_rows, rows, summary, write_rows
 
 __all__ = [
     "COST",

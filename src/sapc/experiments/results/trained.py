@@ -13,7 +13,7 @@ from ...errors import SapcError
 from ...models.scores import Scores, method_of_path, read_any
 from ...training.config import Run
 from ...training.run_folder import Folder, about_tensors
-from .protocol import TRAINED
+from .select import TRAINED
 
 SAME = ("task", "method", "preset", "seed", "steps", "grid", "options")
 

@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any
 
 from ...methods import find_method
-from .kinds import Problem, Scored
+from .records import Problem, Scored
 
 TRAINED = (
     "backbone", "batch", "train", "validation", "lr", "lr_floor", "factor", "patience", "clip", "validate", "precision",

@@ -1,19 +1,26 @@
-"""From scores to rows, and from rows to means and errors."""
+"""From scores to rows, from rows to means and errors, and the rows as a file, CSV or Parquet; numbers come back as they were."""
 
 from __future__ import annotations
 
+import csv
 import json
+import os
 import statistics
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
 
+from ..._files import first_line, replacing
 from ...errors import SapcError
 from ...evaluation import metrics
-from .kinds import Collected, Row, Scored, Summary
+from .records import Collected, Row, Scored, Summary
 
 COST = ("evaluations", "seconds_per_sample", "peak_memory", "training_seconds")
 """Metrics whose median counts: network evaluations per sample, seconds, bytes, seconds."""
 DISTANCES = ("fpd", "frd")
+COLUMNS = {"task": str, "method": str, "seed": int, "set": str, "metric": str, "value": float}
 
 
 def rows(collected: Collected) -> list[Row]:
@@ -156,3 +163,61 @@ def _summary(values: Sequence[float], seeds: tuple[int, ...], sets: tuple[str, .
     n = len(values)
     error = statistics.stdev(values) / n**0.5 if n > 1 else None
     return Summary(statistics.mean(values), error, n, seeds, sets, statistics.median(values))
+
+
+# -- files --
+
+
+def write_rows(rows: Sequence[Row], path: str | os.PathLike[str]) -> None:
+    """Write the table, atomically; the kind of file is that of its suffix."""
+    path = _check_suffix(path)
+    records = [asdict(row) for row in rows]
+    with replacing(path) as partial:
+        if path.suffix == ".parquet":
+            arrow, kinds = _pyarrow(), {int: "int64", float: "float64", str: "string"}
+            schema = arrow.schema([(name, kinds[kind]) for name, kind in COLUMNS.items()])
+            arrow.parquet.write_table(arrow.Table.from_pylist(records, schema), partial)
+            return
+        with open(partial, "w", newline="", encoding="utf-8") as file:
+            writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
+            writer.writeheader()
+            writer.writerows(records)
+
+
+def read_rows(path: str | os.PathLike[str]) -> list[Row]:
+    """Read the table that `write_rows` wrote."""
+    path = _check_suffix(path)
+    if not path.is_file():
+        raise SapcError(f"there is no file {path}; write one with `write_rows`")
+    arrow = _pyarrow() if path.suffix == ".parquet" else None
+    try:
+        records = _read_csv(path) if arrow is None else arrow.parquet.read_table(path).to_pylist()
+        return [Row(**{name: kind(record[name]) for name, kind in COLUMNS.items()}) for record in records]
+    except (OSError, ValueError, TypeError, KeyError, csv.Error) as error:
+        raise SapcError(
+            f"{path} is not a table of results ({first_line(error)}); write one with `write_rows`"
+        ) from error
+
+
+def _read_csv(path: Path) -> list[dict[str, Any]]:
+    with open(path, newline="", encoding="utf-8") as file:
+        reader = csv.DictReader(file)
+        if list(reader.fieldnames or ()) != list(COLUMNS):
+            raise ValueError(f"its columns are not {', '.join(COLUMNS)}")
+        return list(reader)
+
+
+def _check_suffix(path: str | os.PathLike[str]) -> Path:
+    if (path := Path(path)).suffix not in (".csv", ".parquet"):
+        raise SapcError(f"{path} is neither CSV nor Parquet; give a name that ends in .csv or .parquet")
+    return path
+
+
+def _pyarrow() -> Any:
+    try:
+        import pyarrow.parquet
+    except ImportError as error:
+        raise SapcError(
+            "Parquet needs pyarrow; install it with: pip install 'sapc[report]', or use a name that ends in .csv"
+        ) from error
+    return pyarrow

@@ -15,8 +15,8 @@ from ...methods import find_method
 from ...methods.registry import NAME
 from ...models.scores import ForeignFormatError, Scores, read_any, whole_name
 from ...training.config import Run
-from .kinds import Collected, Kind, Problem, Scored
-from .protocol import select
+from .records import Collected, Kind, Problem, Scored
+from .select import select
 from .trained import Trained, number
 
 STUDY, MANIFEST, STATES = "sapc-study-1", "study.json", "states"
