@@ -33,7 +33,9 @@ R = TypeVar("R", bound="_Record")
 
 
 class ForeignFormatError(SapcError):
-    """A file holds something else than scores."""
+    """A file holds something else than scores; `format` is what it names."""
+
+    format: Any = None
 
 
 # -- names of files --
@@ -288,7 +290,9 @@ class Scores(dict[str, Any]):
         kind = content.get("format") if isinstance(content, dict) else None
         if kind != FORMAT:
             words = f"of format {kind!r}" if kind is not None else "without a format"
-            raise ForeignFormatError(f"is not a file of scores ({FORMAT}), but JSON {words[:60]}")
+            error = ForeignFormatError(f"is not a file of scores ({FORMAT}), but JSON {words[:60]}")
+            error.format = kind
+            raise error
         return cls.from_dict(content)
 
     def write(self, path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Walking through folders: runs with their scores, loose files of scores, studies with the state of their cells."""
+"""Collect results from folders: runs with their scores, loose files of scores, studies with the state of their cells."""
 
 from __future__ import annotations
 
@@ -26,35 +26,43 @@ _CELL = {"name": str, "task": str, "method": str, "seed": int, "folder": str}
 
 
 def collect(paths: Sequence[str | os.PathLike[str]]) -> Collected:
-    """All scores in and below these folders or files, and every problem with them; only a path that does not exist is an error."""
-    found = _Found()
+    """Return all scores in and below these folders or files, and every problem with them.
+
+    Raises:
+        SapcError: a path does not exist; nothing else is an error.
+    """
+    found = _Collector()
     for path in map(Path, paths):
         if not path.exists():
             raise SapcError(f"there is no {path}; give folders or files of results that exist")
         found.look(path)
     found.finish()
     scored, left = select(found.scored)
-    names = [str(s["name"]) for _, s in found.studies]
-    counted = tuple(found.unlisted(scored))
-    return Collected(scored, found.problems + left, names, tuple(dict.fromkeys(found.asked)), counted)
+    names = [str(name) for _, name, _ in found.studies]
+    asked = tuple(dict.fromkeys(method for _, method in found.listed))
+    return Collected(scored, found.problems + left, names, asked, tuple(found.unlisted(scored)))
 
 
 @dataclass
-class _Found:
-    """What has been found so far."""
+class _Collector:
+    """What has been found so far.
+
+    studies    folder, name and cells of every manifest
+    bare       runs without scores
+    listed     run folder and method of every cell of the studies
+    """
 
     scored: list[Scored] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
-    studies: list[tuple[Path, dict[str, Any]]] = field(default_factory=list)
-    bare: list[tuple[Path, Trained]] = field(default_factory=list)
+    studies: list[tuple[Path, Any, list[Any]]] = field(default_factory=list)
+    bare: list[Trained] = field(default_factory=list)
     seen: set[Path] = field(default_factory=set)
-    asked: list[str] = field(default_factory=list)
-    listed: set[tuple[Path, str]] = field(default_factory=set)
+    listed: dict[tuple[Path, str], None] = field(default_factory=dict)
 
     # -- the walk --
 
     def look(self, path: Path) -> None:
-        """At one file, or at all of a folder."""
+        """Look at one file, or at all of a folder."""
         if path.is_dir():
             denied = lambda error: self._problem(
                 "corrupt", Path(error.filename or path), f"cannot be read ({first_line(error)})"
@@ -67,7 +75,7 @@ class _Found:
             self._study(path.parent)
         else:
             trained = self._trained(path.parent)
-            self._scores(path, trained, named=path.name.startswith("scores") and trained is not None)
+            self._scores(path, trained, is_named=path.name.startswith("scores") and trained is not None)
 
     def _folder(self, folder: Path, names: Iterable[str]) -> None:
         texts = sorted(n for n in names if n.endswith(".json") and not n.startswith("."))
@@ -75,23 +83,26 @@ class _Found:
             self._study(folder)
         trained = self._trained(folder) if "config.json" in texts else None
         if trained is not None:
-            self._run_folder(folder, trained, [n for n in texts if n.startswith("scores")])
+            self._run_folder(trained, [n for n in texts if n.startswith("scores")])
         for name in texts:
             if name not in OURS and not (trained and name.startswith("scores")):
-                self._scores(folder / name, None)
+                self._scores(folder / name)
 
-    def _new(self, path: Path) -> bool:
-        """Whether this is the first time it is looked at."""
+    def _is_new(self, path: Path) -> bool:
+        """Return whether this is the first time it is looked at."""
         real = real_path(path)
-        if real in self.seen:
-            return False
+        is_new = real not in self.seen
         self.seen.add(real)
-        return True
+        return is_new
+
+    def _problem(self, kind: Kind, path: Path, why: str, trained: Trained | None = None) -> None:
+        about = (trained.run.task, trained.method_of(path), trained.run.seed) if trained else ()
+        self.problems.append(Problem(kind, path, why, *about))
 
     # -- runs --
 
     def _trained(self, folder: Path) -> Trained | None:
-        """The run in a folder, if there is one."""
+        """Return the run in a folder, if there is one."""
         config = folder / "config.json"
         if not config.is_file():
             return None
@@ -101,62 +112,55 @@ class _Found:
                 return None
             return Trained(folder, _run(content))
         except SapcError as error:
-            if self._new(config):
+            if self._is_new(config):
                 self._problem("corrupt", config, str(error))
             return None
 
-    def _run_folder(self, folder: Path, trained: Trained, names: Sequence[str]) -> None:
-        if not self._new(folder):
+    def _run_folder(self, trained: Trained, names: Sequence[str]) -> None:
+        folder = trained.folder.path
+        if not self._is_new(folder):
             return
         before = len(self.problems)
         whole = {n: self._scores(folder / n, trained, True) for n in names if whole_name(n) is None}
-        for name in (n for n in names if n not in whole):
-            usual = whole_name(name) or name
-            if whole.get(usual):
-                self._leave_out(folder / name, trained, f"{usual} beside it says more, and counts")
-            else:
-                self._scores(folder / name, trained, True)
-        if not any(whole.values()) and len(self.problems) == before and not names:
-            self.bare.append((folder, trained))
+        for part in (n for n in names if n not in whole):
+            usual = whole_name(part) or part
+            if not whole.get(usual):
+                self._scores(folder / part, trained, True)
+            elif self._is_new(folder / part):
+                self._problem("left_out", folder / part, f"{usual} beside it says more, and counts", trained)
+        if not names and len(self.problems) == before:
+            self.bare.append(trained)
 
-    def _scores(self, path: Path, trained: Trained | None, named: bool = False) -> bool:
-        """Take a file of scores, or note what is wrong with it; whether it was taken. `named`: it bears the name of scores."""
-        if not self._new(path):
+    def _scores(self, path: Path, trained: Trained | None = None, is_named: bool = False) -> bool:
+        """Take a file of scores, or note what is wrong with it; return whether it was taken. `is_named`: it bears the name of scores."""
+        if not self._is_new(path):
             return False
         try:
             scores = Scores.read(path)
         except ForeignFormatError as error:
-            if named or not _told(path).startswith("sapc-"):  # other files of this package are no problem
-                self._problem("corrupt" if named else "left_out", path, str(error), trained)
+            # Other files of this package are no problem.
+            if is_named or not str(error.format).startswith("sapc-"):
+                self._problem("corrupt" if is_named else "left_out", path, str(error), trained)
             return False
         except SapcError as error:
             self._problem("corrupt", path, str(error), trained)
             return False
-        run = scores.run
-        about = (run.task, scores.settings.method, run.seed)
+        run, found = scores.run, _scored(path, scores, trained)
         if run.trained < run.steps:
             why = f"scores of an unfinished training, step {run.trained} of {run.steps}"
-            self.problems.append(Problem("unfinished", path, why, *about))
+            self.problems.append(found.problem("unfinished", why))
         elif trained is not None and (why := trained.contradicts(scores)):
-            self.problems.append(Problem("left_out", path, why, *about))
+            self.problems.append(found.problem("left_out", why))
         else:
-            self.scored.append(_scored(path, scores, trained))
+            self.scored.append(found)
             return True
         return False
-
-    def _leave_out(self, path: Path, trained: Trained, why: str) -> None:
-        if self._new(path):
-            self._problem("left_out", path, why, trained)
-
-    def _problem(self, kind: Kind, path: Path, why: str, trained: Trained | None = None) -> None:
-        about = (trained.run.task, trained.method_of(path), trained.run.seed) if trained else ()
-        self.problems.append(Problem(kind, path, why, *about))
 
     # -- studies --
 
     def _study(self, folder: Path) -> None:
         path = folder / MANIFEST
-        if not self._new(path):
+        if not self._is_new(path):
             return
         try:
             content = read_any(path)
@@ -167,79 +171,70 @@ class _Found:
         if not isinstance(cells, list) or content.get("format") != STUDY:
             self._problem("corrupt", path, f"is not the manifest of a study ({STUDY})")
             return
-        self.studies.append((folder, {"name": content.get("name", folder.name), "cells": cells}))
+        self.studies.append((folder, content.get("name", folder.name), cells))
 
     def finish(self) -> None:
-        """What studies promise, and runs without scores."""
-        promised = set()
-        for study, manifest in self.studies:
-            for cell in manifest["cells"]:
+        """Look at what studies promise, and at runs without scores."""
+        for study, _, cells in self.studies:
+            for cell in cells:
                 if not isinstance(cell, dict) or any(
                     not isinstance(cell.get(k), t) for k, t in _CELL.items()
                 ):
-                    self._problem(
-                        "corrupt", study / MANIFEST, f"has a cell that cannot be read: {cell!r:.60}"
-                    )
+                    why = f"has a cell that cannot be read: {cell!r:.60}"
+                    self._problem("corrupt", study / MANIFEST, why)
                     continue
-                promised.add(real_path(study / cell["folder"]))
-                self.asked.append(cell["method"])
-                self.listed.add((real_path(study / cell["folder"]), cell["method"]))
+                self.listed[real_path(study / cell["folder"]), cell["method"]] = None
                 self._cell(study, cell)
-        for folder, trained in self.bare:
-            if real_path(folder) not in promised:
+        promised = {folder for folder, _ in self.listed}
+        for trained in self.bare:
+            if real_path(trained.folder.path) not in promised:
                 kind, why = trained.stands()
-                self._problem(kind, folder, why, trained)
+                self._problem(kind, trained.folder.path, why, trained)
 
     def _cell(self, study: Path, cell: dict[str, Any]) -> None:
         folder, about = study / cell["folder"], (cell["task"], cell["method"], cell["seed"])
+        state = study / STATES / f"{Path(cell['name']).name}.json"
         trained = self._trained(folder)
-        if trained is not None:  # it may lie outside the study
-            self._run_folder(folder, trained, sorted(p.name for p in folder.glob("scores*.json")))
+
+        def is_own(path: Path, method: str) -> bool:
+            return (real_path(path.parent), method) == (real_path(folder), cell["method"])
+
+        if trained is not None:
+            # It may lie outside the study.
+            self._run_folder(trained, sorted(p.name for p in folder.glob("scores*.json")))
             if why := trained.differs(cell.get("run")):
-                self._other_run(study, cell, why)
+                # The scores of another run than the study asks for do not count.
+                for s in [s for s in self.scored if is_own(s.path, s.method)]:
+                    self.scored.remove(s)
+                    self.problems.append(Problem("left_out", s.path, why, *about))
+                kind, why = _state(state)
+                if kind == "failed":
+                    self.problems.append(Problem(kind, folder, why, *about))
                 return
         known = [(s.path, s.method) for s in self.scored]
         known += [(p.path, p.method) for p in self.problems if p.path.is_file()]
-        if any(
-            real_path(path.parent) == real_path(folder) and method == cell["method"] for path, method in known
-        ):
+        if any(is_own(*one) for one in known):
             return
-        kind, why = _state(study / STATES / f"{Path(cell['name']).name}.json")
+        kind, why = _state(state)
         if kind == "missing" and trained is not None and not trained.folder.trained:
             kind, why = trained.stands()
         self.problems.append(Problem(kind, folder, why, *about))
 
-    def _other_run(self, study: Path, cell: dict[str, Any], why: str) -> None:
-        """The folder of a cell holds another run than the study asks for: its scores do not count."""
-        folder, about = real_path(study / cell["folder"]), (cell["task"], cell["method"], cell["seed"])
-        for s in [s for s in self.scored if (real_path(s.path.parent), s.method) == (folder, cell["method"])]:
-            self.scored.remove(s)
-            self.problems.append(Problem("left_out", s.path, why, *about))
-        kind, told = _state(study / STATES / f"{Path(cell['name']).name}.json")
-        if kind == "failed":
-            self.problems.append(Problem(kind, study / cell["folder"], told, *about))
-
     def unlisted(self, scored: Sequence[Scored]) -> list[str]:
-        """Scores that count and lie in a study's folder, without being in its list."""
-        roots = [real_path(study) for study, _ in self.studies]
+        """Return scores that count and lie in a study's folder, without being in its list."""
+        roots = [real_path(study) for study, *_ in self.studies]
         inside = [s for s in scored if any(root in real_path(s.path).parents for root in roots)]
         return [str(s.path) for s in inside if (real_path(s.path.parent), s.method) not in self.listed]
 
 
 def _run(content: dict[str, Any]) -> Run:
-    """The run that a configuration describes; it may be of a method that is not known here, a user's own."""
+    """Return the run that a configuration describes; it may be of a method that is not known here, a user's own."""
     method = content.get("method")
     if not isinstance(method, str) or not NAME.fullmatch(method) or find_method(method) is not None:
         return Run.from_dict(content)
     run = Run.from_dict({**content, "method": "ffm"})
     object.__setattr__(run, "method", method)  # past the check: nothing is trained or sampled from here
     return run
-
-
-def _told(path: Path) -> str:
-    """The format that a file names."""
-    content = read_any(path)
-    return str(content.get("format")) if isinstance(content, dict) else ""
 
 
 def _state(path: Path) -> tuple[Kind, str]:

@@ -52,6 +52,10 @@ class Scored:
         """What was found on every test set."""
         return self.scores.sets
 
+    def problem(self, kind: Kind, why: str) -> Problem:
+        """Return why these scores do not count."""
+        return Problem(kind, self.path, why, self.task, self.method, self.seed)
+
     @property
     def environment(self) -> dict[str, Any]:
         """Versions and hardware of the evaluation, as far as they are told."""

@@ -94,7 +94,7 @@ def _largest(
             (name, v(s), v(best[0])) for name, v in values.items() if _plain(v(s)) != _plain(v(best[0]))
         )
         why = f"its {what} is {own!r:.80}, that of the scores of {where} that count {usual!r:.80}"
-        left.append(Problem("left_out", s.path, why, s.task, s.method, s.seed))
+        left.append(s.problem("left_out", why))
     return best
 
 
@@ -119,17 +119,8 @@ def _one_per_seed(scored: Sequence[Scored], left: list[Problem]) -> list[Scored]
     for seed in dict.fromkeys(s.seed for s in scored):
         same = sorted((s for s in scored if s.seed == seed), key=_complete, reverse=True)
         kept.append(same[0])
-        left += [
-            Problem(
-                "left_out",
-                s.path,
-                f"{same[0].path} is as complete or more so, and counts",
-                s.task,
-                s.method,
-                seed,
-            )
-            for s in same[1:]
-        ]
+        why = f"{same[0].path} is as complete or more so, and counts"
+        left += [s.problem("left_out", why) for s in same[1:]]
     return kept
 
 
