@@ -13,6 +13,7 @@ import pytest
 from hand_made import one_set, scores
 from sapc.errors import SapcError
 from sapc.evaluation.config import EvaluationConfig
+from sapc.experiments import Cell, cells
 from sapc.methods import get_method
 from sapc.models.scores import FORMAT, MeanScores, Scores
 
@@ -119,3 +120,8 @@ def test_settings_by_old_names_and_by_position():
         EvaluationConfig("test0")
     with pytest.raises(SapcError, match="unknown test set 'test9'"):
         EvaluationConfig(["test9"]).check_sets(("test0",))
+
+
+def test_a_cell_is_the_same_after_its_file():
+    for cell in cells(["heat"], ["sapc", "dflow"], preset="tiny", watch=4):
+        assert Cell.from_dict(json.loads(json.dumps(cell.to_dict()))) == cell

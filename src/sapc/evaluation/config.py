@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ..errors import SapcError, whole
@@ -12,6 +12,7 @@ from ..tasks import TEST_SETS
 
 HELD_OUT = ("validation",)
 REFERENCE = 1225
+POSITIONAL = ("samples", "reference", "steps", "seed", "floor_repeats")
 OLD_NAMES = {"splits": "sets", "sampling_steps": "steps", "watch": "trajectory_samples"}
 """Names of settings in version 0.1.0, and what they are called now."""
 
@@ -63,8 +64,9 @@ class EvaluationConfig:
         cls, config: EvaluationConfig | Sequence[str] | None, *values: Any, **settings: Any
     ) -> EvaluationConfig:
         """Return a config with some settings changed; in the place of a config a list of test sets may stand."""
-        names = [one.name for one in fields(cls)]
-        given = dict(zip(names[1:], values, strict=False))
+        if len(values) > len(POSITIONAL):
+            raise TypeError(f"{len(POSITIONAL)} settings can be given by position, got {len(values)}")
+        given = dict(zip(POSITIONAL, values, strict=False))
         given |= {OLD_NAMES.get(name, name): value for name, value in settings.items()}
         if isinstance(config, EvaluationConfig):
             return replace(config, **given)

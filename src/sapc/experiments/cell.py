@@ -6,6 +6,7 @@ scores are there: these settings, these metrics, of these very weights (their SH
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -72,6 +73,7 @@ class Cell:
         **settings: Any,
     ) -> None:
         chosen = EvaluationConfig.of(evaluation, **settings, seed=run.seed, method=method)
+        chosen = replace(chosen, sets=chosen.sets or TEST_SETS)
         if not run.description.can_draw:
             # What cannot be drawn again is evaluated on what was held out, without a floor.
             most = run.description.sizes["validation"]
@@ -113,7 +115,7 @@ class Cell:
 
     # -- numbers --
 
-    @property
+    @cached_property
     def settings(self) -> EvaluationConfig:
         """How it is scored, with every number filled in."""
         return self.evaluation.resolve(get_method(self.method), len(self.run.grid))
@@ -121,7 +123,7 @@ class Cell:
     @property
     def sets(self) -> Sequence[str]:
         """Test sets."""
-        return self.settings.sets or ()
+        return self.evaluation.sets or ()
 
     def check(self) -> None:
         """Refuse before the work what would fail after it."""
@@ -188,8 +190,9 @@ class Cell:
 
     def _has_same_solutions(self, scores: Scores, distances: Sequence[Distance]) -> bool:
         run, own = scores.run, self.run
-        same = (run.task, run.grid, _plain(run.options)) == (own.task, list(own.grid), _plain(own.options))
-        return same and self.fits(scores, distances)
+        options = json.loads(json.dumps(dict(own.options)))
+        is_same = (run.task, run.grid, run.options) == (own.task, list(own.grid), options)
+        return is_same and self.fits(scores, distances)
 
     # -- files --
 
@@ -287,10 +290,3 @@ def _digest(path: Path) -> str:
 @cache
 def _digest_of(path: Path, *version: int) -> str:
     return sha256(path)
-
-
-def _plain(value: Any) -> Any:
-    """Tuples as JSON has them."""
-    if isinstance(value, Mapping):
-        return {name: _plain(one) for name, one in value.items()}
-    return [_plain(one) for one in value] if isinstance(value, list | tuple) else value
