@@ -25,7 +25,7 @@ test-long: $(STAMP)  # with the further cases that `make test` leaves out
 
 # Every test that needs a GPU, with the Python at hand, which has torch, Triton and pytest; nothing is installed. Portions run side by side,
 # as many as there are cores and at most eight: most of the time goes into compiling. PARTS=1/3 is every third test alone.
-GPU_TESTS := $(wildcard tests/test_cuda*.py) tests/test_kernels_compile.py
+GPU_TESTS := tests/gpu
 PARTS ?= $(shell $(PYTHON) -c "import os; n = min(8, os.cpu_count() or 1); print(*(f'{i + 1}/{n}' for i in range(n)))")
 
 test-gpu:

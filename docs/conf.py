@@ -46,7 +46,9 @@ def _docstring(app, what, name, obj, options, lines):
         if section and (line.startswith("    ") or not line):
             # A line that is indented further goes on with the entry above it.
             entry = line.strip()
-            out.append("  " + _prose(entry) if line.startswith("        ") else f"- {_prose(entry)}" if entry else "")
+            out.append(
+                "  " + _prose(entry) if line.startswith("        ") else f"- {_prose(entry)}" if entry else ""
+            )
             continue
         section = False
         indented = line.startswith("    ") or bool(_TABLE_ROW.match(line))

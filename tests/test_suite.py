@@ -46,9 +46,10 @@ def test_a_bare_machine_collects_every_module_and_every_gpu_case(tmp_path):
         text=True,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-1000:]
-    assert "tests/test_cuda.py::test_compiled_equals_step_by_step[stokes_bc]" in done.stdout
+    assert "tests/gpu/test_cuda.py::test_compiled_equals_step_by_step[stokes_bc]" in done.stdout
     assert (
-        "tests/test_projection_compiled.py::test_compiled_equals_step_by_step[stokes_bc]" not in done.stdout
+        "tests/constraints/test_projection_compiled.py::test_compiled_equals_step_by_step[stokes_bc]"
+        not in done.stdout
     )
 
 

@@ -21,12 +21,13 @@ from sapc.experiments.timing import Timer, solutions, stand_in
 from sapc.training.step import Training
 
 # The scripts of the repository, which are no package.
-sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
+sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 import _measure
 import backbone
-import methods
 import projection
 from _measure import OURS, PEERS
+
+import methods
 from methods import Sampler
 
 CPU = torch.device("cpu")

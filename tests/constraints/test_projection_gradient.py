@@ -2,11 +2,11 @@
 
 import pytest
 import torch
+from test_projection import AFFINE, CURVED, noise, relative, tiny_fields, tiny_task
 
 import sapc
 from sapc.constraints.projection.feasible import Eager, restore
 from sapc.constraints.projection.linearisation import spread
-from test_projection import AFFINE, CURVED, noise, relative, tiny_fields, tiny_task
 
 FEASIBLE = sapc.FeasiblePoint()
 QUICK = [lambda H: H, lambda H: H.approximate(), lambda H: H.approximate(ahead=True)]

@@ -539,7 +539,7 @@ def test_cells_know_their_numbers():
 
 
 def test_the_shipped_studies():
-    root = Path(__file__).parent.parent / "studies"
+    root = Path(__file__).parents[2] / "studies"
     smoke, paper, ablation = (load_study(root / f"{name}.py") for name in ("smoke", "paper", "ablation"))
     assert (len(smoke.cells), len(smoke.jobs())) == (66, 36)
     assert (len(paper.cells), len(paper.jobs())) == (198, 108)

@@ -11,7 +11,7 @@ from variants import variant
 
 pytest.importorskip("triton", minversion="3.4")
 
-BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
 
 def compiled(folder, *options):

@@ -380,7 +380,7 @@ def test_bad_weights_are_one_sentence_before_the_work(call, own, options, messag
 
 
 def test_calibration(run, poseidon_b, folder):
-    script = Path(__file__).parents[1] / "benchmarks" / "calibrate_frd.py"
+    script = Path(__file__).parents[2] / "benchmarks" / "calibrate_frd.py"
     options = [
         "--poseidon",
         poseidon_b,

@@ -44,7 +44,7 @@ def test_parameter_counts():
 @pytest.mark.parametrize("dims", [2, 3])
 def test_it_is_neuraloperators_network(dims):
     """Its weights in ours give its output; made by `golden/neuraloperator.py` with neuraloperator 0.3.0."""
-    theirs = load_file(Path(__file__).parent / "golden" / f"neuraloperator-{dims}d.safetensors")
+    theirs = load_file(Path(__file__).parents[1] / "golden" / f"neuraloperator-{dims}d.safetensors")
     u, t, out = (theirs.pop(name) for name in ("input", "times", "output"))
     layers = {"lifting.fcs.0": "lift_in", "lifting.fcs.1": "lift_out"}
     layers |= {"projection.fcs.0": "project_in", "projection.fcs.1": "project_out"}

@@ -119,7 +119,7 @@ def test_link(reference):
 
 
 def test_agrees_with_the_citation_file():
-    cff = (Path(__file__).parent.parent / "CITATION.cff").read_text()
+    cff = (Path(__file__).parents[2] / "CITATION.cff").read_text()
     assert f'title: "{references.SAPC.title}"' in cff
     assert f"year: {references.SAPC.year}" in cff
     for author in references.SAPC.authors:

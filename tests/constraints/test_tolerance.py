@@ -8,10 +8,10 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import torch
+from test_projection import noise, tiny_fields, tiny_task
 
 import sapc
 from sapc.constraints.projection.tolerance import excess, row_tolerance
-from test_projection import noise, tiny_fields, tiny_task
 
 F64 = torch.float64
 EPS = 2.0**-52

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file
-
-import sapc
 from test_projection import noise, relative, tiny_fields, tiny_task
 
-SLOW = load_file(Path(__file__).parent / "golden" / "slow-projections.safetensors")
+import sapc
+
+SLOW = load_file(Path(__file__).parents[1] / "golden" / "slow-projections.safetensors")
 FEASIBLE = sapc.FeasiblePoint()
 
 

@@ -21,7 +21,7 @@ from sapc.training import shipped as pretrained
 from sapc.training.run_folder import Folder, load_tensors
 
 NAMES = [f"{task}-{method}" for task in task_names() for method in ("ffm", "sapc")]
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 
 
 def test_every_task_has_both_models_in_less_than_30_megabytes():

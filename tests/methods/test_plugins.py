@@ -24,7 +24,7 @@ from sapc.experiments.report.tables import report_tables
 from sapc.experiments.results import collect
 from sapc.methods import METHODS, SOURCES, ffm, find_method, plugins, registry
 
-EXAMPLE = Path(__file__).parent.parent / "examples" / "own_method.py"
+EXAMPLE = Path(__file__).parents[2] / "examples" / "own_method.py"
 PLAIN = """
 import sapc
 from sapc.methods.ffm import FFM, loss, sample  # FFM is there, and not this file's

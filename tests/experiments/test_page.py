@@ -16,6 +16,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from test_figures import trajectory, write_fields
 
 from commands import contents, one_sentence
 from hand_made import collected, scores, write
@@ -25,7 +26,6 @@ from sapc.experiments.report.make import check_out
 from sapc.experiments.report.page import FEW, MARK, is_page, page, write_page
 from sapc.experiments.report.tables import report_tables
 from sapc.experiments.results import Collected, Problem, Scored
-from test_figures import trajectory, write_fields
 
 METHODS = ("sapc", "ffm", "eci")
 

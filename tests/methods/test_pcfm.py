@@ -15,7 +15,7 @@ import torch
 import sapc
 from sapc.methods import pcfm
 
-GOLDEN = Path(__file__).parent / "golden" / "pcfm.npz"
+GOLDEN = Path(__file__).parents[1] / "golden" / "pcfm.npz"
 CURVED = ("reaction_diffusion", "stokes_ic", "stokes_bc")
 
 
