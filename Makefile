@@ -7,7 +7,7 @@ STAMP := $(VENV)/.ready
 # What `make examples` gives to examples/NAME.py: ARGS_NAME; most need nothing.
 ARGS_shallow_water := shallow_water --steps 30 --samples 60
 
-.PHONY: demo test test-long test-gpu soak lint bench examples docs docs-tools format clean
+.PHONY: demo test test-all test-long test-gpu soak lint bench examples docs docs-tools format clean
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -20,7 +20,10 @@ demo: $(STAMP)
 test: $(STAMP)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2  # two processes of one thread: threads that compete for two cores crawl
 
-test-long: $(STAMP)  # with the further cases that `make test` leaves out
+test-all: $(STAMP)  # with those that take seconds each
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m "not long"
+
+test-long: $(STAMP)  # with further cases of what shorter ones show
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m "long or not long"
 
 # Every test that needs a GPU, with the Python at hand, which has torch, Triton and pytest; nothing is installed. Portions run side by side,

@@ -25,6 +25,7 @@ def test_the_index_lists_the_equations():
     assert len(LABELS) == len(set(LABELS)) == 23
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("label", LABELS)
 def test_a_label_is_named_in_exactly_one_docstring(label):
     named = [name for name, text in docstrings() for found in NAMED.findall(text) if found == label]

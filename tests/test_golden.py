@@ -37,11 +37,13 @@ def test_every_record_is_there():
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", bits.SHIPPED)
 def test_samples_of_shipped_models(name):
     near(name, bits.shipped(name), GOLDEN[name])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task", bits.TASKS)
 def test_losses_and_samples_of_every_method(task, tmp_path):
     for name, found in bits.trained(task, tmp_path):

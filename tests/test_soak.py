@@ -31,6 +31,7 @@ def soak(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(line, capture_output=True, text=True, timeout=300, env=environment)
 
 
+@pytest.mark.slow
 def test_short_soak():
     done = soak("--cases", "120", "--kinds", CHEAP)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -34,6 +34,7 @@ PathFinder.find_spec = lambda name, *rest: None if name.partition(".")[0] in abs
 """
 
 
+@pytest.mark.slow
 def test_a_bare_machine_collects_every_module_and_every_gpu_case(tmp_path):
     """Also the GPU's namesake of a long case, which marks by name once left out."""
     (tmp_path / "bare.py").write_text(BARE.format(absent=ABSENT))

@@ -46,6 +46,7 @@ QUICK = (
 )
 
 
+@pytest.mark.slow
 def test_all_parts(call, folder):
     code, out, err = call(*QUICK, "--out", "new/b.json")
     assert (code, err) == (0, "")
@@ -99,6 +100,7 @@ def every_method():
     return [row for task in ("heat", "stokes_ic") for row in costs(task, sapc.method_names(), peers=False)]
 
 
+@pytest.mark.slow
 def test_every_method_of_every_task(every_method):
     names = ["ffm", *(name for name in sapc.method_names() if name != "ffm")]
     assert [(r["task"], r["method"]) for r in every_method] == [
@@ -160,6 +162,7 @@ def test_stages_are_those_of_the_training(monkeypatch):
     assert seen == [stage / 4 for stage in range(4) for _ in range(8)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task", sapc.task_names())
 def test_the_velocity_of_a_bench_takes_the_declared_evaluations(task):
     """D-Flow above all: its optimiser would stop at once if the end did not depend on the source."""
@@ -206,6 +209,7 @@ def both_styles():
     return list(costs("heat", CHOSEN))
 
 
+@pytest.mark.slow
 def test_methods_in_both_styles(both_styles):
     assert [row["method"] for row in both_styles] == CHOSEN
     for row in both_styles:
@@ -246,6 +250,7 @@ def test_both_styles_sample_the_same_fields(name):
     torch.testing.assert_close(fields[1], fields[0], rtol=0, atol=2e-5 * float(fields[0].abs().max()))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task", ["heat", "stokes_ic"])
 @pytest.mark.parametrize("name", ["ffm", "cond_ffm", "sapc", "cafm", "pbfm"])
 def test_both_styles_train_the_same(task, name):
@@ -268,6 +273,7 @@ def projections():
     return [row for run in runs for row in dense_rows(run, solutions(run, CPU))]
 
 
+@pytest.mark.slow
 def test_projections_of_every_task_agree(projections):
     both = ("noise", "estimate")
     used = [row for row in projections if row["solver"] == "of sampling"]

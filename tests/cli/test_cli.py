@@ -27,6 +27,7 @@ BURGERS = ("data", "burgers", "--size", "3", "--grid", "12x3")
 # -- what it says of itself --
 
 
+@pytest.mark.slow
 def test_version():
     done = command("--version")
     assert (done.returncode, done.stdout, done.stderr) == (0, f"sapc {__version__}\n", "")
@@ -62,11 +63,13 @@ def test_tasks_as_json(call):
     assert described[0]["sizes"]["train"] == 6400
 
 
+@pytest.mark.slow
 def test_a_terminal_without_symbols(folder):
     done = command("tasks", env={**os.environ, "PYTHONIOENCODING": "ascii"})
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.slow
 def test_a_reader_that_leaves_is_no_error(folder):
     shell = subprocess.run(
         f"{sys.executable} -m sapc tasks | head -c 1", shell=True, capture_output=True, timeout=60
@@ -106,6 +109,7 @@ def test_an_existing_file_is_kept_unless_forced(call, folder):
     assert contents(folder) == ["u.h5"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["[/x].h5", "[bold]:smile:.h5", "{x}.h5", "%s.h5", "ü \\[.h5"])
 def test_names_are_printed_as_they_are(call, name):
     code, out, _ = call(*BURGERS, "--out", name)
@@ -152,6 +156,7 @@ BAD = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", BAD)
 def test_a_bad_call_is_one_sentence_and_creates_nothing(call, folder, name):
     arguments, message = BAD[name]
@@ -162,6 +167,7 @@ def test_a_bad_call_is_one_sentence_and_creates_nothing(call, folder, name):
     assert contents(folder) == []
 
 
+@pytest.mark.slow
 def test_the_real_command_refuses_in_the_same_way(folder):
     done = command(*BURGERS, "--option", "initial_range=1", "--out", "n/u.h5")
     assert "two numbers" in done.stderr
@@ -201,6 +207,7 @@ def test_a_cache_of_nobody(call, folder, monkeypatch):
     assert contents(folder) == []
 
 
+@pytest.mark.slow
 def test_a_half_written_cache_entry_is_made_again_with_a_warning(folder, tmp_path):
     assert command(*BURGERS, "--out", "a.h5").returncode == 0
     (entry,) = (tmp_path / "cache").iterdir()
@@ -228,6 +235,7 @@ def _limited(size: int):
 LIMITS = (0, 1024, 20 * 1024, 66 * 1024, 70 * 1024)  # the file has 72 KiB: before, in and after the fields
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", LIMITS)
 def test_a_full_disk_is_one_sentence_and_leaves_nothing(folder, monkeypatch, size):
     monkeypatch.setenv("SAPC_CACHE", "off")
@@ -252,6 +260,7 @@ def test_a_full_disk_under_the_cache_only_warns(folder, tmp_path):
     assert not (tmp_path / "cache").exists()
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_leaves_nothing(folder, tmp_path):
     line = [sys.executable, "-m", "sapc", "data", "navier_stokes", "--size", "4000", "--out", "n/u.h5"]
     # A run in the background may have inherited that interrupts are ignored; what is started here must not.

@@ -142,6 +142,7 @@ def test_a_finished_run_goes_on_and_another_begins_with_its_weights(call):
     assert Folder("runs/heat-sapc-tiny-seed1-from-run").run().parent["step"] == 5
 
 
+@pytest.mark.slow
 def test_an_interrupted_training_is_continued_to_the_same_bits(call, folder):
     """Stopped in the middle and resumed, it ends where an undisturbed one does."""
     settings = ("--steps", "150", "--out")
@@ -167,6 +168,7 @@ def test_an_interrupted_training_is_continued_to_the_same_bits(call, folder):
     assert all(torch.equal(there[name], wanted[name]) for name in wanted)
 
 
+@pytest.mark.slow
 def test_two_processes_train_as_one(call, folder):
     settings = ("--steps", "4", "--out")
     done = command(*TINY, *settings, "two", "--devices", "2")
@@ -335,6 +337,7 @@ def test_an_existing_file_of_samples_is_kept_unless_forced(call, run):
     assert call(*arguments, "--force")[0] == 0
 
 
+@pytest.mark.slow
 def test_an_unfinished_run_is_used_with_a_warning_and_keeps_no_scores(run, folder):
     config = json.loads(Path("run/config.json").read_text())
     Path("run/config.json").write_text(json.dumps({**config, "steps": 30}))

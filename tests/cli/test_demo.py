@@ -56,6 +56,7 @@ def done(finished, folder):
 # -- two methods --
 
 
+@pytest.mark.slow
 def test_models_that_come_with_the_package_need_no_training(call, folder):
     code, out, err = call("demo", "--samples", "4", "--steps", "2", "--device", "cpu", "--out", "d")
     assert (code, err) == (0, "")
@@ -90,6 +91,7 @@ def test_from_training_to_a_table_and_a_picture(call, folder):
     assert sorted(path.name for path in Path("d").iterdir()) == ["heat-ffm", "heat-sapc", "heat.png"]
 
 
+@pytest.mark.slow
 def test_what_is_trained_is_used_and_the_result_is_the_same(call, done, finished):
     written = lambda: [(done / f"heat-{m}" / "weights.safetensors").stat().st_mtime_ns for m in METHODS]
     before = written()
@@ -137,6 +139,7 @@ def test_options_reach_the_result(call, done):
     assert sets == {"scores": ["test1"], "scores-part": ["test3"]}  # what was there is not lost
 
 
+@pytest.mark.slow
 def test_another_task_and_seed(call, folder):
     code, out, _ = call(*QUICK, "--task", "stokes_bc", "--seed", "4", "--json")
     assert code == 0
@@ -162,6 +165,7 @@ def interrupted_after(start: str, *arguments: str) -> str:
     return err
 
 
+@pytest.mark.slow
 def test_an_interrupted_training_is_continued_to_the_same_bits(call, folder, finished):
     """Stopped in the training of FFM, then finished by the same command."""
     err = interrupted_after("training ffm on heat", *QUICK)  # said after a step
@@ -178,6 +182,7 @@ def test_an_interrupted_training_is_continued_to_the_same_bits(call, folder, fin
         assert all(torch.equal(there[name], wanted[name]) for name in wanted)
 
 
+@pytest.mark.slow
 def test_interrupted_sampling_leaves_what_is_there(folder, done):
     before = contents(folder), Path("d/heat-ffm/scores.json").read_text()
     err = interrupted_after("already trained: d/heat-sapc", *QUICK, "--samples", "9999", "--steps", "999")
@@ -236,6 +241,7 @@ def test_the_folder_of_something_else_is_left_alone(call, folder):
 # -- the projection alone --
 
 
+@pytest.mark.slow
 def test_projection_of_every_task(tmp_path, capfd):
     pictures = tmp_path / "pictures"
     with pytest.raises(SystemExit) as ended:

@@ -397,6 +397,7 @@ def test_without_its_physics_a_model_cannot_be_used(trained, tmp_path, capsys):
     assert "it was my_physics.py; give it as --physics FILE" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_study_of_own_data_runs_in_worker_processes_and_has_a_report(folder, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     made = f"{PHYSICS}\nTASK = sapc.Task.from_data(sapc.read_fields({str(folder / 'my.h5')!r}), physics, 'water')\n"

@@ -250,6 +250,7 @@ def test_gradient_through_the_plain_iteration(name):
 LEVELS = (None, 1e-3, 1e-2, 1e-1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "level"),
     [
@@ -270,6 +271,7 @@ def test_published_grids_from_noise_and_near_the_truth(name, level):
         assert (H.project(p) - p).abs().max() <= 1e-13
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("level", [variant(level, long=level in (1e-2, 1e-1)) for level in LEVELS])
 @pytest.mark.parametrize("name", ["stokes_ic", "stokes_bc"])
 def test_stokes_converges_for_400_draws(name, level):

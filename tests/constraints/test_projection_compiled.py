@@ -40,6 +40,7 @@ def solvers():
     return (sapc.FeasiblePoint(execution=sapc.Execution(compiled=how)) for how in (False, True))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["reaction_diffusion", "stokes_ic", variant("stokes_bc", long=True)])
 def test_compiled_equals_step_by_step(name):
     task, f, u = case(name)

@@ -25,6 +25,7 @@ def case(key):
     return task.manifold(f, solver=FEASIBLE), SLOW[key].double()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("key", SLOW)
 def test_who_needs_many_steps_gets_there_not_far_away(key):
     H, u = case(key)

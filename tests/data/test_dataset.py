@@ -308,6 +308,7 @@ print(failed)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [0, 800, 64_000, 71_000])
 def test_the_process_outlives_a_full_disk(tmp_path, size):
     """HDF5 would crash while the interpreter exits if it had seen the failure; the file has 71728 bytes."""
@@ -394,6 +395,7 @@ def test_where_the_cache_is(tmp_path, monkeypatch):
     assert cache_folder() == tmp_path / ".cache" / "sapc"
 
 
+@pytest.mark.slow
 def test_two_processes_may_fill_the_cache_at_once(task, tmp_path):
     call = "get_task('reaction_diffusion', grid=(12, 4)).dataset('train', size=3)"
     script = f"from sapc.tasks import get_task; {call}"

@@ -36,6 +36,7 @@ def numbers(tree):
     return [tree] if isinstance(tree, float) else []
 
 
+@pytest.mark.slow
 def test_from_folder_to_scores(folder):
     result = evaluate(folder, device="cpu", floor_repeats=2, **SMALL)
     path = write_scores(folder, result)

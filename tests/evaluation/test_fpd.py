@@ -85,6 +85,7 @@ def test_a_distance_is_that_of_the_features(one, cache):
     assert one.each(x, y) == [metrics.frechet(features(encoder, x), features(encoder, y))]
 
 
+@pytest.mark.slow
 def test_frd_is_by_three_seeds(cache):
     distance = fpd.random_distance()
     x, y = fields(3, 16, 16), fields(3, 16, 16, seed=1)
@@ -122,6 +123,7 @@ def test_other_numbers_of_frames_are_refused(one):
         one.each(fields(3, 16, 16, 2), fields(3, 16, 16, 3))
 
 
+@pytest.mark.slow
 def test_progress_counts_images_of_all_encoders(cache):
     seen: list[tuple[int, int]] = []
     distance = Distance("frd", (random_encoder(0), random_encoder(1)))
@@ -152,6 +154,7 @@ def test_features_of_solutions_are_kept_with_the_weights_named(one, cache):
     assert one.each(x, y) != first  # so it is read back
 
 
+@pytest.mark.slow
 def test_no_entry_serves_other_fields_or_weights(one, cache):
     x, y = fields(3, 16, 16), fields(4, 16, 16, seed=1)
     values = [
@@ -166,6 +169,7 @@ def test_no_entry_serves_other_fields_or_weights(one, cache):
     assert values[0] != values[3]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", ["cut", "empty", "a bit", "other labels", "NaN", "other shape"])
 def test_a_damaged_entry_is_made_again(one, cache, damage):
     x, y = fields(3, 16, 16), fields(4, 16, 16, seed=1)
@@ -234,12 +238,14 @@ def test_weights_of_another_size_are_no_fpd(tmp_path):
         fpd.poseidon_distance(tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", ["T", "B"])
 def test_random_weights_are_no_fpd(size):
     with pytest.raises(SapcError, match="only weights of Poseidon-B from a file make an FPD"):
         Distance("fpd", (random_encoder(0, size=size),))
 
 
+@pytest.mark.slow
 def test_what_is_asked_for_is_what_there_is(poseidon_b):
     assert fpd.distances() == ()
     assert [d.name for d in fpd.distances(frd=True)] == ["frd"]
@@ -251,6 +257,7 @@ def test_what_is_asked_for_is_what_there_is(poseidon_b):
 # -- in evaluations --
 
 
+@pytest.mark.slow
 def test_a_metric_of_an_evaluation(run, one):
     model = sapc.load(run, device="cpu")
     result = evaluate(model, ["test1"], distances=[one], **SMALL)
@@ -271,6 +278,7 @@ def test_without_distances_there_is_neither(run):
     assert not any("fpd" in name or "frd" in name for name in keys(result))
 
 
+@pytest.mark.slow
 def test_scores_with_more_metrics_are_not_replaced(run, one, tmp_path):
     own = Path(shutil.copytree(run, tmp_path / "run"))
     with_frd = evaluate(own, ["test0"], device="cpu", distances=[one], **SMALL)
@@ -331,6 +339,7 @@ def test_without_weights_it_says_how_to_get_them(call, own):
     assert lines(out, "fpd") == lines(out, "frd") == []
 
 
+@pytest.mark.slow
 def test_frd_has_a_row_and_a_floor_of_its_own_name(call, own):
     code, out, err = call(*own, "--frd")
     assert (code, err) == (0, "")
@@ -345,6 +354,7 @@ def test_frd_has_a_row_and_a_floor_of_its_own_name(call, own):
     assert kept["metrics"]["frd"] == pytest.approx(sum(kept["frd_each"]) / 3)
 
 
+@pytest.mark.slow
 def test_fpd_with_weights_named_by_option_or_environment(call, own, poseidon_b, monkeypatch):
     code, out, err = call(*own, "--poseidon", str(poseidon_b), "--json")
     assert (code, err) == (0, "")
@@ -379,6 +389,7 @@ def test_bad_weights_are_one_sentence_before_the_work(call, own, options, messag
     assert sorted(Path("run").iterdir()) == before
 
 
+@pytest.mark.slow
 def test_calibration(run, poseidon_b, folder):
     script = Path(__file__).parents[2] / "benchmarks" / "calibrate_frd.py"
     options = [
@@ -417,6 +428,7 @@ def test_calibration(run, poseidon_b, folder):
 # -- in comparisons --
 
 
+@pytest.mark.slow
 def test_a_column_of_a_comparison(folder):
     settings = {
         "preset": "tiny",

@@ -250,6 +250,7 @@ def heat(phi):
     return draw
 
 
+@pytest.mark.slow
 def test_sampling_floor_of_heat():
     """A pair of draws scatters: the mean's floor is almost a chi-square of one degree, on average 1.25e-5."""
     floor = metrics.sampling_floor(heat(math.pi / 4), 1225, 1225, dict(DISTANCES), repeats=2)

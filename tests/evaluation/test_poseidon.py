@@ -101,6 +101,7 @@ def merge_like(merge, dim, grid):
     return theirs.requires_grad_(False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("dtype", "scale", "tolerance"),
     [
@@ -229,6 +230,7 @@ def test_names_and_shapes_of_the_published_models(size, c, depth):
     assert f"encoder.layers.0.blocks.{depth}.layernorm_after.bias.bias" not in shapes
 
 
+@pytest.mark.slow
 def test_bottleneck_and_features_of_poseidon_b():
     with torch.random.fork_rng():
         torch.manual_seed(0)
@@ -452,6 +454,7 @@ def test_random_features_tell_fields_apart(encoder):
     assert distance(features(encoder, 2 * u), found) > 0.1
 
 
+@pytest.mark.slow
 def test_more_noise_is_farther_away(encoder):
     u = sapc.get_task("heat").dataset("test1", size=32).fields.float()
     clean, noise = features(encoder, u), normal(*u.shape)

@@ -57,6 +57,7 @@ def close(a, b, tolerance=1e-12):
 # -- nothing is changed --
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "task"),
     [

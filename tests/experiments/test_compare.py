@@ -70,6 +70,7 @@ def rows_of(lines: list[str]) -> list[list[str]]:
 # -- all of it --
 
 
+@pytest.mark.slow
 def test_all_methods_in_one_command(call, folder):
     code, out, err = call(*QUICK)
     assert (code, err) == (0, "")
@@ -100,6 +101,7 @@ def test_all_methods_in_one_command(call, folder):
     )
 
 
+@pytest.mark.slow
 def test_exact_methods_are_exact_and_ce_is_that_of_ffm(finished):
     methods = finished[1]["methods"]
     assert list(methods) == method_names()
@@ -154,6 +156,7 @@ def test_json_and_markdown_say_the_same(finished):
 # -- continued --
 
 
+@pytest.mark.slow
 def test_a_second_call_samples_nothing_and_gives_the_same(call, done):
     before, text = scores_in(done), (done / "heat-comparison.md").read_text()
     code, out, err = call(*QUICK)
@@ -170,6 +173,7 @@ def test_a_second_call_samples_nothing_and_gives_the_same(call, done):
     assert scores_in(done) == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("harm", ["deleted", "damaged", "other weights"])
 def test_only_what_is_missing_is_done_again(call, done, finished, harm):
     before, path = scores_in(done), done / "heat-ffm/scores-eci.json"
@@ -188,6 +192,7 @@ def test_only_what_is_missing_is_done_again(call, done, finished, harm):
     assert result["floors"] == finished[1]["floors"]
 
 
+@pytest.mark.slow
 def test_other_settings_are_sampled(call, done):
     before = scores_in(done)
     some = ("--method", "sapc", "--method", "eci_stokes_bc", "--method", "sapc")
@@ -206,6 +211,7 @@ def test_other_settings_are_sampled(call, done):
     assert result["samples"] == 5
 
 
+@pytest.mark.slow
 def test_what_was_evaluated_alone_is_used(call, done):
     for path in done.glob("heat-sapc/scores*.json"):
         path.unlink()
@@ -218,6 +224,7 @@ def test_what_was_evaluated_alone_is_used(call, done):
     assert scores_in(done) == before
 
 
+@pytest.mark.slow
 def test_weights_trained_anew_are_scored_anew(call, done):
     Folder(done / "heat-pbfm").weights.write_bytes(Folder(done / "heat-ffm").weights.read_bytes())
     before = scores_in(done)
@@ -226,6 +233,7 @@ def test_weights_trained_anew_are_scored_anew(call, done):
     assert [name for name in after if after[name] != before[name]] == ["heat-pbfm/scores.json"]
 
 
+@pytest.mark.slow
 def test_an_interruption_loses_the_method_being_sampled_only(done, folder):
     """The real command is interrupted once it has scored a method."""
     line = [sys.executable, "-m", "sapc", *QUICK, "--steps", "300"]
@@ -271,6 +279,7 @@ def test_how_many_samples():
     assert counts("heat", samples=20, dflow_samples=40) == [20, 40]
 
 
+@pytest.mark.slow
 def test_a_method_that_fails_does_not_stop_the_others(call, done, monkeypatch):
     Path("c/heat-ffm/scores-pcfm.json").unlink()
     with monkeypatch.context() as patch:
@@ -340,6 +349,7 @@ BAD = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", BAD)
 def test_a_bad_call_is_one_sentence_and_changes_nothing(call, done, folder, name):
     before = contents(folder.parent)
@@ -371,6 +381,7 @@ def test_bad_calls_from_python(finished):
         replace(plan, sets=()).check()
 
 
+@pytest.mark.slow
 def test_a_comparison_is_a_study(call, done):
     """Its folder can be looked at and reported as any study's; what was compared there before stays in it."""
     assert call("compare", "burgers", *QUICK[2:], "--method", "ffm")[0] == 0

@@ -181,6 +181,7 @@ def test_tradeoff_puts_every_point_in_its_place():
     assert low <= 0.1 < 5.0 <= high
 
 
+@pytest.mark.slow
 def test_names_do_not_cover_each_other():
     """All eleven, as the paper prints them, and on every one of its tasks."""
     for task in paper.TASKS:
@@ -326,6 +327,7 @@ def test_same_data_same_bytes_whatever_the_settings(kind):
 # -- from what was collected --
 
 
+@pytest.mark.slow
 def test_a_task_gets_all_its_figures(tmp_path):
     there = found(tmp_path, ("sapc", "ffm", "eci"))
     material = FigureData.of(ReportData(there), "heat")
@@ -349,6 +351,7 @@ def test_frames_of_three_axes_have_their_times(tmp_path):
     assert (material.space.times[0], material.space.times[-1]) == pytest.approx((0, 49))
 
 
+@pytest.mark.slow
 def test_fields_of_a_task_that_is_not_known_are_numbered(tmp_path):
     material = FigureData.of(ReportData(found(tmp_path, task="new", grid=(4, 4, 12))), "new")
     assert material.space.times[:3] == (0.0, 1.0, 2.0)
@@ -357,6 +360,7 @@ def test_fields_of_a_task_that_is_not_known_are_numbered(tmp_path):
     assert made[0].title == "new: fidelity against constraints"
 
 
+@pytest.mark.slow
 def test_what_has_no_fields_is_told(tmp_path):
     there = found(tmp_path, ("sapc", "ffm", "eci"), without=("eci",), watched=False)
     there.problems.append(Problem("failed", tmp_path, "it diverged", "heat", "pcfm", 0))
@@ -392,6 +396,7 @@ def test_fields_of_another_grid_are_left_out(tmp_path):
     assert any("another grid" in note for note in material.problems)
 
 
+@pytest.mark.slow
 def test_the_lowest_seed_with_fields_is_shown_and_the_fullest_set(tmp_path):
     there = found(tmp_path, ("sapc", "ffm"), seeds=(3, 1))
     fields_path(there.scored[1].path).unlink()  # sapc, seed 1
@@ -408,6 +413,7 @@ def test_the_lowest_seed_with_fields_is_shown_and_the_fullest_set(tmp_path):
     assert material.points["sapc"].w2_error > 0
 
 
+@pytest.mark.slow
 def test_without_ffm_there_is_no_ce_and_no_figure_of_it(tmp_path):
     made, notes = task_figures(FigureData.of(ReportData(found(tmp_path, ("sapc",))), "heat"))
     assert "heat-tradeoff" not in [f.name for f in made]

@@ -26,6 +26,7 @@ from sapc.experiments.report.make import check_out
 from sapc.experiments.report.page import FEW, MARK, is_page, page, write_page
 from sapc.experiments.report.tables import report_tables
 from sapc.experiments.results import Collected, Problem, Scored
+from sapc.models.scores import Scores
 
 METHODS = ("sapc", "ffm", "eci")
 
@@ -49,7 +50,7 @@ def runs(tmp_path_factory) -> Path:
         path = folder / f"scores-{task}-{method}.json"
         path.write_text(json.dumps(content))
         if (task, method) != ("burgers", "eci"):
-            write_fields(Scored(path, content, task, method, 0), (8, 6))
+            write_fields(Scored(path, Scores.from_dict(content), task, method, 0), (8, 6))
     return folder
 
 

@@ -628,6 +628,7 @@ def test_rows_come_back_as_they_were(tmp_path, name):
         assert [p.name for p in tmp_path.iterdir()] == [name]
 
 
+@pytest.mark.slow
 @settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     words=st.lists(st.text().filter(str.isprintable), min_size=4, max_size=4),

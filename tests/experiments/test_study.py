@@ -69,6 +69,7 @@ def done(finished, folder) -> Study:
 # -- all of it --
 
 
+@pytest.mark.slow
 def test_a_study_becomes_run_folders_with_scores_and_fields(finished):
     assert sorted(finished.jobs()) == ["heat-ffm-seed0", "heat-sapc-seed0"]
     for cell in finished.cells:
@@ -135,6 +136,7 @@ def test_weights_are_read_once_for_all_cells(done, monkeypatch):
     assert [s.state for s in statuses(done)] == ["waiting", "done", "done"]
 
 
+@pytest.mark.slow
 def test_only_what_is_missing_is_done_again(done):
     before = changed(done)
     scores_file(done.folder(done.cells[2]), "eci").unlink()
@@ -146,6 +148,7 @@ def test_only_what_is_missing_is_done_again(done):
     assert rewritten == {"scores-eci.json", "fields-eci.safetensors", "heat-ffm-seed0.log"}
 
 
+@pytest.mark.slow
 def test_other_settings_are_evaluated_again_and_others_weights_refused(done):
     more = replace(done.cells[0], reference=9)
     study = Study("mini", (more, *done.cells[1:]), done.out)
@@ -183,6 +186,7 @@ def _start(out: Path, folder: Path, *more: str) -> subprocess.Popen[bytes]:
     )
 
 
+@pytest.mark.slow
 def test_killed_at_random_moments_it_ends_as_if_it_had_not_been(folder, finished):
     """SIGKILL to the study, which takes its workers along, or to all processes at once, at moments that differ from run to run."""
     study_file(folder)
@@ -204,6 +208,7 @@ def test_killed_at_random_moments_it_ends_as_if_it_had_not_been(folder, finished
     assert not list((folder / "killed").rglob("*.partial"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("number", "ignored"), [(signal.SIGINT, False), (signal.SIGINT, True), (signal.SIGTERM, False)]
 )
@@ -229,6 +234,7 @@ def test_an_interrupt_stops_the_workers_and_says_how_to_go_on(folder, number, ig
 # -- failures --
 
 
+@pytest.mark.slow
 def test_a_cell_that_fails_does_not_stop_the_others_and_is_tried_again(call, folder):
     path = folder / "mini.py"
     bad = FILE.format(methods=["ffm", "eci"], more=', lr=1e30, lr_floor=1e29, label="wild"').replace(
@@ -254,6 +260,7 @@ def test_a_cell_that_fails_does_not_stop_the_others_and_is_tried_again(call, fol
     assert call("study", "run", "mini.py", "--device", "cpu", "--out", "c")[0] == 0
 
 
+@pytest.mark.slow
 def test_a_worker_that_is_killed_fails_its_cell_only(done, folder):
     """Its evaluation's process gets SIGKILL, as from a system that is out of memory; the next cell of the same job is done."""
     slow = [
@@ -278,6 +285,7 @@ def test_a_worker_that_is_killed_fails_its_cell_only(done, folder):
     assert "heat-ffm-seed0.log" in found[0].error
 
 
+@pytest.mark.slow
 def test_damaged_scores_states_and_weights_are_found(done):
     sapc, ffm, _ = done.cells
     scores_file(done.folder(sapc), "sapc").write_text("{")

@@ -18,6 +18,7 @@ from sapc.experiments.engines.local import _places, threads_each
 from studying import FILE, scores_of, study_file, weights_of
 
 
+@pytest.mark.slow
 def test_ray_with_two_workers_gives_the_same_numbers(call, folder, finished, monkeypatch):
     """To the bit; and a cell that fails does so alone. Ray is started here, whatever cluster the environment names."""
     pytest.importorskip("ray")
@@ -45,6 +46,7 @@ def _command(*arguments: str) -> tuple[int, str, str]:
     return done.returncode, done.stdout, done.stderr
 
 
+@pytest.mark.slow
 def test_submitit_runs_the_jobs_and_gives_the_same_numbers(folder, finished):
     pytest.importorskip("submitit")
     study = load_study(study_file(folder), folder / "s")
@@ -57,6 +59,7 @@ def test_submitit_runs_the_jobs_and_gives_the_same_numbers(folder, finished):
     assert len(list((folder / "s" / "slurm").glob("*_result.pkl"))) == 2
 
 
+@pytest.mark.slow
 def test_a_job_whose_time_is_over_is_requeued_and_goes_on(folder):
     """submitit's signal of the approaching time limit, in the middle of a training."""
     pytest.importorskip("submitit")

@@ -27,6 +27,7 @@ def numbers(report: Path) -> list:
     return [row for row in read_rows(report / "results.csv") if row.metric not in TIMES]
 
 
+@pytest.mark.slow
 def test_a_study_is_reported_whole(call, done):
     code, out, err = call("report", "mini", "--out", "report")
     assert (code, err) == (0, "")
@@ -37,6 +38,7 @@ def test_a_study_is_reported_whole(call, done):
     assert drawn == {f"heat-{what}" for what in ("ensembles", "examples", "tradeoff", "trajectories")}
 
 
+@pytest.mark.slow
 def test_done_again_after_a_loss_the_report_is_the_same(call, done):
     call("report", "mini", "--out", "before")
     shutil.rmtree(done.out / "heat-ffm-seed0")
@@ -47,6 +49,7 @@ def test_done_again_after_a_loss_the_report_is_the_same(call, done):
         assert (Path("after/figures") / name).read_bytes() == (Path("before/figures") / name).read_bytes()
 
 
+@pytest.mark.slow
 def test_what_is_missing_failed_or_damaged_is_told_and_the_rest_reported(call, done, folder):
     """Of four cells one is whole, one was never begun, one has failed, one is damaged; and there is a file that is none of it."""
     more = load_study(study_file(folder, ("sapc", "ffm", "eci", "pcfm", "cafm")), done.out)
@@ -80,6 +83,7 @@ def test_what_is_missing_failed_or_damaged_is_told_and_the_rest_reported(call, d
     assert {row.method for row in numbers(Path("report"))} == {"sapc", "ffm"}
 
 
+@pytest.mark.slow
 def test_runs_that_the_study_no_longer_asks_for_do_not_pass_for_its_own(call, done, folder):
     """After a change of the file: what is in the way has failed, and its old numbers do not count; what was dropped counts, and is told."""
     more = load_study(study_file(folder, more=", steps=40"), done.out)
@@ -111,6 +115,7 @@ def test_only_methods_that_are_asked_for_have_columns(call, done):
     assert "| task | metric | whose | SAPC | ECI | FFM | floor |" in lines
 
 
+@pytest.mark.slow
 def test_a_study_of_ablations_alone_and_tables_of_an_earlier_report(call, done, folder):
     other = load_study(study_file(folder, ["sapc_s1"], name="other"), folder / "other")
     other.write()

@@ -27,6 +27,7 @@ def compiled(folder, *options):
     return done.stdout
 
 
+@pytest.mark.slow
 def test_the_projections_compile_for_a_gpu(tmp_path):
     said = compiled(tmp_path, "--entries", "1", "--networks")
     assert said.count("restore ") == 4  # two laws, each for all samples and for some
@@ -35,6 +36,7 @@ def test_the_projections_compile_for_a_gpu(tmp_path):
 NETWORKS = ("solid", "slim", "flat", "narrow", "broad")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("network", [variant(name, long=name not in ("solid", "slim")) for name in NETWORKS])
 def test_the_networks_compile_for_a_gpu(tmp_path, network):
     """They fit on the chip and read no register that nothing wrote, with the assembler that is here; the slimmest needs no descriptors."""

@@ -212,7 +212,7 @@ def test_a_bad_file_is_one_line_with_its_number(case, tmp_path):
 def test_a_file_that_is_not_there(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(
-        SapcError, match=rf"there is no file plug\.py in {tmp_path} and .*tests; give a Python file"
+        SapcError, match=rf"there is no file plug\.py in {tmp_path} and .*methods; give a Python file"
     ):
         sapc.use("plug.py")
     with pytest.raises(SapcError, match="is a folder; give the Python file in it"):

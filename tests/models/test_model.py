@@ -101,6 +101,7 @@ def test_folders_that_are_none(tmp_path, folders):
 # -- samples --
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("task", "bound"), [*((t, 1e-12) for t in AFFINE), *((t, 1e-10) for t in CURVED)])
 def test_samples_lie_on_the_manifold_of_their_condition(models, task, bound):
     model = models(task)

@@ -53,6 +53,7 @@ def test_published_scores_are_of_these_weights_and_in_the_card(name):
     assert w2 < 1.3 * told.mean
 
 
+@pytest.mark.slow
 def test_samples_are_solutions():
     """Heat by 16 samples: on the manifold to rounding, near the solutions, and far nearer than FFM's."""
     task = sapc.get_task("heat")
@@ -77,6 +78,7 @@ def test_a_folder_of_the_same_name_comes_first(tmp_path, monkeypatch):
     assert sapc.load("heat-sapc", "cpu").run.task == "heat"
 
 
+@pytest.mark.slow
 def test_no_network_is_needed(tmp_path):
     """With every connection refused, in another folder: the command writes samples."""
     code = (
@@ -167,6 +169,7 @@ def test_a_folder_in_use_is_refused(trained, tmp_path):
     assert [file.name for file in (tmp_path / "x").iterdir()] == ["mine"]
 
 
+@pytest.mark.slow
 def test_the_cache_of_the_hub_is_read(trained, tmp_path, monkeypatch):
     """A repository in the layout of the hub's cache on this disk is found by its name, without the network."""
     pytest.importorskip("huggingface_hub")
@@ -264,6 +267,7 @@ def test_names_are_understood_where_folders_are(call, folder):
     assert "8.2(4.6)e-6" in (folder / "r" / "tables.md").read_text()
 
 
+@pytest.mark.slow
 def test_scores_of_a_shipped_model_are_not_written(call, folder):
     before = Folder(pretrained.find("heat-ffm")).scores.read_bytes()
     code, out, _ = call(
@@ -295,6 +299,7 @@ def test_the_page_of_models_calls_those_unscored_that_have_no_scores():
     assert set(re.findall(r"`([a-z_]+-(?:sapc|ffm))` has not been scored", text)) == unscored
 
 
+@pytest.mark.slow
 def test_tables_in_readme_and_docs_are_those_of_the_scores():
     done = subprocess.run(
         [sys.executable, str(ROOT / "studies" / "results.py"), "--check"], capture_output=True, text=True

@@ -167,6 +167,7 @@ for precision in ("float32", "tf32", "bf16"):
 """
 
 
+@pytest.mark.slow
 def test_compiled_gradients_are_the_eager_ones():
     """Traced, but not translated, so it is soon done; in a process of its own, since run-time type checks cannot be traced.
 

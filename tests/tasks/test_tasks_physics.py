@@ -36,6 +36,7 @@ def test_reaction_diffusion_leaves_the_published_residual(split):
     assert 1.7e-2 / 1.2 <= residual <= 1.0e-1 * 1.2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("split", TESTS)
 @pytest.mark.parametrize("name", ["stokes_ic", "stokes_bc"])
 def test_stokes_leaves_the_published_residual(name, split):

@@ -86,6 +86,7 @@ def whole(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 def test_killed_twice_and_continued_gives_the_same_bits(tmp_path, whole):
     for step in (23, 41):
         process = start(tmp_path / "killed")
@@ -104,6 +105,7 @@ def test_killed_twice_and_continued_gives_the_same_bits(tmp_path, whole):
     assert not (tmp_path / "killed" / "checkpoint.safetensors").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_asked_to_stop_it_saves_the_very_step(tmp_path, number, whole):
     process = start(tmp_path / "run")
@@ -119,6 +121,7 @@ def test_asked_to_stop_it_saves_the_very_step(tmp_path, number, whole):
     assert lines(whole) == lines(tmp_path / "run")
 
 
+@pytest.mark.slow
 def test_a_lost_checkpoint_only_costs_time(tmp_path, whole):
     process = start(tmp_path / "run")
     until(process, 20)
@@ -150,6 +153,7 @@ GOLDEN = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("task", "method"), list(GOLDEN))
 def test_golden_losses(tmp_path, task, method):
     """A change of code that is not meant to change numbers keeps these."""
@@ -158,6 +162,7 @@ def test_golden_losses(tmp_path, task, method):
     assert found == pytest.approx(GOLDEN[task, method], rel=2e-4)
 
 
+@pytest.mark.slow
 def test_training_learns(tmp_path):
     """Heat on a coarse grid: the validation loss falls well below 1.1, that of a network that says nothing."""
     run = tiny(steps=150, batch=16, train=64, validation=64, hidden=8, modes=(6, 6), lr=5e-3, validate=50)
@@ -171,6 +176,7 @@ def test_the_rate_falls_on_a_plateau(tmp_path):
     assert min(rates) == pytest.approx(2e-7)
 
 
+@pytest.mark.slow
 def test_the_cosine_rises_and_falls_to_its_floor(tmp_path):
     run = tiny(
         steps=300, lr=2e-3, lr_floor=1e-5, schedule="cosine", batch=1, train=4, validation=2, validate=300
@@ -185,6 +191,7 @@ def test_the_cosine_rises_and_falls_to_its_floor(tmp_path):
     assert seen == pytest.approx({step: rates[step - 1] for step in (50, 100, 150, 200, 250, 300)})
 
 
+@pytest.mark.slow
 def test_the_cosine_goes_on_where_it_was_stopped(tmp_path):
     """The rate is one of the step, so a training stopped by a progress call takes the same steps to the same bits."""
     run = tiny(steps=60, schedule="cosine", validate=20)
@@ -204,6 +211,7 @@ def in_team(folder, run):
     train(run, folder, device="cpu")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("task", "method"),
     [
@@ -229,11 +237,13 @@ def fail(folder, run):
     raise SapcError("no luck")
 
 
+@pytest.mark.slow
 def test_an_error_in_one_process_is_told_in_one_sentence(tmp_path):
     with pytest.raises(SapcError, match=r"^no luck$"):
         spawn(2, fail, tmp_path, tiny())
 
 
+@pytest.mark.slow
 def test_an_uneven_batch_is_refused(tmp_path):
     with pytest.raises(SapcError, match="batch of 5 cannot be shared evenly by 2"):
         spawn(2, in_team, tmp_path / "run", tiny(batch=5))
@@ -337,6 +347,7 @@ def test_two_trainings_in_one_folder_are_refused(tmp_path):
         train(tiny(), tmp_path / "run")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", ["cut", "empty", "text", "renamed"])
 def test_a_damaged_checkpoint_is_refused_by_name(tmp_path, damage):
     process = start(tmp_path / "run")
@@ -464,6 +475,7 @@ def test_a_config_of_another_kind_is_refused(tmp_path, content):
         folder.run()
 
 
+@pytest.mark.slow
 def test_damaged_side_files_do_not_stop_a_training(tmp_path, whole):
     process = start(tmp_path / "run")
     until(process, 30)
@@ -478,6 +490,7 @@ def test_damaged_side_files_do_not_stop_a_training(tmp_path, whole):
     assert same_bits(whole, tmp_path / "run")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lost", ["adam.exp_avg.lift_in.weight", "rates"])
 def test_a_checkpoint_that_lacks_something_is_refused(tmp_path, lost):
     process = start(tmp_path / "run")
@@ -503,6 +516,7 @@ def in_folders_of_their_own(folder, run):
     train(run, f"{folder}-{os.environ['RANK']}", device="cpu")
 
 
+@pytest.mark.slow
 def test_processes_that_do_not_share_the_folder_are_told(tmp_path):
     process = start(tmp_path / "run-0")
     until(process, 30)
