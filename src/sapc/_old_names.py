@@ -105,7 +105,7 @@ def replace_module(name: str, function: F, module: ModuleType) -> F:
     """
     for key, value in vars(module).items():
         if not key.startswith("_") and not isinstance(value, ModuleType):
-            old, new = f"sapc.{name}.{key}", f"{module.__name__}.{key}"
+            old, new = f"sapc.{name}.{key}", f"sapc.{name}" if key == name else f"{module.__name__}.{key}"
             setattr(function, key, _deprecate(value, old, new) if isfunction(value) else value)
     return function
 

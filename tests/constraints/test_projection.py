@@ -763,3 +763,14 @@ def test_more_bad_input_is_refused_in_one_sentence(call, message):
     with pytest.raises(sapc.SapcError, match=message) as caught:
         call(noise((3, 12, 9)))
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["heat", "stokes_ic"])
+def test_the_end_of_a_sampling_run_is_projected_wherever_it_lies(name):
+    task = tiny_task(name)
+    f = tiny_fields(task, 3)
+    H = task.manifold(f)
+    far, near = f + 0.05 * noise(f.shape), H.project(f)
+    assert H.residual(H.finish(far)).abs().max() < 1e-11
+    if H.affine:
+        assert torch.equal(H.finish(near), near)

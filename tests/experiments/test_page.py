@@ -50,7 +50,7 @@ def runs(tmp_path_factory) -> Path:
         path = folder / f"scores-{task}-{method}.json"
         path.write_text(json.dumps(content))
         if (task, method) != ("burgers", "eci"):
-            write_fields(Scored(path, Scores.from_dict(content), task, method, 0), (8, 6))
+            write_fields(Scored(path, Scores.from_dict(content)), (8, 6))
     return folder
 
 

@@ -17,7 +17,7 @@ from sapc.experiments import Cell, cells
 from sapc.methods import get_method
 from sapc.models.scores import FORMAT, MeanScores, Scores
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 PLACES = (
     ROOT / "results",
     ROOT / "src" / "sapc" / "models" / "pretrained",

@@ -39,7 +39,7 @@ from .projection.banded import Banded
 from .projection.closed_form import FrameShift, GramSolver
 from .projection.feasible import choose, sup
 from .projection.gauss_newton import PinRows, project_gauss_newton
-from .projection.linearisation import Dense, Problem, norm
+from .projection.linearisation import Dense, Problem, norm, spread
 from .projection.nearest import Nearest, project_restored
 from .projection.solvers import FeasiblePoint, GaussNewton, NearestPoint, Solver
 from .projection.tolerance import excess, row_tolerance
@@ -265,8 +265,12 @@ class Manifold:
         return projected
 
     def finish(self, v0: Shaped[Tensor, "batch *grid"]) -> Float[Tensor, "batch *grid"]:
-        """Project the end of a sampling run with `approximate` projections: on an affine manifold it lies there already."""
-        return v0 if self.affine else self.project(v0)
+        """Project the end of a sampling run; fields that lie on an affine manifold already keep their bits."""
+        if not self.affine:
+            return self.project(v0)
+        pinned = self.local(v0).flatten(1)
+        is_there = self.is_met(v0) & (pinned == 0).all(1)
+        return torch.where(spread(is_there, v0), v0, self.project(v0, check=False))
 
     @explain_misuse
     def solve(self, u: Shaped[Tensor, "batch *grid"]) -> tuple[Float[Tensor, "batch *grid"], Report]:
