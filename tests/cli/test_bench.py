@@ -100,7 +100,7 @@ def every_method():
     return [row for task in ("heat", "stokes_ic") for row in costs(task, sapc.method_names(), peers=False)]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_every_method_of_every_task(every_method):
     names = ["ffm", *(name for name in sapc.method_names() if name != "ffm")]
     assert [(r["task"], r["method"]) for r in every_method] == [
@@ -129,6 +129,7 @@ def test_figures_are_written_one_by_one(folder):
     assert (content["format"], content["complete"], len(content["some"])) == ("sapc-bench-1", True, 3)
 
 
+@pytest.mark.long
 def test_every_method_beside_ffm(every_method):
     for row in every_method:
         ffm = next(r for r in every_method if (r["task"], r["method"]) == (row["task"], "ffm"))
@@ -139,6 +140,7 @@ def test_every_method_beside_ffm(every_method):
             assert math.isclose(row["step_of_ffm"], row["step_ms"] / ffm["step_ms"])
 
 
+@pytest.mark.long
 def test_a_training_in_stages_is_timed_in_each(every_method):
     for row in every_method:
         assert len(row["stages_ms"]) == (0 if row["step_ms"] is None else 4 if row["method"] == "pbfm" else 1)
@@ -273,7 +275,7 @@ def projections():
     return [row for run in runs for row in dense_rows(run, solutions(run, CPU))]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_projections_of_every_task_agree(projections):
     both = ("noise", "estimate")
     used = [row for row in projections if row["solver"] == "of sampling"]
