@@ -609,4 +609,5 @@ def test_any_task_answers_the_same_questions(name):
         assert task.condition_count(split) == (1 if task.can_draw else task.sizes[split])
         assert task.resize(task.grid) is task
         assert task.symmetries == ()
+        assert set(task.units) | set(task.labels) <= set(task.grid.names) | set(task.grid.channels)
         assert (task.options == {}) == (task.physics is None) == task.normalizer.is_identity == task.can_draw

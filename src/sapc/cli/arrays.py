@@ -181,7 +181,7 @@ def write_samples(
     """
     if path.suffix.lower() == ".nc":
         named = {"title": f"Samples of {task.title}", "sapc": {"format": FORMAT, **about}}
-        units, labels = task.description.units, task.description.labels
+        units, labels = task.units, task.labels
         made = to_xarray(
             arrays["fields"], task.grid, units=units, labels=labels, quantiles=quantiles, attributes=named,
             conditions=arrays["condition"],

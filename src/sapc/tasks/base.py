@@ -120,6 +120,16 @@ class Task:
         return self.source.description
 
     @property
+    def units(self) -> dict[str, str]:
+        """Units of channels and axes, as the file of the data has them."""
+        return dict(self.description.units)
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """Long names of channels and axes, as the file of the data has them."""
+        return dict(self.description.labels)
+
+    @property
     def options(self) -> dict[str, Any]:
         """The options that were chosen, as `get_task` takes them."""
         return self.description.options

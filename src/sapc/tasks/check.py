@@ -166,7 +166,7 @@ def check(task: Task, noise: int = 16, seed: int = 0, device: str | torch.device
 
 
 def _grid(task: Task) -> str:
-    units = {name: f" {unit}" for name, unit in task.description.units.items() if unit}
+    units = {name: f" {unit}" for name, unit in task.units.items() if unit}
     axes = (
         f"{a.name} {a.n} points of [{a.start:g}, {a.stop:g}]{units.get(a.name, '')} ({a.kind})"
         for a in task.grid.axes
@@ -180,7 +180,7 @@ def _channels(task: Task, fields: Tensor) -> tuple[Channel, ...]:
     return tuple(
         Channel(
             n,
-            task.description.units.get(n, ""),
+            task.units.get(n, ""),
             *(float(f(r)) for f in (torch.min, torch.max, torch.mean, torch.std)),
         )
         for n, r in zip(names, rows, strict=True)
