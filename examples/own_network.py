@@ -9,48 +9,30 @@ import tempfile
 import numpy as np
 import torch
 from torch import nn
-from torch.nn.functional import gelu, interpolate
+from torch.nn.functional import avg_pool2d, interpolate
 
 import sapc
 
 
-class Block(nn.Module):
-    """Two convolutions with the flow time added between them, beside a shortcut."""
-
-    def __init__(self, inputs, outputs):
-        super().__init__()
-        self.first, self.second = (nn.Conv2d(n, outputs, 3, padding=1) for n in (inputs, outputs))
-        self.time, self.shortcut = nn.Linear(16, outputs), nn.Conv2d(inputs, outputs, 1)
-        self.norm = nn.GroupNorm(
-            4, outputs
-        )  # not BatchNorm: a sample must not depend on the others of its batch
-
-    def forward(self, x, time):
-        """(batch, channels, *grid) and (batch, 16)."""
-        y = gelu(self.norm(self.first(x)) + self.time(time)[:, :, None, None])
-        return self.shortcut(x) + self.second(y)
+def convolve(inputs, outputs):
+    """Make one layer; not with BatchNorm: a sample must not depend on the others of its batch."""
+    return nn.Sequential(nn.Conv2d(inputs, outputs, 3, padding=1), nn.GroupNorm(4, outputs), nn.GELU())
 
 
 class UNet(nn.Module):
-    """Fields (batch, *grid), or (batch, channels, *grid) if there are several channels, on two axes of any length."""
+    """Fields (batch, *grid) of one channel, on two axes of any length."""
 
-    def __init__(self, channels=1, width=16):
+    def __init__(self, width=16):
         super().__init__()
-        self.channels = channels
-        self.down1, self.down2 = Block(channels, width), Block(width, 2 * width)
-        self.up2, self.up1 = Block(2 * width, 2 * width), Block(3 * width, width)
-        self.out = nn.Conv2d(width, channels, 1)
+        self.down, self.bottom = convolve(2, width), convolve(width, 2 * width)
+        self.up, self.out = convolve(3 * width, width), nn.Conv2d(width, 1, 1)
 
     def forward(self, fields, times):
-        """The velocity of fields at flow times, one per field, in the shape of the fields."""
-        x = fields if self.channels > 1 else fields[:, None]
-        phase = times[:, None] * torch.pi * torch.arange(1, 9, device=times.device)
-        time = torch.cat((phase.sin(), phase.cos()), 1)
-        fine = self.down1(x, time)
-        coarse = self.up2(self.down2(nn.functional.avg_pool2d(fine, 2, ceil_mode=True), time), time)
+        """Return the velocity of fields at flow times, one per field, in the shape of the fields."""
+        fine = self.down(torch.stack((fields, times.view(-1, 1, 1).expand_as(fields)), 1))
+        coarse = self.bottom(avg_pool2d(fine, 2, ceil_mode=True))
         coarse = interpolate(coarse, fine.shape[-2:], mode="bilinear")
-        v = self.out(gelu(self.up1(torch.cat((fine, coarse), 1), time)))
-        return v if self.channels > 1 else v[:, 0]
+        return self.out(self.up(torch.cat((fine, coarse), 1)))[:, 0]
 
 
 def show(model, condition):
@@ -70,19 +52,12 @@ if __name__ == "__main__":
     # The folder names the class, and does not import it: whoever loads the model passes the network again.
     model = sapc.load(f"{home}/heat", network=UNet)
 
-    # Waves of two channels, as they may be in a file: the first frame is given, and their sums over x stay what they are.
+    # Waves, as they may be in a file: their first frame is given, and their integral over x stays what it is.
     x, t = np.arange(24) / 24, np.linspace(0, 0.5, 16)
     shift = np.random.default_rng(0).uniform(size=(64, 1, 1))
-    wave = np.sin(2 * np.pi * (x[:, None] - t + shift))
-    np.savez(f"{home}/waves.npz", h=1 + wave, q=wave, x=x, t=t)
+    np.savez(f"{home}/waves.npz", h=1 + np.sin(2 * np.pi * (x[:, None] - t + shift)), x=x, t=t)
     data = sapc.read_fields(f"{home}/waves.npz", periodic=["x"])
-
-    def physics(grid):
-        """The constraints of the waves."""
-        total = [sapc.Balance(grid.integral(name), grid=grid) for name in ("h", "q")]
-        return sapc.Pin.frame(0) & total[0] & total[1]
-
-    task = sapc.Task.from_data(data, physics, "waves")
-    network = UNet(channels=2)
-    model = sapc.train(task, preset="tiny", out=f"{home}/waves", network=network, steps=60)
+    mass = sapc.Balance(data.grid.integral(), grid=data.grid)
+    task = sapc.Task.from_data(data, sapc.Pin.frame(0) & mass, "waves")
+    model = sapc.train(task, preset="tiny", out=f"{home}/waves", network=UNet(width=8), steps=60)
     show(model, task.dataset("validation").fields[:1])
