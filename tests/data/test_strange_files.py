@@ -16,7 +16,7 @@ from sapc._files import parse_json, read_json
 from sapc.errors import SapcError
 from sapc.evaluation.frechet.weights import _check_config
 from sapc.experiments import open_study
-from sapc.experiments.results.trained import Trained
+from sapc.experiments.results.records import Trained
 from sapc.models.scores import Scores
 from sapc.training.config import Backbone, Run
 from sapc.training.run_folder import Folder, about_tensors, load_tensors, save_tensors

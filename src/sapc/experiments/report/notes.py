@@ -116,7 +116,7 @@ def _protocol(task: str, scored: Sequence[Scored]) -> str:
     run, reference = scored[0].scores.run, scored[0].scores.settings.reference
     sets = sorted({name for s in scored for name in s.sets})
     unknown = {"sapc": "unknown", "torch": "unknown"}
-    known = [(unknown | s.environment, s.device) for s in scored]
+    known = [(unknown | s.scores.environment, s.device) for s in scored]
     versions = dict.fromkeys(f"sapc {e['sapc']} and torch {e['torch']} on {device}" for e, device in known)
     return (
         f"{task_label(task)}, ours: seeds {_by_method(scored, lambda s: s.seed)}; {', '.join(sets)}; "
@@ -243,5 +243,5 @@ def _values(values: Iterable[int | str]) -> str:
 
 
 def _versions(scored: Scored) -> str:
-    known = scored.environment
+    known = scored.scores.environment
     return ", ".join(f"{name} {known[name]}" for name in ("sapc", "torch", "python") if known.get(name))

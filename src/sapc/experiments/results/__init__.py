@@ -19,8 +19,8 @@ sets, so that FFM's mean is 1.
 from __future__ import annotations
 
 from .collect import collect
-from .records import Collected, Problem, Row, Scored, Summary
-from .table import COST, floors, notes, read_rows, rows, summary, write_rows
+from .records import Collected, Problem, Scored
+from .table import COST, Row, Summary, floors, notes, read_rows, rows, summary, write_rows
 
 __all__ = [
     "COST",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -15,9 +14,8 @@ from ...methods import find_method
 from ...methods.registry import NAME
 from ...models.scores import ForeignFormatError, Scores, read_any, whole_name
 from ...training.config import Run
-from .records import Collected, Kind, Problem, Scored
+from .records import Collected, Kind, Problem, Scored, Trained, number
 from .select import select
-from .trained import Trained, number
 
 STUDY, MANIFEST, STATES = "sapc-study-1", "study.json", "states"
 OURS = ("config.json", "environment.json", MANIFEST)
@@ -74,14 +72,13 @@ class _Collector:
         elif path.name == MANIFEST:
             self._study(path.parent)
         else:
-            trained = self._trained(path.parent)
-            self._scores(path, trained, is_named=path.name.startswith("scores") and trained is not None)
+            self._scores(path, self._trained(path.parent))
 
     def _folder(self, folder: Path, names: Iterable[str]) -> None:
         texts = sorted(n for n in names if n.endswith(".json") and not n.startswith("."))
         if MANIFEST in texts:
             self._study(folder)
-        trained = self._trained(folder) if "config.json" in texts else None
+        trained = self._trained(folder)
         if trained is not None:
             self._run_folder(trained, [n for n in texts if n.startswith("scores")])
         for name in texts:
@@ -90,14 +87,12 @@ class _Collector:
 
     def _is_new(self, path: Path) -> bool:
         """Return whether this is the first time it is looked at."""
-        real = real_path(path)
-        is_new = real not in self.seen
-        self.seen.add(real)
-        return is_new
+        before = len(self.seen)
+        self.seen.add(real_path(path))
+        return len(self.seen) > before
 
     def _problem(self, kind: Kind, path: Path, why: str, trained: Trained | None = None) -> None:
-        about = (trained.run.task, trained.method_of(path), trained.run.seed) if trained else ()
-        self.problems.append(Problem(kind, path, why, *about))
+        self.problems.append(trained.problem(kind, path, why) if trained else Problem(kind, path, why))
 
     # -- runs --
 
@@ -108,9 +103,8 @@ class _Collector:
             return None
         try:
             content = read_any(config)
-            if not isinstance(content, dict) or not str(content.get("format")).startswith("sapc-run-"):
-                return None
-            return Trained(folder, _run(content))
+            is_run = isinstance(content, dict) and str(content.get("format")).startswith("sapc-run-")
+            return Trained(folder, _run(content)) if is_run else None
         except SapcError as error:
             if self._is_new(config):
                 self._problem("corrupt", config, str(error))
@@ -121,31 +115,33 @@ class _Collector:
         if not self._is_new(folder):
             return
         before = len(self.problems)
-        whole = {n: self._scores(folder / n, trained, True) for n in names if whole_name(n) is None}
+        whole = {n: self._scores(folder / n, trained) for n in names if whole_name(n) is None}
         for part in (n for n in names if n not in whole):
             usual = whole_name(part) or part
             if not whole.get(usual):
-                self._scores(folder / part, trained, True)
+                self._scores(folder / part, trained)
             elif self._is_new(folder / part):
                 self._problem("left_out", folder / part, f"{usual} beside it says more, and counts", trained)
         if not names and len(self.problems) == before:
             self.bare.append(trained)
 
-    def _scores(self, path: Path, trained: Trained | None = None, is_named: bool = False) -> bool:
-        """Take a file of scores, or note what is wrong with it; return whether it was taken. `is_named`: it bears the name of scores."""
+    def _scores(self, path: Path, trained: Trained | None = None) -> bool:
+        """Take a file of scores, or note what is wrong with it; return whether it was taken."""
         if not self._is_new(path):
             return False
+        # In the folder of a run this name promises scores.
+        is_promised = trained is not None and path.name.startswith("scores")
         try:
             scores = Scores.read(path)
         except ForeignFormatError as error:
             # Other files of this package are no problem.
-            if is_named or not str(error.format).startswith("sapc-"):
-                self._problem("corrupt" if is_named else "left_out", path, str(error), trained)
+            if is_promised or not str(error.format).startswith("sapc-"):
+                self._problem("corrupt" if is_promised else "left_out", path, str(error), trained)
             return False
         except SapcError as error:
             self._problem("corrupt", path, str(error), trained)
             return False
-        run, found = scores.run, _scored(path, scores, trained)
+        run, found = scores.run, trained.scored(path, scores) if trained else _loose(path, scores)
         if run.trained < run.steps:
             why = f"scores of an unfinished training, step {run.trained} of {run.steps}"
             self.problems.append(found.problem("unfinished", why))
@@ -164,61 +160,51 @@ class _Collector:
             return
         try:
             content = read_any(path)
+            cells = content.get("cells") if isinstance(content, dict) else None
+            if not isinstance(cells, list) or content.get("format") != STUDY:
+                raise SapcError(f"is not the manifest of a study ({STUDY})")
+            self.studies.append((folder, content.get("name", folder.name), cells))
         except SapcError as error:
             self._problem("corrupt", path, str(error))
-            return
-        cells = content.get("cells") if isinstance(content, dict) else None
-        if not isinstance(cells, list) or content.get("format") != STUDY:
-            self._problem("corrupt", path, f"is not the manifest of a study ({STUDY})")
-            return
-        self.studies.append((folder, content.get("name", folder.name), cells))
 
     def finish(self) -> None:
         """Look at what studies promise, and at runs without scores."""
         for study, _, cells in self.studies:
             for cell in cells:
-                if not isinstance(cell, dict) or any(
-                    not isinstance(cell.get(k), t) for k, t in _CELL.items()
-                ):
+                if isinstance(cell, dict) and all(isinstance(cell.get(k), t) for k, t in _CELL.items()):
+                    self.listed[real_path(study / cell["folder"]), cell["method"]] = None
+                    self._cell(study, cell)
+                else:
                     why = f"has a cell that cannot be read: {cell!r:.60}"
                     self._problem("corrupt", study / MANIFEST, why)
-                    continue
-                self.listed[real_path(study / cell["folder"]), cell["method"]] = None
-                self._cell(study, cell)
         promised = {folder for folder, _ in self.listed}
         for trained in self.bare:
             if real_path(trained.folder.path) not in promised:
-                kind, why = trained.stands()
+                kind, why = trained.status()
                 self._problem(kind, trained.folder.path, why, trained)
 
     def _cell(self, study: Path, cell: dict[str, Any]) -> None:
         folder, about = study / cell["folder"], (cell["task"], cell["method"], cell["seed"])
-        state = study / STATES / f"{Path(cell['name']).name}.json"
+        place = real_path(folder), cell["method"]
+        kind, state = _state(study / STATES / f"{Path(cell['name']).name}.json")
         trained = self._trained(folder)
-
-        def is_own(path: Path, method: str) -> bool:
-            return (real_path(path.parent), method) == (real_path(folder), cell["method"])
-
         if trained is not None:
             # It may lie outside the study.
             self._run_folder(trained, sorted(p.name for p in folder.glob("scores*.json")))
-            if why := trained.differs(cell.get("run")):
-                # The scores of another run than the study asks for do not count.
-                for s in [s for s in self.scored if is_own(s.path, s.method)]:
-                    self.scored.remove(s)
-                    self.problems.append(Problem("left_out", s.path, why, *about))
-                kind, why = _state(state)
-                if kind == "failed":
-                    self.problems.append(Problem(kind, folder, why, *about))
-                return
-        known = [(s.path, s.method) for s in self.scored]
-        known += [(p.path, p.method) for p in self.problems if p.path.is_file()]
-        if any(is_own(*one) for one in known):
+        own = [s for s in self.scored if (real_path(s.path.parent), s.method) == place]
+        if trained is not None and (why := trained.differs(cell.get("run"))):
+            # The scores of another run than the study asks for do not count.
+            self.scored = [s for s in self.scored if s not in own]
+            self.problems += [Problem("left_out", s.path, why, *about) for s in own]
+            if kind == "failed":
+                self.problems.append(Problem(kind, folder, state, *about))
             return
-        kind, why = _state(state)
+        files = (p for p in self.problems if p.path.is_file())
+        if own or any((real_path(p.path.parent), p.method) == place for p in files):
+            return
         if kind == "missing" and trained is not None and not trained.folder.trained:
-            kind, why = trained.stands()
-        self.problems.append(Problem(kind, folder, why, *about))
+            kind, state = trained.status()
+        self.problems.append(Problem(kind, folder, state, *about))
 
     def unlisted(self, scored: Sequence[Scored]) -> list[str]:
         """Return scores that count and lie in a study's folder, without being in its list."""
@@ -251,11 +237,9 @@ def _state(path: Path) -> tuple[Kind, str]:
     return "missing", "has no scores" + (f"; its state is {state!r:.40}" if state else " and was not begun")
 
 
-def _scored(path: Path, scores: Scores, trained: Trained | None) -> Scored:
-    noted = scores.more.get("training")
-    noted = noted if isinstance(noted, dict) else {}
-    training = trained.settings() if trained else {k: v for k, v in noted.items() if k == "precision"}
-    seconds, device = None, ""
-    if scores.settings.method == scores.run.method:
-        seconds, device = trained.seconds() if trained else (number(noted.get("seconds")), "")
-    return Scored(path, scores, json.loads(json.dumps(training)), seconds, device)
+def _loose(path: Path, scores: Scores) -> Scored:
+    """Return scores outside of a run folder, with what they tell themselves of the training."""
+    told = scores.more.get("training")
+    told = told if isinstance(told, dict) else {}
+    seconds = number(told.get("seconds")) if scores.settings.method == scores.run.method else None
+    return Scored(path, scores, {k: v for k, v in told.items() if k == "precision"}, seconds)

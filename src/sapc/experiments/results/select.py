@@ -10,18 +10,29 @@ values.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from operator import attrgetter
 from typing import Any
 
 from ...methods import find_method
-from .records import Problem, Scored
+from .records import TRAINED, Problem, Scored
 
-TRAINED = (
-    "backbone", "batch", "train", "validation", "lr", "lr_floor", "factor", "patience", "clip", "validate", "precision",
-    "projector", "length", "schedule",
-)  # fmt: skip
 Value = Callable[[Scored], Any]
+PROTOCOL: dict[str, Value] = {
+    "grid": attrgetter("scores.run.grid"),
+    "options": attrgetter("scores.run.options"),
+    "preset": attrgetter("scores.run.preset"),
+    "training steps": attrgetter("scores.run.steps"),
+    "number of reference solutions": attrgetter("scores.settings.reference"),
+}
+"""What all scores of a task must share."""
+SAMPLING: dict[str, Value] = {
+    "number of sampling steps": attrgetter("scores.settings.steps"),
+    "number of samples": attrgetter("samples"),
+}
+"""What all scores of one method must share; where its batch is one problem, also `BATCH`."""
+BATCH: dict[str, Value] = {"batch, which is one problem,": attrgetter("scores.settings.batch")}
 
 
 def select(found: Sequence[Scored]) -> tuple[list[Scored], list[Problem]]:
@@ -29,77 +40,49 @@ def select(found: Sequence[Scored]) -> tuple[list[Scored], list[Problem]]:
     left: list[Problem] = []
     kept: list[Scored] = []
     for task in dict.fromkeys(s.task for s in found):
-        alike = _of_one_protocol([s for s in found if s.task == task], left)
+        alike = _largest([s for s in found if s.task == task], PROTOCOL, task, left)
+        for name in TRAINED:
+            known = [s for s in alike if s.training.get(name) is not None]
+            value = {f"training's {name}": partial(_training, name)}
+            fine = _largest(known, value, task, left) if known else []
+            alike = [s for s in alike if s in fine or s not in known]
         for method in dict.fromkeys(s.method for s in alike):
-            own = [s for s in alike if s.method == method]
-            for what, value in _sampling(method):
-                own = _largest(own, {what: value}, f"{method} on {task}", left)
-            own = _one_per_seed(own, left)
+            own, where = [s for s in alike if s.method == method], f"{method} on {task}"
+            known_method = find_method(method)
+            shared = SAMPLING | (BATCH if known_method is not None and known_method.joint else {})
+            for what, get in shared.items():
+                own = _largest(own, {what: get}, where, left)
             sets: dict[str, Value] = {"list of test sets": lambda s: sorted(s.sets)}
-            kept += _largest(own, sets, f"{method} on {task}", left, _all_sets)
-    return [s for s in found if any(s is k for k in kept)], left
+            kept += _largest(_one_per_seed(own, left), sets, where, left, _all_sets)
+    return [s for s in found if s in kept], left
 
 
-def _of_one_protocol(scored: list[Scored], left: list[Problem]) -> list[Scored]:
-    task = scored[0].task
-    core: dict[str, Value] = {
-        "grid": lambda s: s.scores.run.grid,
-        "options": lambda s: s.scores.run.options,
-        "preset": lambda s: s.scores.run.preset,
-        "training steps": lambda s: s.scores.run.steps,
-        "number of reference solutions": lambda s: s.scores.settings.reference,
-    }
-    scored = _largest(scored, core, task, left)
-    for name in TRAINED:
-        value = partial(_trained, name)
-        known = [s for s in scored if value(s) is not None]
-        fine = _largest(known, {f"training's {name}": value}, task, left) if known else []
-        scored = [s for s in scored if value(s) is None or any(s is f for f in fine)]
-    return scored
-
-
-def _sampling(method: str) -> list[tuple[str, Value]]:
-    """What all scores of one method must share."""
-    names = [("number of sampling steps", "steps"), ("number of samples", "samples")]
-    known = find_method(method)
-    if known is not None and known.joint:
-        names.append(("batch, which is one problem,", "batch"))
-    return [(what, partial(_setting, name)) for what, name in names]
-
-
-def _trained(name: str, s: Scored) -> Any:
-    return s.training.get(name)
-
-
-def _setting(name: str, s: Scored) -> Any:
-    return getattr(s.scores.settings, name)
+def _training(name: str, s: Scored) -> Any:
+    return s.training[name]
 
 
 def _largest(
     scored: Sequence[Scored],
-    values: dict[str, Value],
+    values: Mapping[str, Value],
     where: str,
     left: list[Problem],
     weigh: Callable[[Sequence[Scored]], Any] | None = None,
 ) -> list[Scored]:
     """The largest group of those alike in all these values; the others are told what they differ in."""
-    groups: dict[Hashable, list[Scored]] = {}
+    groups: dict[tuple[str, ...], list[Scored]] = {}
     for s in scored:
-        groups.setdefault(
-            json.dumps([v(s) for v in values.values()], sort_keys=True, default=str), []
-        ).append(s)
+        groups.setdefault(tuple(_plain(get(s)) for get in values.values()), []).append(s)
     best = max(groups.values(), key=weigh or (lambda group: _weight(group, values)))
     for s in (s for group in groups.values() if group is not best for s in group):
-        what, own, usual = next(
-            (name, v(s), v(best[0])) for name, v in values.items() if _plain(v(s)) != _plain(v(best[0]))
-        )
+        pairs = ((what, get(s), get(best[0])) for what, get in values.items())
+        what, own, usual = next(found for found in pairs if _plain(found[1]) != _plain(found[2]))
         why = f"its {what} is {own!r:.80}, that of the scores of {where} that count {usual!r:.80}"
         left.append(s.problem("left_out", why))
     return best
 
 
-def _weight(group: Sequence[Scored], values: dict[str, Value]) -> tuple[Any, ...]:
-    numbers = [v(group[0]) for v in values.values()]
+def _weight(group: Sequence[Scored], values: Mapping[str, Value]) -> tuple[Any, ...]:
+    numbers = [get(group[0]) for get in values.values()]
     return (
         len({(s.method, s.seed) for s in group}),
         [n for n in numbers if isinstance(n, int | float)],
@@ -117,10 +100,10 @@ def _one_per_seed(scored: Sequence[Scored], left: list[Problem]) -> list[Scored]
     """Of several scores of one seed the most complete, then the newest."""
     kept = []
     for seed in dict.fromkeys(s.seed for s in scored):
-        same = sorted((s for s in scored if s.seed == seed), key=_complete, reverse=True)
-        kept.append(same[0])
-        why = f"{same[0].path} is as complete or more so, and counts"
-        left += [s.problem("left_out", why) for s in same[1:]]
+        best, *others = sorted((s for s in scored if s.seed == seed), key=_complete, reverse=True)
+        kept.append(best)
+        why = f"{best.path} is as complete or more so, and counts"
+        left += [s.problem("left_out", why) for s in others]
     return kept
 
 

@@ -7,30 +7,62 @@ import json
 import os
 import statistics
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 from ..._files import first_line, replacing
 from ...errors import SapcError
 from ...evaluation import metrics
-from .records import Collected, Row, Scored, Summary
+from .records import Collected, Scored
 
 COST = ("evaluations", "seconds_per_sample", "peak_memory", "training_seconds")
 """Metrics whose median counts: network evaluations per sample, seconds, bytes, seconds."""
 DISTANCES = ("fpd", "frd")
-COLUMNS = {"task": str, "method": str, "seed": int, "set": str, "metric": str, "value": float}
+
+
+@dataclass(frozen=True)
+class Row:
+    """One number; `set` is empty where it belongs to a training and not to a test set."""
+
+    task: str
+    method: str
+    seed: int
+    set: str
+    metric: str
+    value: float
+
+
+COLUMNS = get_type_hints(Row)
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Mean, standard error (None of a single value) and median of n values, and what they are of."""
+
+    mean: float
+    error: float | None
+    n: int
+    seeds: tuple[int, ...]
+    sets: tuple[str, ...]
+    median: float
+
+    @classmethod
+    def of(cls, values: Sequence[float], seeds: Iterable[int], sets: Iterable[str]) -> Summary:
+        """Summarize values of these seeds and sets."""
+        n = len(values)
+        error = statistics.stdev(values) / n**0.5 if n > 1 else None
+        about = tuple(sorted(set(seeds))), tuple(sorted(set(sets) - {""}))
+        return cls(statistics.mean(values), error, n, *about, statistics.median(values))
 
 
 def rows(collected: Collected) -> list[Row]:
     """Every number that counts. Costs are those of a task's most frequent device, FPD and FRD those by its most frequent encoder."""
     found = []
-    for task in dict.fromkeys(s.task for s in collected.scored):
-        scored = collected.of(task)
-        errors = _ffm_errors(scored)
-        for s in scored:
-            found += [Row(task, s.method, s.seed, *cell) for cell in _cells(s, scored, errors)]
+    for task, basis in _bases(collected).items():
+        for s in collected.of(task):
+            found += [Row(task, s.method, s.seed, *cell) for cell in basis.cells(s)]
     return found
 
 
@@ -41,45 +73,68 @@ def notes(collected: Collected) -> list[str]:
         few = ", ".join(collected.unlisted[:3]) + (" and others" if len(collected.unlisted) > 3 else "")
         number = len(collected.unlisted)
         said.append(f"{number} of the scores are in a study's folder, but not in its list, and count: {few}")
-    for task in dict.fromkeys(s.task for s in collected.scored):
-        scored = collected.of(task)
-        if not isinstance(_ffm_errors(scored), tuple):
-            said.append(f"no CE for {task}: {_ffm_errors(scored)}")
-        devices = list(dict.fromkeys(s.device for s in scored))
-        if len(devices) > 1:
-            said.append(f"{task} was sampled on {', '.join(devices)}: cost is that on {_device(scored)} only")
+    for task, basis in _bases(collected).items():
+        if isinstance(basis.ffm_errors, str):
+            said.append(f"no CE for {task}: {basis.ffm_errors}")
+        if len(basis.devices) > 1:
+            listed = ", ".join(basis.devices)
+            said.append(f"{task} was sampled on {listed}: cost is that on {_commonest(basis.devices)} only")
         said += [
             f"{name} of {task} was made by several encoders: only the most frequent one counts"
-            for name in DISTANCES
-            if len(set(map(_encoders(name), _with(scored, name)))) > 1
+            for name, encoders in basis.encoders.items()
+            if len(encoders) > 1
         ]
     return said
 
 
-def _cells(
-    s: Scored, scored: Sequence[Scored], errors: tuple[float, float] | str
-) -> Iterable[tuple[str, str, float]]:
-    left_out = {name for name in DISTANCES if not _counts(s, name, scored)}
-    for split, about in s.sets.items():
-        values = about.metrics
-        for name, value in values.items():
-            if name not in left_out:
-                yield split, name, float(value)
-        if isinstance(errors, tuple):
-            yield split, "ce", metrics.ce(values["ce_local"], values["ce_global"], *errors)
-        yield split, "evaluations", float(about.evaluations)
-        if s.device == _device(scored):
-            yield split, "seconds_per_sample", float(about.seconds_per_sample)
-            # A CPU's is that of all the process did, a training included.
-            if s.on_gpu and about.peak_memory:
-                yield split, "peak_memory", float(about.peak_memory)
-    trainings = [t for t in scored if t.training_seconds is not None]
-    if s.training_seconds is not None and s.training_device == _commonest(trainings, _trained_on):
-        yield "", "training_seconds", float(s.training_seconds)
+# -- what may be compared --
+
+
+class _Basis:
+    """What the numbers of a task are compared by: the errors of FFM, one device, one encoder of each distance.
+
+    ffm_errors    FFM's mean errors over all of its seeds and sets, or why there are none to divide by
+    """
+
+    def __init__(self, scored: Sequence[Scored]) -> None:
+        self.devices = Counter(s.device for s in scored)
+        self.trained_on = Counter(s.training_device for s in scored if s.training_seconds is not None)
+        self.encoders = {
+            name: Counter(
+                _encoder(s, name) for s in scored if any(name in x.metrics for x in s.sets.values())
+            )
+            for name in DISTANCES
+        }
+        self.ffm_errors = _ffm_errors(scored)
+
+    def is_comparable(self, s: Scored, metric: str) -> bool:
+        """Whether a distance was made by the most frequent encoder; other metrics need none."""
+        return metric not in DISTANCES or _encoder(s, metric) == _commonest(self.encoders[metric])
+
+    def cells(self, s: Scored) -> Iterable[tuple[str, str, float]]:
+        """Test set, metric and value of every number that counts."""
+        for split, about in s.sets.items():
+            values = about.metrics
+            for name, value in values.items():
+                if self.is_comparable(s, name):
+                    yield split, name, float(value)
+            if isinstance(self.ffm_errors, tuple):
+                yield split, "ce", metrics.ce(values["ce_local"], values["ce_global"], *self.ffm_errors)
+            yield split, "evaluations", float(about.evaluations)
+            if s.device == _commonest(self.devices):
+                yield split, "seconds_per_sample", float(about.seconds_per_sample)
+                # A CPU's is that of all the process did, a training included.
+                if s.on_gpu and about.peak_memory:
+                    yield split, "peak_memory", float(about.peak_memory)
+        if s.training_seconds is not None and s.training_device == _commonest(self.trained_on):
+            yield "", "training_seconds", float(s.training_seconds)
+
+
+def _bases(collected: Collected) -> dict[str, _Basis]:
+    return {task: _Basis(collected.of(task)) for task in dict.fromkeys(s.task for s in collected.scored)}
 
 
 def _ffm_errors(scored: Sequence[Scored]) -> tuple[float, float] | str:
-    """FFM's mean errors over all of its seeds and sets, or why there are none to divide by."""
     found = [about.metrics for s in scored if s.method == "ffm" for about in s.sets.values()]
     if not found:
         return "it divides by the errors of ffm, and there are no scores of ffm"
@@ -91,33 +146,14 @@ def _ffm_errors(scored: Sequence[Scored]) -> tuple[float, float] | str:
     return local, global_
 
 
-# -- what may be compared --
-
-
-def _commonest(scored: Sequence[Scored], value: Callable[[Scored], str]) -> str:
-    """The value most scores have, the first one found of equally frequent ones."""
-    return Counter(map(value, scored)).most_common(1)[0][0] if scored else ""
-
-
-def _device(scored: Sequence[Scored]) -> str:
-    return _commonest(scored, lambda s: s.device)
-
-
-def _trained_on(s: Scored) -> str:
-    return s.training_device
-
-
-def _with(scored: Sequence[Scored], name: str) -> list[Scored]:
-    return [s for s in scored if any(name in about.metrics for about in s.sets.values())]
-
-
-def _encoders(name: str) -> Callable[[Scored], str]:
+def _encoder(s: Scored, name: str) -> str:
     """Which weights made a distance."""
-    return lambda s: json.dumps(s.scores.settings.more.get(f"{name}_weights"), sort_keys=True)
+    return json.dumps(s.scores.settings.more.get(f"{name}_weights"), sort_keys=True)
 
 
-def _counts(s: Scored, name: str, scored: Sequence[Scored]) -> bool:
-    return _encoders(name)(s) == _commonest(_with(scored, name), _encoders(name))
+def _commonest(values: Counter[str]) -> str:
+    """The most frequent value, the first one found of equally frequent ones."""
+    return values.most_common(1)[0][0] if values else ""
 
 
 # -- together --
@@ -129,11 +165,7 @@ def summary(rows: Sequence[Row]) -> dict[tuple[str, str, str], Summary]:
     for row in rows:
         groups.setdefault((row.task, row.method, row.metric), []).append(row)
     return {
-        key: _summary(
-            [row.value for row in group],
-            tuple(sorted({row.seed for row in group})),
-            tuple(sorted({row.set for row in group} - {""})),
-        )
+        key: Summary.of([row.value for row in group], (row.seed for row in group), (row.set for row in group))
         for key, group in groups.items()
     }
 
@@ -144,25 +176,19 @@ def floors(collected: Collected) -> dict[tuple[str, str, int], Summary]:
     It depends on neither method nor seed, and a longer list of repeats begins with the shorter one: of every set the longest counts.
     """
     longest: dict[tuple[str, str, int], dict[str, list[float]]] = {}
+    bases = _bases(collected)
     for s in collected.scored:
         for split, about in s.sets.items():
             for name, values in about.floor.items():
-                if name in DISTANCES and not _counts(s, name, collected.of(s.task)):
-                    continue
-                there = longest.setdefault((s.task, name, s.samples), {})
-                if len(values) > len(there.get(split, ())):
-                    there[split] = [float(value) for value in values]
+                if bases[s.task].is_comparable(s, name):
+                    there = longest.setdefault((s.task, name, s.samples), {})
+                    if len(values) > len(there.get(split, ())):
+                        there[split] = [float(value) for value in values]
     return {
-        key: _summary([value for values in sets.values() for value in values], (), tuple(sorted(sets)))
+        key: Summary.of([value for values in sets.values() for value in values], (), sets)
         for key, sets in longest.items()
         if sets
     }
-
-
-def _summary(values: Sequence[float], seeds: tuple[int, ...], sets: tuple[str, ...]) -> Summary:
-    n = len(values)
-    error = statistics.stdev(values) / n**0.5 if n > 1 else None
-    return Summary(statistics.mean(values), error, n, seeds, sets, statistics.median(values))
 
 
 # -- files --
