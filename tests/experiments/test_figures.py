@@ -11,14 +11,13 @@ import torch
 
 from hand_made import collected, scores
 from sapc.evaluation.moments import Kept, Moments
-from sapc.experiments.report.data import ReportData
+from sapc.experiments.report.data import ReportData, order_methods, short_label
 from sapc.experiments.report.figures import FigureData, fields, task_figures
 from sapc.experiments.report.figures import trajectories as curves
 from sapc.experiments.report.figures.captions import MAKERS, _heading
 from sapc.experiments.report.figures.data import printed_points
 from sapc.experiments.report.figures.style import DPI, LOOKS, SETTINGS, look, rendered
 from sapc.experiments.report.figures.tradeoff import Point, tradeoff, zero_at
-from sapc.experiments.report.labels import order_methods, short_label
 from sapc.experiments.report.make import draw_all
 from sapc.experiments.results import Problem
 from sapc.methods import METHODS, paper

@@ -22,8 +22,7 @@ from commands import contents, one_sentence
 from hand_made import collected, scores, write
 from sapc.experiments.report import make_report
 from sapc.experiments.report.data import ReportData
-from sapc.experiments.report.make import check_out
-from sapc.experiments.report.page import FEW, MARK, is_page, page, write_page
+from sapc.experiments.report.make import FEW, MARK, check_out, is_page, page, write_page
 from sapc.experiments.report.tables import report_tables
 from sapc.experiments.results import Collected, Problem, Scored
 from sapc.models.scores import Scores

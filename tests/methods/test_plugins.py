@@ -17,9 +17,8 @@ import sapc
 from commands import one_sentence
 from sapc import Method, Pin, SapcError, SapcWarning, get_method, method_names
 from sapc.experiments import Local, cells, load_study, run_study
-from sapc.experiments.report.data import ReportData
+from sapc.experiments.report.data import ReportData, method_label, order_methods, short_label
 from sapc.experiments.report.figures.style import LOOKS, look
-from sapc.experiments.report.labels import method_label, order_methods, short_label
 from sapc.experiments.report.tables import report_tables
 from sapc.experiments.results import collect
 from sapc.methods import METHODS, SOURCES, ffm, find_method, plugins, registry

@@ -1,15 +1,22 @@
-"""What a report is made of: everything that was collected, with its rows, means and floors computed once."""
+"""What a report is made of: everything that was collected, with its rows, means and floors computed once; and the names and the order of
+tasks and methods.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
+import re
+import textwrap
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from ...evaluation.metrics import DISTRIBUTION
+from ...methods import find_method, is_own, method_names, paper
 from .. import results
 from .format import FAILED, MISSING, NO_FFM, NO_WEIGHTS, NOT_RECORDED, NOTHING, compact
-from .labels import order_tasks
+
+WIDEST = 28  # characters of a short label
 
 
 @dataclass(frozen=True)
@@ -45,8 +52,8 @@ class ReportData:
 
     def asked(self, methods: Sequence[str]) -> list[str]:
         """Select methods that studies ask for or that have scores; all of them where no study says what is asked for."""
-        asked = {*self.collected.asked, *self.methods}
-        return [m for m in methods if m in asked] if self.collected.asked else list(methods)
+        asked = {*self.collected.asked, *self.methods} if self.collected.asked else methods
+        return [m for m in methods if m in asked]
 
     def samples(self, task: str, method: str) -> int:
         """Return the number per test set; 0 without scores."""
@@ -78,3 +85,42 @@ class ReportData:
             return NOT_RECORDED if numbers and metric in DISTRIBUTION else NOTHING
         texts = {n: compact(floor.mean, floor.error) for n, floor in found.items()}
         return "; ".join(text + (f" (n={n})" if n != numbers[0] else "") for n, text in texts.items())
+
+
+# -- names and order --
+
+
+def task_label(task: str) -> str:
+    """Return the paper's name of a task, or its own."""
+    return paper.TASK_LABELS.get(task, task)
+
+
+def method_label(method: str) -> str:
+    """Return the paper's name of a method; of a user's own its title, or its name where its file is not loaded."""
+    known = find_method(method) if is_own(method) else None
+    return paper.METHOD_LABELS.get(method) or (known.title if known else method)
+
+
+def short_label(method: str) -> str:
+    """Return a method's name where room is short."""
+    if method in paper.METHOD_LABELS:
+        return method.removeprefix("sapc_").upper() if method.startswith("sapc_") else method_label(method)
+    return textwrap.shorten(method_label(method), WIDEST, placeholder=" …")
+
+
+def order_tasks(tasks: Iterable[str]) -> list[str]:
+    """Sort tasks as the paper has them; others come last."""
+    known = paper.TASKS
+    return sorted(dict.fromkeys(tasks), key=lambda name: known.index(name) if name in known else len(known))
+
+
+def order_methods(methods: Iterable[str]) -> list[str]:
+    """Sort methods: SAPC, its ablations, the others, the user's own; what is not known comes last."""
+    known = method_names(variants=True)
+    return sorted(set(methods), key=lambda name: (known.index(name) if name in known else len(known), name))
+
+
+def file_name(task: str) -> str:
+    """Return a task's name in those of its files: itself, or, where that is no safe name, letters of it and a digest."""
+    plain = re.sub(r"[^a-z0-9_]+", "_", task.lower())[:40]
+    return task if plain == task else f"{plain}_{hashlib.sha256(task.encode()).hexdigest()[:8]}"

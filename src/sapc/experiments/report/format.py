@@ -12,7 +12,7 @@ import csv
 import html
 import io
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 
@@ -83,9 +83,8 @@ class Table:
             if self.heads > 1 and before and before[0] != row[0]:
                 lines.append(r"\midrule")
             # Heads that say the same as in the row before are left out; the last one stays.
-            same = next(
-                (j for j in range(self.heads - 1) if before[j : j + 1] != row[j : j + 1]), self.heads - 1
-            )
+            last = self.heads - 1
+            same = next((j for j in range(last) if before[j : j + 1] != row[j : j + 1]), last)
             lines.append(" & ".join([""] * same + written[same:]) + r" \\")
             before = row
         lines += [r"\bottomrule", r"\end{tabular}", *(rf"\par {_latex(note)}" for note in self.notes)]
@@ -98,15 +97,13 @@ class Table:
             f"<table>\n<caption>{html.escape(self.title)}</caption>",
             f"<thead>\n<tr>{head}</tr>\n</thead>\n<tbody>",
         ]
-        for row, cells in zip(
-            self.rows, self._cells(html.escape, "<strong>{}</strong>", "<u>{}</u>"), strict=True
-        ):
-            names = [f'<th scope="row">{cell}</th>' for cell in cells[: self.heads]]
-            kinds = [f' class="{ABSENT[text]}"' if text in ABSENT else "" for text in row]
-            values = [
-                f"<td{kind}>{cell}</td>" for kind, cell in list(zip(kinds, cells, strict=True))[self.heads :]
-            ]
-            lines.append(f"<tr>{''.join(names + values)}</tr>")
+        written = self._cells(html.escape, "<strong>{}</strong>", "<u>{}</u>")
+        for row, cells in zip(self.rows, written, strict=True):
+            line = [f'<th scope="row">{cell}</th>' for cell in cells[: self.heads]]
+            for text, cell in list(zip(row, cells, strict=True))[self.heads :]:
+                kind = f' class="{ABSENT[text]}"' if text in ABSENT else ""
+                line.append(f"<td{kind}>{cell}</td>")
+            lines.append(f"<tr>{''.join(line)}</tr>")
         lines.append("</tbody>\n</table>")
         if self.notes:
             items = "".join(f"<li>{html.escape(note)}</li>\n" for note in self.notes)
@@ -115,18 +112,20 @@ class Table:
 
     def csv(self) -> str:
         """Return the text of the cells, for a spreadsheet."""
-        stream = io.StringIO()
-        csv.writer(stream, lineterminator="\n").writerows((self.columns, *self.rows))
-        return stream.getvalue()
+        return write_csv((self.columns, *self.rows))
 
     def _cells(self, write: Callable[[str], str], best: str, second: str) -> Iterator[list[str]]:
         """Write every cell, within `best` or `second` where it is that."""
+        marks = dict.fromkeys(self.underlined, second) | dict.fromkeys(self.bold, best)
         for i, row in enumerate(self.rows):
-            marks = [
-                best if (i, j) in self.bold else second if (i, j) in self.underlined else "{}"
-                for j in range(len(row))
-            ]
-            yield [mark.format(write(cell)) for mark, cell in zip(marks, row, strict=True)]
+            yield [marks.get((i, j), "{}").format(write(cell)) for j, cell in enumerate(row)]
+
+
+def write_csv(rows: Iterable[Sequence[object]]) -> str:
+    """Return rows as CSV; None is an empty cell."""
+    stream = io.StringIO()
+    csv.writer(stream, lineterminator="\n").writerows(rows)
+    return stream.getvalue()
 
 
 def compact(mean: float, error: float | None = None) -> str:

@@ -6,27 +6,48 @@
     figures/*.svg, figures/*.png  the figures of the page, to the byte
 
 A report in the same folder is replaced; files that are not of a report are left alone.
+
+Everything of the page is in its file, it runs no script and asks no server for anything: its policy forbids the browser to load anything
+but the images inside it. A figure opens large by its own address (`#figure`), which style sheets can see, so the page needs no script and
+holds every image once.
 """
 
 from __future__ import annotations
 
+import base64
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
+from ... import __version__
 from ..._files import first_line, folder_for, read_json, replacing
 from ...errors import SapcError
+from ...tasks import get_task, task_names
 from ..results import Collected, Problem, collect, write_rows
-from .data import ReportData
+from . import notes as words
+from .data import ReportData, order_tasks, task_label
 from .figures import Figure, FigureData, pyplot, task_figures
-from .page import is_page, template, write_page
-from .tables import report_tables, write_tables
+from .format import Table
+from .tables import ReportTable, report_tables, write_files, write_tables
 
 Progress = Callable[[str, int, int], None]
 """Called with what is being done, (parts done, parts in all)."""
 FIGURE_FILE = re.compile(r"[a-z0-9_]+-(tradeoff|ensembles|trajectories|examples)\.(svg|png)")
+MARK = '<meta name="generator" content="sapc report">'
+FEW = 6  # problems that are listed openly
+KINDS = {
+    "failed": "failed",
+    "missing": "missing",
+    "unfinished": "unfinished",
+    "corrupt": "damaged",
+    "left_out": "left out",
+}
+"""Kinds of problems as the page calls them, the gravest first."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +87,8 @@ def make_report(
     figures, notes = draw_all(data, tell)
     tell("writing", 0, 1)
     with folder_for(out):
-        written = [*write_tables(tables, out), out / "results.csv", *_write_figures(figures, out / "figures")]
+        written = [*write_tables(tables, out), out / "results.csv"]
+        written += write_files({figure.file: figure.data for figure in figures}, out / "figures", FIGURE_FILE)
         write_rows(data.rows, out / "results.csv")
         # The page comes last: it tells of the rest.
         written.append(write_page(collected, tables, figures, out, title, notes))
@@ -122,14 +144,115 @@ def _describe_nothing(paths: Sequence[str | os.PathLike[str]], collected: Collec
     return f"there are no scores that count in {where}; {number} problems, the first one: {first}"
 
 
-def _write_figures(figures: Sequence[Figure], folder: Path) -> list[Path]:
-    """Write every figure as a file; those of an earlier report that are not there any more are removed."""
-    written = [folder / figure.file for figure in figures]
-    with folder_for(folder):
-        for path, figure in zip(written, figures, strict=True):
-            with replacing(path) as partial:
-                partial.write_bytes(figure.data)
-        for path in folder.iterdir():
-            if FIGURE_FILE.fullmatch(path.name) and path not in written:
-                path.unlink()
-    return written
+# -- the page --
+
+
+def write_page(
+    collected: Collected,
+    tables: Sequence[ReportTable],
+    figures: Sequence[Figure],
+    out: str | os.PathLike[str],
+    title: str = "",
+    notes: Mapping[str, Sequence[str]] | None = None,
+) -> Path:
+    """Write `out/index.html` and return its path; `notes` say per task which figures are not there, and why."""
+    text = page(collected, tables, figures, title, notes)
+    with folder_for(out) as folder, replacing(folder / "index.html") as partial:
+        partial.write_text(text, encoding="utf-8")
+    return Path(out) / "index.html"
+
+
+def page(
+    collected: Collected,
+    tables: Sequence[ReportTable],
+    figures: Sequence[Figure],
+    title: str = "",
+    notes: Mapping[str, Sequence[str]] | None = None,
+) -> str:
+    """Return the text of the page."""
+    notes = notes or {}
+    shared = words.shared_notes(tables)
+    cards = {table.name: _describe_table(table, shared) for table in tables}
+    cost = cards.pop("cost", None)
+    order = list(KINDS)
+    counts: Counter[str] = Counter(p.kind for p in collected.problems)
+    sections = order_tasks(sorted({*(figure.task for figure in figures), *notes}))
+    text: str = template().render(
+        title=title or "Results" + (f" of {', '.join(collected.studies)}" if collected.studies else ""),
+        version=__version__,
+        mark=MARK,
+        facts=words.facts(collected),
+        warnings=words.warnings(tables),
+        presets=words.presets(collected),
+        shared=shared,
+        references=words.references(collected),
+        problems=sorted(
+            collected.problems, key=lambda p: (order.index(p.kind), p.task, p.method, p.seed or 0)
+        ),
+        counted=", ".join(f"{counts[kind]} {name}" for kind, name in KINDS.items() if counts[kind]),
+        kinds=KINDS,
+        few=FEW,
+        tables=list(cards.values()),
+        cost=[cost] if cost else [],
+        figures=figures,
+        overview=[figure for figure in figures if figure.name.endswith("-tradeoff")],
+        sections={name: get_task(name) if name in task_names() else None for name in sections},
+        notes=notes,
+    )
+    return text
+
+
+def is_page(path: Path) -> bool:
+    """Tell whether a file is a page of this kind."""
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return MARK in file.read(4096)
+    except OSError:
+        return False
+
+
+def template() -> Any:
+    """Return the page without its content; an error says what it needs where that is missing."""
+    try:
+        import jinja2
+        from markupsafe import Markup
+    except ImportError as error:
+        raise SapcError("the page needs jinja2; install it with: pip install 'sapc[report]'") from error
+    ours = files("sapc.experiments.report")
+    environment = jinja2.Environment(
+        autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
+    )
+    environment.globals["style"] = Markup(ours.joinpath("page.css").read_text(encoding="utf-8"))
+    environment.filters |= {
+        "table": lambda table: Markup(table.html()),
+        "address": _address,
+        "raw": Markup,
+        "task_label": task_label,
+    }
+    return environment.from_string(ours.joinpath("page.html").read_text(encoding="utf-8"))
+
+
+def _address(figure: Figure) -> str:
+    """Return the image itself, as an address."""
+    kind = {"svg": "svg+xml", "png": "png"}[figure.kind]
+    return f"data:image/{kind};base64,{base64.b64encode(figure.data).decode()}"
+
+
+def _describe_table(table: ReportTable, shared: Sequence[str]) -> dict[str, Any]:
+    """Split a table by tasks, so that it fits a narrow screen, and leave out notes that are said elsewhere."""
+    parts = []
+    for task in dict.fromkeys(row[0] for row in table.rows):
+        place = {i: k for k, i in enumerate(i for i, row in enumerate(table.rows) if row[0] == task)}
+        bold, underlined = (
+            frozenset((place[i], j - 2) for i, j in marks if i in place)
+            for marks in (table.bold, table.underlined)
+        )
+        # Of task, metric and whose, one column is enough in a part.
+        rows = [(_row_head(*table.rows[i][1:3]), *table.rows[i][3:]) for i in place]
+        parts.append(Table(task, ("metric", *table.columns[3:]), rows, bold, underlined))
+    notes = [note for note in table.notes if note not in shared]
+    return {"name": table.name, "title": table.title, "notes": notes, "parts": parts}
+
+
+def _row_head(metric: str, whose: str) -> str:
+    return metric if whose == "ours" else f"{metric} ({whose})"

@@ -12,9 +12,8 @@ from ...methods.references import Reference
 from ...tasks import get_task
 from .. import results
 from ..results import Collected, Scored
-from .data import ReportData
+from .data import ReportData, method_label, order_methods, order_tasks, short_label, task_label
 from .format import Table
-from .labels import method_label, order_methods, order_tasks, short_label, task_label
 
 FORM = (
     "Each cell: mean m and standard error s over seeds x test sets, as 2.2(0.8)e-5 for (2.2 ± 0.8) 10^-5; "

@@ -16,22 +16,22 @@ that of one sample times the published number of samples, so that methods that w
 
 from __future__ import annotations
 
-import csv
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass, field, fields
+from itertools import product
 from pathlib import Path
 
 from ..._files import folder_for, replacing
 from ...methods import paper
 from . import notes
-from .data import ReportData
-from .format import NO_FFM, NOT_RECORDED, NOTHING, Table, compact
-from .labels import method_label, order_methods, task_label
+from .data import ReportData, method_label, order_methods, task_label
+from .format import NO_FFM, NOT_RECORDED, NOTHING, Table, compact, write_csv
 
 CONSTRAINTS = ("ce", "ce_local", "ce_global")
 ROUNDING = 1e-12  # constraint errors below it are no merit of a method
-NAMES = frozenset(("generation", "supplement", "ablation", "cost"))
+FILE = re.compile(r"(generation|supplement|ablation|cost)\.(csv|tex)")
 UNRANKED = {"ablation": ("cond_ffm",)}  # it is conditioned, and the paper does not rank it either
 COSTS = {
     "nfe": ("NFE", "evaluations", 1.0),
@@ -90,9 +90,8 @@ class TableBuilder:
         """Return the finished table; `end` are the columns after the methods."""
         columns = ("task", "metric", "whose", *map(method_label, self.methods), *end)
         best, second = (frozenset(place for place, rank in self.marks.items() if rank == n) for n in (1, 2))
-        return ReportTable(
-            title, columns, self.rows, best, second, 3, tuple(notes), name, tuple(self.records)
-        )
+        about = tuple(notes), name, tuple(self.records)
+        return ReportTable(title, columns, self.rows, best, second, 3, *about)
 
 
 def report_tables(data: ReportData) -> list[ReportTable]:
@@ -116,37 +115,33 @@ def write_tables(tables: Sequence[ReportTable], folder: str | os.PathLike[str]) 
 
     Files of a table that is not there any more are removed.
     """
-    written = []
-    with folder_for(folder) as place:
-        for name in NAMES - {table.name for table in tables}:
-            for kind in ("csv", "tex"):
-                (place / f"{name}.{kind}").unlink(missing_ok=True)
-        texts = {"tables.md": "# Tables\n\n" + "\n".join(table.section() for table in tables)}
-        texts |= {f"{table.name}.tex": table.latex() for table in tables}
-        for name, text in texts.items():
-            with replacing(place / name) as partial:
-                partial.write_text(text, encoding="utf-8")
-            written.append(place / name)
-        for table in tables:
-            path = place / f"{table.name}.csv"
-            with replacing(path) as partial, open(partial, "w", newline="", encoding="utf-8") as file:
-                writer = csv.writer(file, lineterminator="\n")
-                writer.writerow(f.name for f in fields(Record))
-                writer.writerows(map(astuple, table.records))
-            written.append(path)
-    return written
+    texts = {"tables.md": "# Tables\n\n" + "\n".join(table.section() for table in tables)}
+    columns = tuple(one.name for one in fields(Record))
+    for table in tables:
+        texts[f"{table.name}.tex"] = table.latex()
+        texts[f"{table.name}.csv"] = write_csv((columns, *map(astuple, table.records)))
+    return write_files({name: text.encode() for name, text in texts.items()}, Path(folder), FILE)
+
+
+def write_files(files: Mapping[str, bytes], folder: Path, ours: re.Pattern[str]) -> list[Path]:
+    """Write every file whole or not at all; others whose names are `ours`, of an earlier report, are removed."""
+    with folder_for(folder):
+        for name, data in files.items():
+            with replacing(folder / name) as partial:
+                partial.write_bytes(data)
+        for path in folder.iterdir():
+            if ours.fullmatch(path.name) and path.name not in files:
+                path.unlink()
+    return [folder / name for name in files]
 
 
 def ranks(values: Mapping[str, float], metric: str = "") -> dict[str, int]:
     """Return 1 for the lowest, 2 for the next one, those alike that read alike; a single number has no rank."""
-    shown = {name: _as_shown(value, metric) for name, value in values.items()}
+    # A cell has two digits, and constraint errors that are rounding are alike.
+    is_rounding = {name: metric in CONSTRAINTS and value < ROUNDING for name, value in values.items()}
+    shown = {name: 0.0 if is_rounding[name] else float(f"{value:.1e}") for name, value in values.items()}
     order = sorted(set(shown.values()))
     return {name: 1 + order.index(value) for name, value in shown.items()} if len(values) > 1 else {}
-
-
-def _as_shown(value: float, metric: str) -> float:
-    """Round to the digits that a cell has; constraint errors that are rounding are zero."""
-    return 0.0 if metric in CONSTRAINTS and value < ROUNDING else float(f"{value:.1e}")
 
 
 # -- means --
@@ -158,33 +153,26 @@ def _means(
     lines = TableBuilder(methods)
     source = "ablation" if name == "ablation" else "generation"
     ranked = [m for m in methods if m not in UNRANKED.get(name, ())]
-    for task in data.tasks or paper.TASKS:
-        for metric in metrics:
-            heads = (task_label(task), paper.METRIC_LABELS[metric])
-            order = ranks(data.comparable(task, ranked, metric), metric)
-            cells = [_cell(data, task, m, metric, methods) for m in methods]
-            lines.add((*heads, "ours"), cells, order, data.floor_text(task, metric, methods))
-            printed = {m: p for m in methods if (p := paper.printed(source, task, metric, m))}
-            cells = [compact(printed[m].mean, printed[m].error) if m in printed else NOTHING for m in methods]
-            theirs = ranks({m: p.mean for m, p in printed.items() if m in ranked})
-            lines.add((*heads, "paper"), cells, theirs, NOTHING)
-            for m in methods:
-                own, other = data.means.get((task, m, metric)), printed.get(m)
-                floor = data.floors.get((task, metric, data.samples(task, m)))
-                about = (
-                    _entry(own, "mean"),
-                    _entry(own, "error"),
-                    own.n if own else 0,
-                    _entry(floor, "mean"),
+    for task, metric in product(data.tasks or paper.TASKS, metrics):
+        heads = (task_label(task), paper.METRIC_LABELS[metric])
+        order = ranks(data.comparable(task, ranked, metric), metric)
+        cells = [_cell(data, task, m, metric, methods) for m in methods]
+        lines.add((*heads, "ours"), cells, order, data.floor_text(task, metric, methods))
+        printed = {m: p for m in methods if (p := paper.printed(source, task, metric, m))}
+        cells = [compact(printed[m].mean, printed[m].error) if m in printed else NOTHING for m in methods]
+        theirs = ranks({m: p.mean for m, p in printed.items() if m in ranked})
+        lines.add((*heads, "paper"), cells, theirs, NOTHING)
+        for m in methods:
+            own, other = data.means.get((task, m, metric)), printed.get(m)
+            floor = data.floors.get((task, metric, data.samples(task, m)))
+            lines.records.append(
+                Record(
+                    name, task, metric, m, own.mean if own else None, own.error if own else None, own.n if own else 0,
+                    floor.mean if floor else None, other.mean if other else None, other.error if other else None,
+                    order.get(m),
                 )
-                theirs_too = (_entry(other, "mean"), _entry(other, "error"))
-                lines.records.append(Record(name, task, metric, m, *about, *theirs_too, order.get(m)))
+            )  # fmt: skip
     return lines.table(name, title, notes.notes_of_means(data, name, methods), "floor")
-
-
-def _entry(record: object, name: str) -> float | None:
-    """Return an entry of a record; None where there is no record."""
-    return getattr(record, name, None)
 
 
 def _cell(data: ReportData, task: str, method: str, metric: str, methods: Sequence[str]) -> str:
@@ -206,10 +194,8 @@ def _costs(data: ReportData, methods: Sequence[str]) -> ReportTable:
             heads, own = (task_label(task), label), values[name]
             printed = {m: v for m in methods if (v := _printed_cost(task, m, name)) is not None}
             # FFM is what the others are measured by.
-            order, theirs = (
-                ranks({m: v for m, v in some.items() if m != "ffm"} if name in RANKED_COSTS else {})
-                for some in (own, printed)
-            )
+            ranked = [m for m in methods if m != "ffm" and name in RANKED_COSTS]
+            order, theirs = (ranks({m: some[m] for m in ranked if m in some}) for some in (own, printed))
             cells = [_short(own[m]) if m in own else _cost_absence(data, task, m, name) for m in methods]
             lines.add((*heads, "ours"), cells, order)
             if name != "peak_memory":
@@ -230,9 +216,8 @@ def _cost_values(data: ReportData, task: str, methods: Sequence[str]) -> dict[st
     number = paper.protocol().samples.get(task)
     found["total_s"] = {m: v * (number or data.samples(task, m)) for m, v in found["total_s"].items()}
     times = found["ms_per_sample"]
-    found["times_ffm"] = (
-        {m: v / times["ffm"] for m, v in times.items() if m != "ffm"} if times.get("ffm") else {}
-    )
+    others = {m: v for m, v in times.items() if m != "ffm" and times.get("ffm")}
+    found["times_ffm"] = {m: v / times["ffm"] for m, v in others.items()}
     return found
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ...._files import first_line
 from ....models.scores import Scores
-from ..labels import file_name, short_label
+from ..data import file_name, short_label
 from . import fields, trajectories
 from .data import FigureData
 from .style import Figure, Kind, rendered

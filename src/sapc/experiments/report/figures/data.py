@@ -18,8 +18,7 @@ from ....methods import paper
 from ....models.scores import Scores, fields_path
 from ....tasks import get_task
 from ...results import Scored
-from ..data import ReportData
-from ..labels import order_methods, short_label, task_label
+from ..data import ReportData, order_methods, short_label, task_label
 from .fields import Space
 from .tradeoff import Point
 

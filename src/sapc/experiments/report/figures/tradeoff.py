@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ..labels import short_label
+from ..data import short_label
 from . import style
 from .style import GREY, INK, LOOKS, look
 

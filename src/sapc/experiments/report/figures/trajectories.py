@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..labels import short_label
+from ..data import short_label
 from . import style
 from .style import GREY, look
 
