@@ -6,8 +6,8 @@ import inspect
 import math
 import operator
 import os
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import is_dataclass
 from functools import wraps
 from inspect import Parameter
@@ -55,22 +55,19 @@ def whole(value: SupportsIndex, what: str, least: int) -> int:
     return number
 
 
-def whole_numbers(values: Any, what: str, least: int) -> tuple[int, ...]:
-    """Whole numbers of at least `least`, in a sequence, or an error that names them."""
-    if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
-        raise SapcError(f"the {what} must be whole numbers in a sequence, as (64, 50), got {_shown(values)}")
-    return tuple(whole(value, what, least) for value in values)
+def is_finite(value: Any) -> bool:
+    """Whether a value can be taken for a finite number; text, arrays and 10**400 cannot."""
+    try:
+        return not isinstance(value, bool) and math.isfinite(value)
+    except (TypeError, ValueError, OverflowError, RuntimeError):
+        return False
 
 
 def real(value: Any, what: str) -> float:
     """A finite number, or an error that names it."""
-    try:
-        number = math.nan if isinstance(value, bool | str | bytes) else float(value)
-    except (TypeError, ValueError, OverflowError, RuntimeError):
-        number = math.nan
-    if not math.isfinite(number):
+    if not is_finite(value):
         raise SapcError(f"the {what} must be a finite number, got {_shown(value)}")
-    return number
+    return float(value)
 
 
 def check_kind(value: Any, kinds: type | tuple[type, ...], what: str, expected: str) -> None:
@@ -85,6 +82,48 @@ def choice(value: Any, what: str, among: Iterable[str]) -> str:
     if not isinstance(value, str) or value not in known:
         raise SapcError(f"unknown {what} {_shown(value)}; choose one of {', '.join(known)}")
     return value
+
+
+# -- memory --
+
+
+def _available() -> int:
+    """Bytes that can be had: what the system reports as available, or the limit of the control group if that is less."""
+    system = BEYOND
+    try:
+        lines = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
+        system = 1024 * int(lines["MemAvailable"].split()[0])
+    except (OSError, KeyError, ValueError):
+        with suppress(AttributeError, OSError, ValueError):
+            system = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    with suppress(OSError, ValueError):  # no such limit, or the word "max"
+        system = min(system, int(Path("/sys/fs/cgroup/memory.max").read_text()))
+    return system
+
+
+def require_memory(size: int, what: str) -> None:
+    """Refuse `what` before the work if its `size` in bytes is more than there is."""
+    if size > (there := _available()):
+        raise SapcError(
+            f"not enough memory for {what}: about {size / 2**30:.3g} GiB needed, {there / 2**30:.3g} GiB available; "
+            "choose a smaller size or grid"
+        )
+
+
+@contextmanager
+def allocating(what: str) -> Iterator[None]:
+    """Turn a failed allocation inside the block, as numpy and torch report it, into one sentence."""
+    try:
+        yield
+    except SapcError:
+        raise
+    except (MemoryError, RuntimeError, ValueError) as error:
+        signs = ("maximum allowed",) if isinstance(error, ValueError) else ("alloc", "memory")
+        text = str(error).lower().replace("illegal memory access", "")  # which is no lack of memory
+        if not isinstance(error, MemoryError) and not any(sign in text for sign in signs):
+            raise
+        why = (str(error) or type(error).__name__).splitlines()[0]
+        raise SapcError(f"not enough memory for {what} ({why}); choose a smaller size or grid") from error
 
 
 # -- values and the types they are declared to have --
@@ -123,15 +162,18 @@ def _misused(function: Any, signature: inspect.Signature, args: Any, kwargs: Any
         given = signature.bind(*args, **kwargs).arguments
     except TypeError:
         return ""
-    called, hints = function.__qualname__.removesuffix(".__init__"), _hints(function)
-    pairs = [(name, value, hints[name]) for name, value in given.items() if name in hints]
-    for name, values, hint in list(pairs):
-        if (kind := signature.parameters[name].kind) in (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD):
-            pairs.remove((name, values, hint))
-            every = values.items() if kind is Parameter.VAR_KEYWORD else ((name, value) for value in values)
-            pairs += [(key, value, hint) for key, value in every]
+    pairs = []
+    for name, hint in _hints(function).items():
+        kind = signature.parameters[name].kind if name in given else None
+        if kind is Parameter.VAR_KEYWORD:
+            pairs += [(key, value, hint) for key, value in given[name].items()]
+        elif kind is Parameter.VAR_POSITIONAL:
+            pairs += [(name, value, hint) for value in given[name]]
+        elif kind is not None:
+            pairs.append((name, given[name], hint))
     if is_dataclass(owner := given.get("self")) and not function.__name__.startswith("__"):
         pairs += [(name, getattr(owner, name), hint) for name, hint in get_type_hints(type(owner)).items()]
+    called = function.__qualname__.removesuffix(".__init__")
     with jaxtyped("context"):  # axes of the same name are as long in all of them
         for name, value, hint in pairs:
             if not fits(value, hint):
@@ -150,32 +192,28 @@ def _hints(function: Any) -> dict[str, Any]:
 
 def fits(value: Any, hint: Any) -> bool:
     """Whether a value is of a declared type, as deep as the declaration goes."""
-    origin, of = get_origin(hint), get_args(hint)
+    kind, of = get_origin(hint) or hint, get_args(hint)
     if hint is None or hint is NoneType:
         return value is None
-    if origin in (Union, UnionType):
+    if kind in (Union, UnionType):
         return any(fits(value, one) for one in of)
-    if origin is Literal:
+    if kind is Literal:
         return any(value is one or (type(value) is type(one) and value == one) for one in of)
-    if origin is not None and isinstance(origin, type) and issubclass(origin, Mapping):
+    if _holds(kind, Mapping, of):
         return isinstance(value, Mapping) and all(fits(k, of[0]) and fits(v, of[1]) for k, v in value.items())
-    if origin is tuple and of and of[-1] is not Ellipsis:
+    if kind is tuple and of and of[-1] is not Ellipsis:
         return isinstance(value, tuple) and len(value) == len(of) and all(map(fits, value, of))
-    if origin is not None and isinstance(origin, type) and issubclass(origin, Iterable) and of:
-        return (
-            isinstance(value, origin)
-            and not isinstance(value, str | bytes)
-            and all(fits(v, of[0]) for v in value)
-        )
-    if hint in (int, SupportsIndex):
+    if _holds(kind, Iterable, of):
+        is_list = isinstance(value, kind) and not isinstance(value, str | bytes)
+        return is_list and all(fits(v, of[0]) for v in value)
+    if kind in (int, SupportsIndex):
         return (number := _index(value)) is not None and abs(number) < BEYOND
-    if hint is str:
+    if kind is float:
+        return fits(value, int) if isinstance(value, int) else isinstance(value, Real)
+    if kind is str:
         return isinstance(value, str) and "\0" not in value
-    if origin is Callable:
+    if kind is Callable:
         return callable(value) and not isinstance(value, type)
-    if hint is float:
-        return _is_number(value)
-    kind = origin or hint
     if not isinstance(kind, type):
         return True
     if hasattr(value, "is_meta") and (value.is_meta or "strided" not in str(value.layout)):
@@ -183,6 +221,36 @@ def fits(value: Any, hint: Any) -> bool:
     with suppress(TypeError):  # of a protocol that cannot be asked
         return isinstance(value, kind)
     return True
+
+
+def _words(hint: Any, least: int | None = None) -> str:
+    """A declared type, in words."""
+    kind, of = get_origin(hint) or hint, get_args(hint)
+    if kind in (Union, UnionType):
+        parts = [_words(one, least) for one in of if one is not NoneType]
+        return " or ".join(dict.fromkeys((*parts, *(["nothing"] if NoneType in of else []))))
+    if kind is Literal:
+        return " or ".join(map(repr, of))
+    if _holds(kind, Mapping, of):
+        is_any = of[1] is Any
+        return (
+            "a record of settings by name" if is_any else f"a record in which every entry is {_words(of[1])}"
+        )
+    if _holds(kind, Iterable, of):
+        return f"a list in which every entry is {_words(of[0], least)}"
+    if hasattr(hint, "dim_str"):
+        return f"a tensor of real numbers ({', '.join(hint.dim_str.split())})"
+    count = "a whole number below 2^63" if least is None else f"a whole number of at least {least}"
+    known = {
+        int: count, SupportsIndex: count, str: "a word", bool: "true or false", os.PathLike: "a path", Callable: "a function",
+        float: "a number" if least is None else "a positive number",
+    }  # fmt: skip
+    return known.get(kind, f"a {getattr(kind, '__name__', kind)}")
+
+
+def _holds(kind: Any, container: type, of: tuple[Any, ...]) -> bool:
+    """Whether a type is a container that declares what it holds."""
+    return bool(of) and isinstance(kind, type) and issubclass(kind, container)
 
 
 def check_record(record: Any, **least: int) -> None:
@@ -196,56 +264,21 @@ def check_record(record: Any, **least: int) -> None:
         if isinstance(value, int) and value >= BEYOND:
             raise SapcError(f"{name} must be below 2^63, got {_shown(value)}")
         entries = value if isinstance(value, tuple) else (value,)
-        numbers = [v for v in entries if isinstance(v, int | float)]
-        # Arrays and tensors of one number count as numbers in a call, but a file cannot hold them.
-        is_plain = not any(hasattr(v, "dtype") for v in entries if not isinstance(v, float))
         is_empty = not entries and low > 0
-        if (
-            not fits(value, hint)
-            or is_empty
-            or not is_plain
-            or any(not _is_positive(v, low) for v in numbers)
-        ):
+        if is_empty or not fits(value, hint) or not all(_is_plain(entry, low) for entry in entries):
             raise SapcError(f"{name} must be {_words(hint, low)}, got {_shown(value)}")
 
 
-def _is_positive(value: float, least: int) -> bool:
+def _is_plain(value: Any, least: int) -> bool:
+    """Whether a file can hold a value, and it is large enough if it is a number."""
+    if isinstance(value, bool):
+        return True
     if isinstance(value, int):
-        return isinstance(value, bool) or least <= value < BEYOND
-    return 0 < value < math.inf
-
-
-def _words(hint: Any, least: int | None = None) -> str:
-    """A declared type, in words."""
-    origin, of = get_origin(hint), get_args(hint)
-    if origin in (Union, UnionType):
-        parts = [_words(one, least) for one in of if one is not NoneType]
-        return " or ".join(dict.fromkeys((*parts, *(["nothing"] if NoneType in of else []))))
-    if origin is Literal:
-        return " or ".join(map(repr, of))
-    if origin is not None and isinstance(origin, type) and issubclass(origin, Mapping):
-        return (
-            "a record of settings by name"
-            if of[1] is Any
-            else f"a record in which every entry is {_words(of[1])}"
-        )
-    if origin is not None and isinstance(origin, type) and issubclass(origin, Iterable) and of:
-        return f"a list in which every entry is {_words(of[0], least)}"
-    kind = origin or hint
-    count = "a whole number below 2^63" if least is None else f"a whole number of at least {least}"
-    known = {
-        int: count, SupportsIndex: count, str: "a word", bool: "true or false", os.PathLike: "a path", Callable: "a function",
-        float: "a number" if least is None else "a positive number",
-    }  # fmt: skip
-    if hasattr(hint, "dim_str"):
-        return f"a tensor of real numbers ({', '.join(hint.dim_str.split())})"
-    return known.get(kind, f"a {getattr(kind, '__name__', kind)}")
-
-
-def _is_number(value: Any) -> bool:
-    if isinstance(value, int):
-        return fits(value, int)
-    return isinstance(value, Real)
+        return least <= value < BEYOND
+    if isinstance(value, float):
+        return 0 < value < math.inf
+    # Arrays and tensors of one number count as numbers in a call, but a file cannot hold them.
+    return not hasattr(value, "dtype")
 
 
 def _index(value: Any) -> int | None:

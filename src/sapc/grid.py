@@ -14,7 +14,6 @@ the one-sided difference of first order, as numpy's and torch's `gradient` with 
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -26,7 +25,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ._stencils import difference, difference_into
-from .errors import SapcError, explain_misuse, fits
+from .errors import SapcError, explain_misuse, fits, is_finite
 
 Kind = Literal["periodic", "closed", "cells"]
 # Names that an axis of space has, and time never.
@@ -57,7 +56,7 @@ class Axis:
             raise SapcError(
                 f"axis {self.name!r} has {self.n!r:.40} points; finite differences need at least 3"
             )
-        if not (_is_finite(self.start) and _is_finite(self.stop)):
+        if not (is_finite(self.start) and is_finite(self.stop)):
             raise SapcError(
                 f"axis {self.name!r} runs from {self.start!r:.40} to {self.stop!r:.40}; its ends are finite numbers"
             )
@@ -110,13 +109,6 @@ class Axis:
     def difference_into(self, out: Tensor, u: Tensor, dim: int, transposed: bool = False) -> Tensor:
         """`derivative` or its transpose on an axis that is not periodic, written into `out`; cannot be differentiated."""
         return difference_into(out, u, dim, 0.5 / self.spacing, transposed)
-
-
-def _is_finite(number: Any) -> bool:
-    try:
-        return math.isfinite(number)
-    except (TypeError, ValueError, OverflowError, RuntimeError):  # text, arrays, tensors, 10**400
-        return False
 
 
 @dataclass(frozen=True, eq=False)

@@ -20,8 +20,7 @@ from jaxtyping import Bool, Float64
 from torch import Tensor
 
 from .._files import first_line
-from .._memory import require
-from ..errors import SapcError, SapcWarning, explain_misuse, path_of
+from ..errors import SapcError, SapcWarning, explain_misuse, path_of, require_memory
 from ..grid import Axis, Grid
 
 
@@ -59,7 +58,7 @@ def read_sensors(path: str | os.PathLike[str], grid: Grid) -> Sensors:
         raise SapcError(
             f"{path} numbers {len(readings)} samples up to {m - 1}; number them from 0 without gaps"
         )
-    require(8 * m * math.prod(grid.shape), f"the sensors of {m} samples in {path}")
+    require_memory(8 * m * math.prod(grid.shape), f"the sensors of {m} samples in {path}")
     values = torch.full((m, *grid.shape), math.nan, dtype=torch.float64)
     for r in readings:
         known = float(values[(r.sample, *r.index)])

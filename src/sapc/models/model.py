@@ -17,11 +17,10 @@ from typing import Any, SupportsIndex
 import torch
 from torch import Tensor, nn
 
-from .._memory import allocating, require
 from ..constraints import Manifold
 from ..constraints.terms import Stackable
 from ..data import Fields, Sensors
-from ..errors import SapcError, SapcWarning, explain_misuse, real, whole
+from ..errors import SapcError, SapcWarning, allocating, explain_misuse, real, require_memory, whole
 from ..methods import Method, get_method
 from ..nn.execution import execution_of
 from ..nn.fno import matmul_precision
@@ -293,7 +292,7 @@ class Model:
         n, seed = whole(n, "number of samples", 1), whole(seed, "seed", 0)
         steps = method.steps if steps is None else whole(steps, "number of sampling steps", 1)
         size, points = self.batch_size(n, task, batch, method), " x ".join(map(str, task.grid.shape))
-        require(8 * n * math.prod(task.grid.shape), f"{n} fields on {points} points")
+        require_memory(8 * n * math.prod(task.grid.shape), f"{n} fields on {points} points")
         return Sampling(task, method, n, size, steps, seed, self.run.length, self.device, self.bounds(method))
 
     def bounds(self, method: Method) -> tuple[float, float] | None:

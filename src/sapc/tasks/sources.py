@@ -23,13 +23,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from .._memory import allocating, require
 from .._version import __version__
 from ..data import Fields
 from ..data.cache import CacheChoice, cached
 from ..data.dataset import Dataset
 from ..data.fields import SPLITS
-from ..errors import SapcError
+from ..errors import SapcError, allocating, require_memory
 from .description import DataDescription
 from .random_parameters import Streams
 
@@ -157,7 +156,7 @@ def check_memory(task: Task, n: int, dtype: torch.dtype) -> None:
     """Refuse what does not fit: the fields, and for one block its solution and a temporary in float64."""
     points, block = prod(task.grid.shape), min(n, _fit(task, task.block["cpu"]))
     working = 8 * (2 * block * points + task._workspace(block))
-    require(n * points * dtype.itemsize + working, describe(task, n))
+    require_memory(n * points * dtype.itemsize + working, describe(task, n))
 
 
 def find_device(device: str | torch.device) -> torch.device:

@@ -17,8 +17,7 @@ from typing import Any
 import torch
 
 from .._files import replacing
-from .._memory import allocating
-from ..errors import SapcError, explain_misuse
+from ..errors import SapcError, allocating, explain_misuse
 from ..nn.fno import matmul_precision
 from ..nn.network import NetworkSource, OwnNetwork, weights_of
 from .config import Run

@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..._files import first_line
-from ..._memory import require
-from ...errors import SapcError
+from ...errors import SapcError, require_memory
 from ...grid import Grid
 from .dataset_file import FORMAT, DatasetFile, read_dataset_file
 from .hdf5 import Array, check_stored, load_array, open_hdf5
@@ -236,7 +235,7 @@ def _npz(path: Path, stack: ExitStack) -> Variables:
         def check() -> None:
             if not 0 <= declared <= archive.zip.getinfo(f"{name}.npy").file_size:
                 raise SapcError(f"{path}: {name} is declared as {shape}, more than there is; write it again")
-            require(declared, f"{name} of {path}")
+            require_memory(declared, f"{name} of {path}")
 
         def load() -> Array:
             check()

@@ -15,8 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from ..._memory import require
-from ...errors import SapcError
+from ...errors import SapcError, require_memory
 
 Array = np.ndarray[Any, np.dtype[Any]]
 SCANNED = 2**28  # bytes; larger files take too long to search
@@ -107,4 +106,4 @@ def check_stored(path: Path, dataset: Any) -> None:
             f"{path}: of {name} ({shape}) {'nothing' if share == 0 else f'only {100 * share:.3g} %'} was ever written; "
             "write all of it, NaN where nothing is known"
         )
-    require(declared, f"{name} ({shape}) of {path}")
+    require_memory(declared, f"{name} ({shape}) of {path}")

@@ -18,8 +18,7 @@ import numpy as np
 import torch
 
 from ..._files import sha256
-from ..._memory import require
-from ...errors import SapcError, SapcWarning, explain_misuse, path_of
+from ...errors import SapcError, SapcWarning, explain_misuse, path_of, require_memory
 from ...grid import Axis, Grid
 from ..conditions import flatten_members
 from ..fields import SPLITS, Fields
@@ -86,7 +85,7 @@ def _room(path: Path, chosen: Sequence[Variable], shape: tuple[int, ...], dtype:
             variable.check()
     itemsize = np.dtype(dtype).itemsize
     points, more = prod(shape) // len(chosen), max(v.itemsize for v in chosen) + itemsize + 1
-    require(points * (len(chosen) * itemsize + more), f"{chosen[0].describe()} of {path}")
+    require_memory(points * (len(chosen) * itemsize + more), f"{chosen[0].describe()} of {path}")
     return np.empty(shape, dtype)
 
 
