@@ -85,17 +85,18 @@ def find_renamed(module: str) -> Callable[[str], Any]:
     return find
 
 
-def renamed(old: str, new: str) -> Callable[..., Any]:
-    """Return the method `new` of an object, under its old name."""
-
-    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-        warnings.warn(f"{old} is now {new}", DeprecationWarning, stacklevel=2)
-        return getattr(self, new)(*args, **kwargs)
-
-    return call
-
-
 F = TypeVar("F", bound=Callable[..., Any])
+
+
+def deprecate(function: F, old: str, new: str) -> F:
+    """Return a function or method for its old name: it warns that it is now called by another one."""
+
+    @wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        warnings.warn(f"{old} is now {new}", DeprecationWarning, stacklevel=2)
+        return function(*args, **kwargs)
+
+    return call  # type: ignore[return-value]
 
 
 def replace_module(name: str, function: F, module: ModuleType) -> F:
@@ -106,19 +107,8 @@ def replace_module(name: str, function: F, module: ModuleType) -> F:
     for key, value in vars(module).items():
         if not key.startswith("_") and not isinstance(value, ModuleType):
             old, new = f"sapc.{name}.{key}", f"sapc.{name}" if key == name else f"{module.__name__}.{key}"
-            setattr(function, key, _deprecate(value, old, new) if isfunction(value) else value)
+            setattr(function, key, deprecate(value, old, new) if isfunction(value) else value)
     return function
-
-
-def _deprecate(function: F, old: str, new: str) -> F:
-    """Return a function that warns that it is now called by another name."""
-
-    @wraps(function)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        warnings.warn(f"{old} is now {new}", DeprecationWarning, stacklevel=2)
-        return function(*args, **kwargs)
-
-    return call  # type: ignore[return-value]
 
 
 def globalised(
@@ -153,7 +143,7 @@ class _Alias(Loader):
 
 
 class _Finder(MetaPathFinder):
-    """Find modules by their old names."""
+    """Find modules by their old names: what nobody else has found, until one of them is imported."""
 
     # The path of a namespace package is no sequence, and what asks for a module may be of any kind.
     def find_spec(self, fullname: str, path: Any, target: Any = None) -> ModuleSpec | None:
@@ -165,11 +155,12 @@ class _Finder(MetaPathFinder):
             return None
         new = f"{package}.{MOVED[name]}" if name in MOVED else f"{package}.{MOVED[first]}.{rest}"
         warnings.warn(f"{fullname} is now {new}", DeprecationWarning, stacklevel=2)
+        # From now on first: a part of this one would be found by its path, and be loaded a second time under its old name.
+        sys.meta_path.sort(key=lambda finder: finder is not self)
         stands_for_it = vars(sys.modules[package]).get(name)
         return ModuleSpec(
             fullname, _Alias(stands_for_it if isfunction(stands_for_it) else import_module(new))
         )
 
 
-# First: a part of a module that moved would be found by its path, and be loaded a second time under its old name.
-sys.meta_path.insert(0, _Finder())
+sys.meta_path.append(_Finder())

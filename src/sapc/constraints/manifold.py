@@ -30,7 +30,7 @@ import torch
 from jaxtyping import Bool, Float, Shaped
 from torch import Tensor
 
-from .._old_names import renamed
+from .._old_names import deprecate
 from ..errors import SapcError, SapcWarning, explain_misuse
 from ..grid import FrameIntegral
 from ._bound import Binding, check_pins, check_range
@@ -215,7 +215,7 @@ class Manifold:
             other.solver = replace(solver, passes=min(QUICK, solver.passes), retry=False, execution=how)
         return other
 
-    quick = renamed("Manifold.quick", "approximate")
+    quick = deprecate(approximate, "Manifold.quick", "approximate")
 
     def dense(self) -> Manifold:
         """The same manifolds through dense automatic differentiation: the oracle of the fast paths."""

@@ -19,7 +19,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from .._old_names import renamed
+from .._old_names import deprecate
 from ..constraints import GaussNewton, Manifold
 from ..constraints.terms import Balance, Pin, Stack, Stackable
 from ..data import Fields
@@ -214,8 +214,8 @@ class Task:
         more = () if also is None else rescale(also, self.normalizer).parts
         return Manifold((*self.normalized_constraint.parts, *more), fields, **options)
 
-    enter, leave = renamed("enter", "normalize"), renamed("leave", "denormalize")
-    inner = renamed("inner", "normalized_manifold")
+    enter, leave = deprecate(normalize, "enter", "normalize"), deprecate(denormalize, "leave", "denormalize")
+    inner = deprecate(normalized_manifold, "inner", "normalized_manifold")
 
     # -- data --
 
