@@ -24,8 +24,7 @@ from sapc.experiments.timing import Timer
 from sapc.nn.fno import LARGEST_TIME, Precision, matmul_precision
 from sapc.nn.kernels import why_not
 from sapc.tasks import task_names
-from sapc.training.config import Run
-from sapc.training.presets import preset
+from sapc.training.config import Run, preset
 
 PATHS = ("fft", "dft", "fused")
 

@@ -42,8 +42,7 @@ from sapc.methods import Method, get_method, method_names
 from sapc.models.model import JOINT
 from sapc.nn.fno import matmul_precision
 from sapc.tasks import task_names
-from sapc.training.config import Run
-from sapc.training.presets import preset
+from sapc.training.config import Run, preset
 from sapc.training.step import Training
 
 PULL = 0.9  # of the way to the solution, where the end has to depend on the source

@@ -15,8 +15,8 @@ import tempfile
 from pathlib import Path
 
 import sapc
+from sapc.training.config import preset
 from sapc.training.loop import train
-from sapc.training.presets import preset
 from sapc.training.run_folder import environment
 
 PRECISIONS = ("float32", "tf32", "bf16")

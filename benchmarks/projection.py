@@ -35,8 +35,7 @@ from torch import Tensor
 
 import sapc
 from sapc.experiments.timing import Data, Timer, make_problem, smooth_error, solutions
-from sapc.training.config import Run
-from sapc.training.presets import preset
+from sapc.training.config import Run, preset
 
 LEVELS = (None, 1e-3, 1e-2, 1e-1)
 

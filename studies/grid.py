@@ -28,8 +28,7 @@ from sapc.experiments import Cell, Local, Study, cells, open_study, run_study, w
 from sapc.experiments.cell import scores_file
 from sapc.experiments.engines import Job
 from sapc.training import loop
-from sapc.training.run_folder import Folder, load_tensors, save_tensors
-from sapc.training.shipped import HOME
+from sapc.training.run_folder import HOME, Folder, load_tensors, save_tensors
 
 ROOT = Path(__file__).resolve().parent.parent
 FLAT = [name for name in task_names() if name != "navier_stokes"]

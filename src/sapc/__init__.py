@@ -60,8 +60,7 @@ from .tasks import (
 )
 from .tasks.check import check
 from .training import loop as _loop
-from .training.config import Run
-from .training.presets import preset
+from .training.config import Run, preset
 
 __all__ = [
     "FNO", "Affine", "Axis", "Balance", "Constraint", "Dataset", "Execution", "FeasiblePoint", "Fields",

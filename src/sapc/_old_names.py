@@ -33,7 +33,7 @@ MOVED = {
     "moments": "evaluation.moments",
     "paper": "methods.paper",
     "poseidon": "evaluation.frechet",
-    "pretrained": "training.shipped",
+    "pretrained": "training.run_folder",
     "projection": "constraints",
     "references": "methods.references",
     "report": "experiments.report",

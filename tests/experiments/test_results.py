@@ -14,8 +14,8 @@ from hand_made import collected, one_set, per_set, scores, write
 from sapc.errors import SapcError
 from sapc.evaluation.evaluate import evaluate, write_scores
 from sapc.experiments.results import Row, collect, floors, notes, read_rows, rows, summary, write_rows
+from sapc.training.config import preset
 from sapc.training.loop import train
-from sapc.training.presets import preset
 from sapc.training.run_folder import Folder
 
 pytest.importorskip("hypothesis")

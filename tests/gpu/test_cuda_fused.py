@@ -10,7 +10,7 @@ import torch
 import sapc
 from sapc.nn.cuda_graph import Replayed
 from sapc.nn.fno import FNO, matmul_precision
-from sapc.training.presets import preset
+from sapc.training.config import preset
 
 if importlib.util.find_spec("triton") is not None:
     from sapc.nn.kernels.plan import HALF_NARROW, Launch

@@ -8,8 +8,8 @@ from sapc import flow
 from sapc.evaluation.trajectory import Watch
 from sapc.methods import METHODS, dflow, get_method
 from sapc.nn.fno import matmul_precision
+from sapc.training.config import preset
 from sapc.training.distributed import Team
-from sapc.training.presets import preset
 from sapc.training.step import Training
 
 pytestmark = [

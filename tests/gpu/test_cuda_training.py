@@ -8,9 +8,9 @@ import torch
 
 import sapc
 from sapc.nn.fno import FNO, matmul_precision
+from sapc.training.config import preset
 from sapc.training.distributed import Team
 from sapc.training.loop import train
-from sapc.training.presets import preset
 from sapc.training.run_folder import Folder, load_tensors
 from sapc.training.step import Training
 

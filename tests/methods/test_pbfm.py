@@ -9,9 +9,9 @@ import torch
 
 import sapc
 from sapc.methods import Penalty, get_method, pbfm
+from sapc.training.config import preset
 from sapc.training.distributed import Team, spawn
 from sapc.training.loop import Interrupts, Loop, train
-from sapc.training.presets import preset
 from sapc.training.run_folder import Folder, load_tensors
 from sapc.training.step import Training
 

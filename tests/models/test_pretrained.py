@@ -17,7 +17,7 @@ from commands import one_sentence
 from sapc.methods import paper
 from sapc.models.card import model_card
 from sapc.tasks import task_names
-from sapc.training import shipped as pretrained
+from sapc.training import run_folder as pretrained
 from sapc.training.run_folder import Folder, load_tensors
 
 NAMES = [f"{task}-{method}" for task in task_names() for method in ("ffm", "sapc")]

@@ -14,10 +14,9 @@ import torch
 
 from sapc._files import sha256
 from sapc.errors import SapcError, SapcWarning
-from sapc.training.config import Run
+from sapc.training.config import Run, preset
 from sapc.training.distributed import Team, spawn
 from sapc.training.loop import Interrupts, Loop, train
-from sapc.training.presets import preset
 from sapc.training.run_folder import Folder, load_tensors, save_tensors
 from sapc.training.step import Training
 from variants import variant
@@ -45,7 +44,7 @@ def lines(folder):
 SCRIPT = """
 import sys, time
 import sapc.training.loop as t
-from sapc.training.presets import preset
+from sapc.training.config import preset
 t.LOG_EVERY = 5
 def slow(step, steps, shown):
     print(step, flush=True)

@@ -11,7 +11,7 @@ from safetensors.torch import save
 
 import sapc
 from sapc.errors import SapcError
-from sapc.training import shipped as pretrained
+from sapc.training import run_folder as pretrained
 from sapc.training.run_folder import Folder, load_tensors, save_tensors
 
 

@@ -13,7 +13,7 @@ from ..errors import SapcError, whole
 from ..experiments.report.format import Table
 from ..experiments.timing import PARTS, Timer, measure
 from ..tasks import task_names
-from ..training import distributed, presets
+from ..training import config, distributed
 from .app import app, err, print_table
 from .arguments import AsJson, Device, check_target
 
@@ -54,7 +54,7 @@ def bench(
     place = distributed.find_device(device)
     size = preset or ("paper" if place.type == "cuda" else "small")
     for name in wanted:
-        presets.preset(size, name, "sapc")
+        config.preset(size, name, "sapc")
     for part in parts or ():
         if part not in PARTS:
             choice = ", ".join(PARTS)

@@ -13,8 +13,7 @@ from .._files import read_json
 from ..errors import SapcError
 from ..methods import Method, get_method, method_names, references
 from ..methods.references import Reference
-from ..training.run_folder import Folder
-from ..training.shipped import find
+from ..training.run_folder import Folder, find
 from .app import app
 from .arguments import AsJson
 

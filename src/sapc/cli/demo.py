@@ -25,10 +25,9 @@ from ..models.scores import Scores
 from ..tasks import get_task
 from ..training import loop as training
 from ..training.config import Run
+from ..training.config import preset as get_preset
 from ..training.distributed import find_device
-from ..training.presets import preset as get_preset
-from ..training.run_folder import Folder, environment, load_tensors
-from ..training.shipped import HOME, model_names
+from ..training.run_folder import HOME, Folder, environment, load_tensors, model_names
 from .app import app, err, explained_interrupt, print_table
 from .arguments import AsJson, Device
 from .bars import TrainingBar, announce, stages_bar

@@ -20,7 +20,7 @@ from ..evaluation.frechet import distance as fpd
 from ..evaluation.moments import Kept
 from ..models.model import load
 from ..models.scores import MeanScores, Scores, SetScores
-from ..training.shipped import find, is_shipped
+from ..training.run_folder import find, is_shipped
 from .app import app, out
 from .arguments import AsJson, Device, Frd, Poseidon, RunFolder, SamplerName
 from .bars import stages_bar

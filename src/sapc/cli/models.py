@@ -15,8 +15,7 @@ from ..errors import SapcError
 from ..models.hub import kept_physics, matching, read_scores, write_model
 from ..models.model import read_network
 from ..nn.network import parameter_count
-from ..training.run_folder import Folder, about_tensors
-from ..training.shipped import find, model_names
+from ..training.run_folder import Folder, about_tensors, find, model_names
 from .app import app, out
 from .arguments import AsJson, RunFolder
 

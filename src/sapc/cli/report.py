@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from ..experiments.report import make_report
-from ..training.shipped import find
+from ..training.run_folder import find
 from .app import app
 from .arguments import AsJson
 from .bars import stages_bar

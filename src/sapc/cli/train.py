@@ -14,12 +14,11 @@ import typer
 from ..errors import SapcError, SapcWarning
 from ..methods.plugins import plugin_files
 from ..tasks.check import check as look
-from ..training import distributed, presets
+from ..training import config, distributed
 from ..training import loop as training
 from ..training.config import Run
 from ..training.continuation import extension, fine_tuning
-from ..training.run_folder import Folder, default_folder
-from ..training.shipped import find, is_shipped
+from ..training.run_folder import Folder, default_folder, find, is_shipped
 from .app import Stopped, app, warn
 from .arguments import AsJson, Device, GridText, OptionTexts, parse_grid, parse_options
 from .bars import TrainingBar
@@ -173,12 +172,12 @@ def _new(task: str | None, method: str, preset: str, changes: dict[str, Any], ow
         made = own.task()
         for problem in look(made, noise=4).problems:
             warnings.warn(f"{problem} (see sapc check)", SapcWarning, stacklevel=2)
-        return presets.preset(preset, made, method, **changes)
+        return config.preset(preset, made, method, **changes)
     if task is None:
         raise SapcError(
             "sapc train needs a task, as in `sapc train heat`, --data FILE --physics FILE, or --resume FOLDER; see sapc tasks"
         )
-    return presets.preset(preset, task, method, **changes)
+    return config.preset(preset, task, method, **changes)
 
 
 def _check(run: Run, folder: Folder, devices: int) -> None:

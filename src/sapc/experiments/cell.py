@@ -27,7 +27,7 @@ from ..methods import get_method, method_names
 from ..models.model import Model
 from ..models.scores import Scores, part_path, scores_path
 from ..tasks import TEST_SETS, get_task, task_names
-from ..training import presets
+from ..training import config
 from ..training.config import Run
 from ..training.run_folder import Folder
 
@@ -257,7 +257,7 @@ def cells(
         for task in tasks or task_names():
             get_task(task)
             for method in map(get_method, methods or method_names(own=False)):
-                run = presets.preset(preset, task, method.weights, seed=seed, **changes)
+                run = config.preset(preset, task, method.weights, seed=seed, **changes)
                 cell = Cell(run, method.name, chosen, label)
                 if method.joint and dflow_samples is not None:
                     few = min(dflow_samples, cell.settings.samples or dflow_samples)

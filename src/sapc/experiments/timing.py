@@ -22,12 +22,11 @@ from torch import Tensor, nn
 from ..constraints import Manifold
 from ..flow import source
 from ..methods import get_method
-from ..nn.execution import execution_of
 from ..nn.fno import matmul_precision
+from ..nn.network import execution_of
 from ..tasks import Task
-from ..training.config import Run
+from ..training.config import Run, preset
 from ..training.distributed import Team
-from ..training.presets import preset
 from ..training.run_folder import environment
 from ..training.step import Training
 

@@ -47,6 +47,7 @@ root can be squared: that is K to 1e-12 in float64, to NEAR for a moving average
 
 from __future__ import annotations
 
+import hashlib
 import math
 import operator
 from collections.abc import Callable
@@ -301,3 +302,8 @@ def _check(n: SupportsIndex, length: float, nu: float, dtype: torch.dtype) -> in
     if not dtype.is_floating_point:
         raise SapcError(f"the source is real and cannot return {dtype}; choose a floating-point dtype")
     return count
+
+
+def seed_of(*what: object) -> int:
+    """A seed for a generator from a description."""
+    return int.from_bytes(hashlib.sha256(repr(what).encode()).digest()[:8]) >> 1

@@ -10,8 +10,7 @@ from typing import Any
 
 from ..errors import SapcError
 from ..methods import paper
-from ..training.config import Run
-from ..training.presets import preset, settings_for
+from ..training.config import Run, preset, settings_for
 from .scores import REQUIRED_METRICS as METRICS
 from .scores import Scores
 

@@ -16,8 +16,7 @@ from .._files import first_line, replacing, replacing_folder, sha256, write_json
 from ..errors import SapcError, SapcWarning, path_of
 from ..tasks.physics import digest_of
 from ..training.config import Run
-from ..training.run_folder import Folder
-from ..training.weights import Tensors, load_tensors, save_tensors
+from ..training.run_folder import Folder, Tensors, load_tensors, save_tensors
 from .card import model_card
 from .scores import Scores
 

@@ -22,15 +22,20 @@ from ..constraints.terms import Stackable
 from ..data import Fields, Sensors
 from ..errors import SapcError, SapcWarning, allocating, explain_misuse, real, require_memory, whole
 from ..methods import Method, get_method
-from ..nn.execution import execution_of
 from ..nn.fno import matmul_precision
-from ..nn.network import NetworkSource, describe, parameter_count, weights_of
+from ..nn.network import NetworkSource, describe, execution_of, find_device, parameter_count, weights_of
 from ..tasks import Dataset, Task
 from ..training.config import Run
-from ..training.distributed import find_device
-from ..training.run_folder import Folder
-from ..training.shipped import find
-from ..training.weights import OPTIMISER, check_shapes, load_tensors, load_weights, range_of, steps_of
+from ..training.run_folder import (
+    OPTIMISER,
+    Folder,
+    check_shapes,
+    find,
+    load_tensors,
+    load_weights,
+    range_of,
+    steps_of,
+)
 from .condition import pinned_values, with_sensors
 from .hub import REPOSITORY, fetched, kept_physics, scores_beside, write_model
 from .sampling import Progress, Sampling, Watcher, check_finite, count_evaluations, restore_pinned

@@ -26,7 +26,6 @@ from ..flow import source
 from ..flow.path import Velocity, within
 from ..methods import Method
 from ..tasks import Dataset, Task
-from ..training.step import seed_of
 from .condition import per_sample, pinned_mask, pinned_values
 
 Progress = Callable[[int, int], None]
@@ -108,7 +107,7 @@ class _Draws:
 
     def __init__(self, sampling: Sampling) -> None:
         self.sampling, self.first = sampling, 0
-        self.generator = torch.Generator().manual_seed(seed_of("sample", sampling.seed))
+        self.generator = torch.Generator().manual_seed(source.seed_of("sample", sampling.seed))
         self.redraws: list[torch.Generator] = []
 
     def next_batch(self) -> _Batch | None:
@@ -134,7 +133,7 @@ class _Draws:
         calls = 0
         while True:
             if calls == len(self.redraws):
-                seed = seed_of("redraw", self.sampling.seed, calls)
+                seed = source.seed_of("redraw", self.sampling.seed, calls)
                 self.redraws.append(torch.Generator().manual_seed(seed))
             calls += 1
             yield self._draw(rows, new, self.redraws[calls - 1])

@@ -11,7 +11,7 @@ from ..errors import explain_misuse
 from ..nn.network import NetworkSource
 from ..tasks import Task
 from ..training import loop
-from ..training.presets import preset as settings_of
+from ..training.config import preset as settings_of
 from ..training.run_folder import default_folder
 from .model import Model, read_model
 

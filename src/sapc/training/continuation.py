@@ -15,18 +15,22 @@ from __future__ import annotations
 import os
 import warnings
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
-
-import torch
 
 from .._files import real_path, sha256, write_json
 from ..errors import SapcError, SapcWarning, whole
-from ..nn.network import NetworkSource, weights_of
+from ..nn.network import NetworkSource
 from .config import Run
-from .run_folder import Folder
-from .shipped import find, is_shipped
-from .weights import Shapes, Tensors, about_tensors, load_tensors, load_weights, save_tensors
+from .run_folder import (
+    Folder,
+    Tensors,
+    about_tensors,
+    different_shapes,
+    find,
+    is_shipped,
+    load_tensors,
+    save_tensors,
+)
 
 
 def extension(path: str | os.PathLike[str], steps: int) -> Run:
@@ -54,8 +58,13 @@ def fine_tuning(run: Run, start: str | os.PathLike[str], network: NetworkSource 
     folder.run()  # a folder that is none is refused by name
     if not folder.trained:
         raise SapcError(f"{start} is not trained to its end; finish it with `sapc train --resume {start}`")
-    tensors, about = load_tensors(folder.weights, sha256=folder.known_digest())
-    _check_fit(run.network_shapes(network), tensors, folder.weights)
+    tensors, about = folder.load_weights()
+    own, there = run.network_shapes(network), {name: tuple(value.shape) for name, value in tensors.items()}
+    if wrong := different_shapes(own, there):
+        raise SapcError(
+            f"the network of {folder.path} does not fit: {wrong[0]} has shape {there.get(wrong[0], 'none')} there and "
+            f"{own.get(wrong[0], 'none')} here; take the same sizes, numbers of axes and channels, and a method with the same inputs"
+        )
     origin = {
         "name": real_path(folder.path).name,
         "step": about.get("step"),
@@ -64,58 +73,28 @@ def fine_tuning(run: Run, start: str | os.PathLike[str], network: NetworkSource 
     return replace(run, parent=origin)
 
 
-def _check_fit(own: Shapes, tensors: Tensors, path: Path) -> None:
-    there = {name: tuple(value.shape) for name, value in tensors.items()}
-    if wrong := sorted(name for name in {*own, *there} if own.get(name) != there.get(name)):
-        name = wrong[0]
-        raise SapcError(
-            f"the network of {path.parent} does not fit: {name} has shape {there.get(name, 'none')} there and "
-            f"{own.get(name, 'none')} here; take the same sizes, numbers of axes and channels, and a method with the same inputs"
-        )
-
-
-def prepare_extension(folder: Folder, run: Run, network: NetworkSource | None = None) -> None:
+def prepare_extension(folder: Folder, run: Run) -> None:
     """Make a finished run one that is interrupted at its last step; the caller has locked the folder.
 
     Until the weights are gone this can be done again from the start, so the optimiser is kept until then; after that there is nothing
     left to do but to remove it.
     """
-    if not (run.stages and folder.trained) or about_tensors(folder.weights).get("step") != run.stages[-1]:
+    last = run.stages[-1]
+    if not folder.trained or about_tensors(folder.weights).get("step") != last:
         return
-    tensors, about = load_tensors(folder.weights, sha256=folder.known_digest())
-    state, kept = _optimiser_of(folder, run.stages[-1])
+    tensors, about = folder.load_weights()
+    state, kept = _optimiser_of(folder, last)
     if not state:
         message = f"{folder.path} keeps no state of its optimiser; it begins anew, which a few hundred steps make good"
         warnings.warn(message, SapcWarning, stacklevel=2)
         kept = {"schedule": {}, "rates": [about.get("lr", run.lr)]}
-    kept |= {"step": run.stages[-1], "seconds": about.get("seconds", 0.0)}
-    _write_checkpoint(folder, run.make_network(network), tensors, state, kept)
+    kept |= {"step": last, "seconds": about.get("seconds", 0.0)}
+    save_tensors(folder.checkpoint, {**tensors, **state}, kept)
     write_json(folder.config, run.to_dict())
     for old in (*folder.path.glob("scores*.json"), *folder.path.glob("fields*.safetensors")):
-        old.replace(old.with_name(f"step{run.stages[-1]}-{old.name}"))
+        old.replace(old.with_name(f"step{last}-{old.name}"))
     folder.weights.unlink()
     folder.optimiser.unlink(missing_ok=True)
-
-
-def check_start(folder: Folder, run: Run, start: str | os.PathLike[str] | None) -> None:
-    """Refuse a run that begins with another's weights where these are neither in its folder nor given."""
-    if start is None and run.parent and not folder.trained and not folder.checkpoint.exists():
-        raise SapcError(
-            f"the run in {folder.path} begins with the weights of {run.parent.get('name')}, which are not there; "
-            "give that run as --from RUN, with the settings of this one"
-        )
-
-
-def prepare_fine_tuning(
-    folder: Folder, run: Run, start: str | os.PathLike[str] | None, network: NetworkSource | None = None
-) -> None:
-    """Put the weights that a run begins with into its folder; the caller has locked it and made it this run's."""
-    if start is None or folder.trained or folder.checkpoint.exists():
-        return
-    origin = Folder(find(start))
-    tensors, _ = load_tensors(origin.weights, sha256=origin.known_digest())
-    about = {"step": 0, "schedule": {}, "rates": [run.lr]}
-    _write_checkpoint(folder, run.make_network(network), tensors, {}, about)
 
 
 def _optimiser_of(folder: Folder, step: int) -> tuple[Tensors, dict[str, Any]]:
@@ -126,14 +105,17 @@ def _optimiser_of(folder: Folder, step: int) -> tuple[Tensors, dict[str, Any]]:
     return (state, about) if about.get("step") == step else ({}, {})
 
 
-def _write_checkpoint(
-    folder: Folder, network: torch.nn.Module, tensors: Tensors, state: Tensors, about: dict[str, Any]
-) -> None:
-    load_weights(network, tensors, folder.weights)
-    trained = {} if state else {name: p for name, p in network.named_parameters() if p.requires_grad}
-    for name, parameter in trained.items():
-        # As Adam has it before its first step.
-        state[f"adam.step.{name}"] = torch.zeros(())
-        for moment in ("exp_avg", "exp_avg_sq"):
-            state[f"adam.{moment}.{name}"] = torch.zeros_like(parameter)
-    save_tensors(folder.checkpoint, {**weights_of(network), **state}, about)
+def check_start(folder: Folder, run: Run, start: str | os.PathLike[str] | None) -> None:
+    """Refuse a run that begins with another's weights where these are neither in its folder nor given."""
+    if start is None and not folder.trained and not folder.checkpoint.exists():
+        raise SapcError(
+            f"the run in {folder.path} begins with the weights of {run.parent.get('name')}, which are not there; "
+            "give that run as --from RUN, with the settings of this one"
+        )
+
+
+def prepare_fine_tuning(folder: Folder, run: Run, start: str | os.PathLike[str] | None) -> None:
+    """Put the weights that a run begins with into its folder; the caller has locked it and made it this run's."""
+    if start is not None and not folder.trained and not folder.checkpoint.exists():
+        tensors, _ = Folder(find(start)).load_weights()
+        save_tensors(folder.checkpoint, tensors, {"step": 0, "schedule": {}, "rates": [run.lr]})

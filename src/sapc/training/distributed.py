@@ -34,6 +34,8 @@ from torch.multiprocessing.spawn import (
 )
 
 from ..errors import SapcError
+from ..nn.network import find_device as find_device
+from ..nn.network import kind_of as kind_of
 
 HOME = Path(__file__).resolve().parents[2]  # the folder that the package is imported from
 
@@ -67,13 +69,16 @@ class Team:
             return flag
         return bool(self.total(torch.tensor(float(flag), device=self.device)) > 0)
 
-    def same(self, number: int) -> bool:
-        """Whether all processes hold the same number."""
+    def check_shared(self, number: int, path: Path) -> None:
+        """Refuse a folder in which the processes find different numbers."""
         if self.size == 1:
-            return True
+            return
         first = torch.tensor(number, device=self.device)
         dist.broadcast(first, 0)
-        return not self.agree(int(first) != number)
+        if self.agree(int(first) != number):
+            raise SapcError(
+                f"the processes see different states of {path}; a run folder has to be on a file system that all of them share"
+            )
 
     def wait(self) -> None:
         """Until all are here."""
@@ -86,31 +91,6 @@ class Team:
             return network
         ids = [self.device.index] if self.device.type == "cuda" else None
         return nn.parallel.DistributedDataParallel(network, device_ids=ids, gradient_as_bucket_view=True)
-
-
-def kind_of(name: str) -> str:
-    """The kind of device that a name means, without touching it; `auto` is the GPU where there is one."""
-    return ("cuda" if torch.cuda.is_available() else "cpu") if name == "auto" else name.split(":")[0]
-
-
-def find_device(name: str, local_rank: int = 0) -> torch.device:
-    """The device of this process; several processes take one GPU each."""
-    if name == "auto":
-        name = kind_of(name)
-    try:
-        device = torch.device(name)
-        if device.type not in ("cpu", "cuda"):
-            raise RuntimeError("the package knows cpu and cuda only")
-        if device.type == "cuda":
-            # A scheduler may show each process its own GPU only.
-            own = 0 if torch.cuda.device_count() == 1 else local_rank
-            device = torch.device("cuda", own if ":" not in name else device.index)
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError, TypeError) as error:
-        raise SapcError(
-            f"the device {name!r} cannot be used ({str(error).splitlines()[0]}); use 'auto', 'cpu', or 'cuda' where there is one"
-        ) from error
-    return device
 
 
 def safe_path() -> dict[str, str]:
@@ -256,6 +236,32 @@ def termination_as_interrupt() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+class Interrupts:
+    """Ctrl-C and the scheduler's SIGTERM become a wish that the loop grants between two steps.
+
+    The second Ctrl-C is obeyed at once, and so is the first while there is nothing to save.
+    """
+
+    def __init__(self) -> None:
+        self.asked = self.patient = False
+        self.previous: dict[int, Any] = {}
+
+    def __enter__(self) -> Interrupts:
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self.previous[number] = signal.signal(number, self._ask)
+        return self
+
+    def _ask(self, number: int, frame: Any) -> None:
+        if not self.patient or (self.asked and number == signal.SIGINT):
+            raise KeyboardInterrupt
+        self.asked = True
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self.previous.items():
+            signal.signal(number, handler)
 
 
 def _member(

@@ -22,18 +22,12 @@ from ..nn.fno import matmul_precision
 from ..nn.network import NetworkSource, OwnNetwork, weights_of
 from .config import Run
 from .continuation import check_start, extension, fine_tuning, prepare_extension, prepare_fine_tuning
-from .distributed import joined
-from .interrupts import Interrupts
-from .run_folder import Folder, environment
+from .distributed import Interrupts, joined
+from .run_folder import Folder, check_shapes, environment, save_tensors
 from .step import Solving, Stepped, Training
-from .weights import check_shapes, save_tensors
 
 LOG_EVERY = 50  # steps between log lines, and between looks at the device
 AGREE_EVERY = 10  # steps between questions whether someone wants to stop
-NOT_SHARED = (
-    "the processes see different states of {}; a run folder has to be on a file system that all of them share"
-)
-DEAD = "step {} gave no gradient to {}, which would not be trained; {}"
 SAVE_SHARE = 0.02  # of the time may go into checkpoints
 Progress = Callable[[int, int, dict[str, float]], None]
 
@@ -84,10 +78,9 @@ def train(
                 f"a batch of {run.batch} cannot be shared evenly by {team.size} processes; choose a multiple"
             )
         if team.main:
-            stack.enter_context(_begun(folder, run, start, network))
+            stack.enter_context(_begun(folder, run, start))
         team.wait()
-        if not team.same(int(folder.trained)):
-            raise SapcError(NOT_SHARED.format(folder.path))
+        team.check_shared(int(folder.trained), folder.path)
         if folder.trained:
             return folder
         stack.enter_context(matmul_precision(run.precision))
@@ -102,37 +95,28 @@ def train(
 
 
 @contextmanager
-def _begun(
-    folder: Folder, run: Run, start: str | os.PathLike[str] | None, network: NetworkSource | None
-) -> Iterator[None]:
+def _begun(folder: Folder, run: Run, start: str | os.PathLike[str] | None) -> Iterator[None]:
     """The folder checked, then locked, then made this run's; one that is refused is left as it was."""
     folder.check(run)
-    _check_physics(run, folder)
-    check_start(folder, run, start)
-    with folder.locked():
-        prepare_extension(folder, run, network)
-        folder.begin(run)
-        _keep_physics(run, folder)
-        prepare_fine_tuning(folder, run, start, network)
-        yield
-
-
-def _check_physics(run: Run, folder: Folder) -> None:
-    """Refuse to train on with other physics than the run was begun with: its settings would name the one, its weights know both."""
     physics, begun = run.physics, run.description
+    # Its settings would name the one physics, its weights know both.
     if physics is not None and begun.physics_sha256 and physics.sha256 != begun.physics_sha256:
         raise SapcError(
             f"{physics.label} is not the physics that the run in {folder.path} was begun with ({begun.physics_file or 'a function'}); "
             "give that one, or begin another run with these weights (--from)"
         )
-
-
-def _keep_physics(run: Run, folder: Folder) -> None:
-    """Put the text of a physics file into the folder, if it is the one that the run's settings name."""
-    physics = run.physics
-    if physics is not None and physics.text and physics.sha256 == run.description.physics_sha256:
-        with replacing(folder.physics) as partial:
-            partial.write_text(physics.text, encoding="utf-8")
+    if run.parent:
+        check_start(folder, run, start)
+    with folder.locked():
+        if run.stages:
+            prepare_extension(folder, run)
+        folder.begin(run)
+        if physics is not None and physics.text and physics.sha256 == begun.physics_sha256:
+            with replacing(folder.physics) as partial:
+                partial.write_text(physics.text, encoding="utf-8")
+        if run.parent:
+            prepare_fine_tuning(folder, run, start)
+        yield
 
 
 class Loop:
@@ -150,63 +134,72 @@ class Loop:
     ) -> None:
         self.training, self.folder, self.interrupts = training, folder, interrupts
         self.team, self.settings = training.team, training.run
-        self.progress, self.save_seconds, self.tensorboard = progress, save_seconds, tensorboard
+        self.progress = progress if self.team.main else None
+        self.save_seconds, self.tensorboard = save_seconds, tensorboard and self.team.main
+        self.keep_optimiser = keep_optimiser
+        self.writer: Any = None
         self.pending: list[Stepped] = []  # what steps said, still on the device
         self.losses: list[float] = []  # since the last line of the log
         self.residuals: list[float] = []  # the same of a second objective, where it is finite
         self.fallbacks = 0.0  # steps since then that left it out
         self.shown: dict[str, float] = {}
         self.before, self.saved_step = 0.0, 0
-        self.keep_optimiser = keep_optimiser
-        self.write: Callable[[dict[str, float], int], None] = lambda values, step: None
 
     def run(self) -> None:
         """From the checkpoint, or from the start, to the trained weights."""
-        training, steps = self.training, self.settings.steps
-        if self.folder.checkpoint.exists():
-            about = training.restore(self.folder.checkpoint)
+        training, folder = self.training, self.folder
+        if folder.checkpoint.exists():
+            about = training.restore(folder.checkpoint)
             self.before, self.losses = about.get("seconds", 0.0), about.get("losses", [])
             self.residuals, self.fallbacks = about.get("residuals", []), about.get("fallbacks", 0.0)
             self.saved_step = training.step
-        if not self.team.same(training.step):
-            raise SapcError(NOT_SHARED.format(self.folder.path))
+        first = training.step
+        self.team.check_shared(first, folder.path)
         if self.team.main:
-            self.folder.cut_log(training.step)
-            self.folder.note_start(step=training.step, processes=self.team.size)
+            folder.cut_log(first)
+            folder.note_start(step=first, processes=self.team.size)
         self.start = self.saved = time.monotonic()
         with ExitStack() as stack:
-            if self.tensorboard and self.team.main:
-                self.write = stack.enter_context(_tensorboard(self.folder.path, training.step))
-            checked = False
+            if self.tensorboard:
+                writer = _summary_writer()(str(folder.path / "tensorboard"), purge_step=first + 1)
+                self.writer = stack.enter_context(writer)
             self.interrupts.patient = True  # from here on there is something to save
-            while training.step < steps:
+            while training.step < self.settings.steps:
                 stepped = training.advance()
-                if not checked and bool(stepped.norm.isfinite()) and (dead := training.without_gradient()):
-                    raise SapcError(DEAD.format(training.step, ", ".join(dead), training.execution.advice))
-                checked = True
+                if training.step == first + 1 and bool(stepped.norm.isfinite()):
+                    self._check_gradients()
                 self._after_step(stepped)
         self._finish()
 
+    def _check_gradients(self) -> None:
+        """Refuse to spend time on a network of which a part would not be trained."""
+        if dead := self.training.without_gradient():
+            raise SapcError(
+                f"step {self.training.step} gave no gradient to {', '.join(dead)}, which would not be trained; "
+                f"{self.training.execution.advice}"
+            )
+
     def _after_step(self, stepped: Stepped) -> None:
-        step, run = self.training.step, self.settings
+        step, steps = self.training.step, self.settings.steps
         self.pending.append(stepped)
-        ends = step == run.steps
+        ends = step == steps
         is_logged = ends or step % LOG_EVERY == 0
         if is_logged:
             self._log()
-        if ends or step % run.validate == 0:
+        if ends or step % self.settings.validate == 0:
             self._validate()
-        if self.progress and self.team.main and (is_logged or stepped.loss.device.type == "cpu"):
-            self.progress(step, run.steps, self.shown)
-        if self.team.size == 1 or step % AGREE_EVERY == 0:
-            stop = self.team.agree(self.interrupts.asked) and not ends
-            is_due = time.monotonic() - self.saved > self.save_seconds
-            if stop or (is_due and step % LOG_EVERY == 0 and self.team.main):
-                self._save()
-            if stop:
-                raise KeyboardInterrupt(
-                    f"training stopped at step {step} of {run.steps}; the same command continues it from there"
-                )
+        if self.progress and (is_logged or stepped.loss.device.type == "cpu"):
+            self.progress(step, steps, self.shown)
+        if self.team.size > 1 and step % AGREE_EVERY:
+            return
+        stop = self.team.agree(self.interrupts.asked) and not ends
+        is_due = step % LOG_EVERY == 0 and time.monotonic() - self.saved > self.save_seconds
+        if stop or (is_due and self.team.main):
+            self._save()
+        if stop:
+            raise KeyboardInterrupt(
+                f"training stopped at step {step} of {steps}; the same command continues it from there"
+            )
 
     def _validate(self) -> None:
         self._check()
@@ -214,9 +207,7 @@ class Loop:
         if self.settings.schedule == "plateau":
             self.training.schedule.step(validation)
         if not math.isfinite(validation):
-            raise SapcError(
-                self._failed(f"the validation loss at step {self.training.step} is {validation:.3g}")
-            )
+            raise self._failure(f"the validation loss at step {self.training.step} is {validation:.3g}")
         self._note(validation=validation)
 
     def _check(self) -> None:
@@ -225,22 +216,20 @@ class Loop:
             return
         said = torch.stack([torch.stack([x.float() for x in s if x is not None]) for s in self.pending])
         losses, norms, *more = (self.team.total(said) / self.team.size).T.tolist()
-        first = self.training.step - len(losses)
         self.pending.clear()
-        for i, (loss, norm) in enumerate(zip(losses, norms, strict=True)):
+        first = self.training.step - len(losses) + 1
+        for step, (loss, norm) in enumerate(zip(losses, norms, strict=True), first):
             if not (math.isfinite(loss) and math.isfinite(norm)):
-                raise SapcError(
-                    self._failed(f"step {first + i + 1} has loss {loss:.3g} and gradient norm {norm:.3g}")
-                )
+                raise self._failure(f"step {step} has loss {loss:.3g} and gradient norm {norm:.3g}")
         self.losses += losses
         if more:
             self.residuals += [value for value in more[0] if math.isfinite(value)]
             self.fallbacks += sum(more[1])
 
-    def _failed(self, what: str) -> str:
+    def _failure(self, what: str) -> SapcError:
         saved = f"step {self.saved_step}, is in {self.folder.path}"
         kept = saved if self.saved_step else "the start, was not written"
-        return (
+        return SapcError(
             f"{what}: training cannot go on; the last good checkpoint, {kept}; "
             "try a smaller lr or another precision (tf32, float32) in another folder"
         )
@@ -260,7 +249,9 @@ class Loop:
         self.shown = {**self.shown, **values}
         if self.team.main:
             self.folder.append(step=self.training.step, **values, seconds=round(self._seconds(), 3))
-            self.write(values, self.training.step)
+        if self.writer is not None:
+            for name, value in values.items():
+                self.writer.add_scalar(name, value, self.training.step)
 
     def _seconds(self) -> float:
         return self.before + time.monotonic() - self.start
@@ -270,46 +261,28 @@ class Loop:
         self._check()
         if self.team.main:
             began = time.monotonic()
-            self.training.save(
-                self.folder.checkpoint,
-                seconds=self._seconds(),
-                losses=self.losses,
-                residuals=self.residuals,
-                fallbacks=self.fallbacks,
-            )
+            more = {"losses": self.losses, "residuals": self.residuals, "fallbacks": self.fallbacks}
+            self.training.save(self.folder.checkpoint, seconds=self._seconds(), **more)
             self.saved = time.monotonic()
             if self.save_seconds > 0:
                 self.save_seconds = max(self.save_seconds, (self.saved - began) / SAVE_SHARE)
         self.saved_step = self.training.step
 
     def _finish(self) -> None:
-        if self.team.main:
-            data = self.training.data
-            about = {
-                "step": self.training.step,
-                "seconds": self._seconds(),
-                "range": [float(data.min()), float(data.max())],
-                "device": environment()["device"],
-                **self.shown,
-            }
-            if self.keep_optimiser:
-                self.training.save_optimiser(self.folder.optimiser)
-            save_tensors(self.folder.weights, weights_of(self.training.network), about)
-            self.folder.checkpoint.unlink(missing_ok=True)
-
-
-@contextmanager
-def _tensorboard(path: Path, step: int) -> Iterator[Callable[[dict[str, float], int], None]]:
-    writer = _summary_writer()(str(path / "tensorboard"), purge_step=step + 1)
-
-    def write(values: dict[str, float], at: int) -> None:
-        for name, value in values.items():
-            writer.add_scalar(name, value, at)
-
-    try:
-        yield write
-    finally:
-        writer.close()
+        if not self.team.main:
+            return
+        data = self.training.data
+        about = {
+            "step": self.training.step,
+            "seconds": self._seconds(),
+            "range": [float(data.min()), float(data.max())],
+            "device": environment()["device"],
+            **self.shown,
+        }
+        if self.keep_optimiser:
+            self.training.save_optimiser(self.folder.optimiser)
+        save_tensors(self.folder.weights, weights_of(self.training.network), about)
+        self.folder.checkpoint.unlink(missing_ok=True)
 
 
 def _summary_writer() -> Callable[..., Any]:

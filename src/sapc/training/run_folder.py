@@ -10,34 +10,57 @@
     physics.py              of own data: the file that was given, to be read; it is never run because it lies there
 
 A model to be passed on (`save_pretrained`) has its weights in model.safetensors instead, as the Hugging Face hub wants it, and a README.md.
+Such are the models that come with the package, a small SAPC and a small FFM network for every task; SHA256SUMS beside them lists the
+digests of their weights, as `sha256sum --check` reads them, and weights that differ are not loaded.
 
 Every file but the log is replaced atomically, so at any moment a folder holds the last complete state. The log is cut back to the
 checkpoint when training continues. One process at a time trains in a folder; the lock ends with the process, however that ends.
+Files of tensors hold a description and a digest of all of it.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import platform
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, Any
 
 import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor
 
-from .._files import first_line, folder_for, parse_json, read_json, remove_remains, replacing, write_json
+from .._files import (
+    first_line,
+    folder_for,
+    parse_json,
+    read_json,
+    real_path,
+    remove_remains,
+    replacing,
+    write_json,
+)
+from .._files import sha256 as file_digest
 from .._version import __version__
-from ..errors import SapcError, SapcWarning
+from ..errors import BEYOND, SapcError, SapcWarning, path_of, real
+from ..nn.network import NetworkSource, weights_of
 from .config import FORMAT, Run
-from .shipped import shipped_digest
-from .weights import about_tensors as about_tensors
-from .weights import load_tensors as load_tensors
-from .weights import save_tensors as save_tensors
+
+HOME = Path(__file__).parent.parent / "models" / "pretrained"
+"""Where the models lie that come with the package."""
+
+Tensors = dict[str, Tensor]
+Shapes = Mapping[str, tuple[int, ...]]
+KINDS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+# Begins the names of what the optimiser keeps, in a checkpoint.
+OPTIMISER = "adam."
 
 
 class Folder:
@@ -67,11 +90,14 @@ class Folder:
         if (listed := shipped_digest(self.path)) is not None:
             return listed
         try:
-            scores = read_json(self.scores) if self.scores.is_file() else None
+            digest = read_json(self.scores).get("weights")
         except SapcError:  # weights do without scores
             return None
-        digest = scores.get("weights") if isinstance(scores, dict) else None
         return digest if isinstance(digest, str) else None
+
+    def load_weights(self) -> tuple[Tensors, dict[str, Any]]:
+        """The trained weights and what was noted of them."""
+        return load_tensors(self.weights, sha256=self.known_digest())
 
     def run(self) -> Run:
         """What the run is."""
@@ -102,10 +128,8 @@ class Folder:
 
     def check(self, run: Run) -> None:
         """Refuse a folder that holds something else than this very run."""
-        if not self.path.exists():
-            return
         if not self.config.exists():
-            if any(not p.name.startswith(".") for p in self.path.iterdir()):
+            if self.path.exists() and any(not p.name.startswith(".") for p in self.path.iterdir()):
                 raise SapcError(
                     f"{self.path} exists, is not empty and is not a run folder; choose another one"
                 )
@@ -113,25 +137,19 @@ class Folder:
         if not self.begun:
             return
         there = self.run()
-        own, wanted = _plain(there.identity()), _plain(run.identity())
-        if (
-            self.trained
-            and run.steps > there.steps
-            and wanted == _plain(there.extended(run.steps).identity())
-        ):
+        own, wanted = there.identity(), run.identity()
+        changed = [name for name in {**wanted, **own} if own.get(name) != wanted.get(name)]
+        is_longer = self.trained and run.steps > there.steps and set(changed) <= {"steps", "stages"}
+        if not changed or (is_longer and wanted == there.extended(run.steps).identity()):
             return
-        if changed := [name for name in {**wanted, **own} if own.get(name) != wanted.get(name)]:
-            name = min(changed, key=lambda name: name in ("steps", "stages"))
-            longer = self.trained and run.steps > there.steps and set(changed) <= {"steps", "stages"}
-            advice = (
-                f"`sapc train --resume {self.path} --steps {run.steps}` goes on from there"
-                if longer
-                else "choose another folder, or the same settings to continue it"
-            )
-            place, one, other = _difference(name, own.get(name), wanted.get(name))
-            raise SapcError(
-                f"{self.path} holds another run: its {place} is {one!r:.80}, not {other!r:.80}; {advice}"
-            )
+        name = min(changed, key=lambda name: name in ("steps", "stages"))
+        place, one, other = _difference(name, own.get(name), wanted.get(name))
+        advice = "choose another folder, or the same settings to continue it"
+        if is_longer:
+            advice = f"`sapc train --resume {self.path} --steps {run.steps}` goes on from there"
+        raise SapcError(
+            f"{self.path} holds another run: its {place} is {one!r:.80}, not {other!r:.80}; {advice}"
+        )
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -238,5 +256,161 @@ def _difference(place: str, one: Any, other: Any) -> tuple[str, Any, Any]:
     return place, one, other
 
 
-def _plain(value: Any) -> Any:
-    return json.loads(json.dumps(value))
+# -- models that come with the package --
+
+
+def model_names() -> tuple[str, ...]:
+    """The models that come with the package."""
+    return tuple(sorted(path.parent.name for path in HOME.glob("*/config.json")))
+
+
+def is_shipped(path: str | os.PathLike[str]) -> bool:
+    """Whether a folder is one of these, which nobody writes to."""
+    return real_path(path).parent == real_path(HOME)
+
+
+def shipped_digest(path: str | os.PathLike[str]) -> str | None:
+    """The SHA-256 of the weights in one of these folders, as it was when they were published."""
+    lines = (HOME / "SHA256SUMS").read_text(encoding="utf-8").splitlines()
+    listed = {file: digest for digest, file in (line.split(maxsplit=1) for line in lines)}
+    return listed.get(f"{real_path(path).name}/model.safetensors") if is_shipped(path) else None
+
+
+def find(where: str | os.PathLike[str]) -> Path:
+    """The run folder of that path; if there is none, the model of that name."""
+    path = path_of(where, "a model")
+    return path if (path / "config.json").is_file() or str(where) not in model_names() else HOME / path
+
+
+# -- files of tensors --
+
+
+def save_tensors(path: Path, tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> None:
+    """Write tensors with a JSON description and a digest of all of it, atomically.
+
+    The digest is a part of the description, because safetensors writes several entries of metadata in an order that varies.
+    """
+    ready = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    content = save(ready, {"about": json.dumps({**about, "sha256": _digest(ready, about)})})
+    with replacing(path) as partial:
+        partial.write_bytes(content)
+
+
+def _digest(tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> str:
+    digest = hashlib.sha256(json.dumps(dict(about)).encode())
+    for name, tensor in sorted(tensors.items()):
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
+def load_tensors(
+    path: Path, device: str | torch.device = "cpu", sha256: str | None = None
+) -> tuple[Tensors, dict[str, Any]]:
+    """Tensors and description back; a damaged file is refused by name, nothing in it is executed.
+
+    Files hold a digest of their contents. Those of version 0.1.0 do not: there the `sha256` of the whole file is compared, where it
+    is known from elsewhere.
+    """
+    if not path.is_file():
+        raise SapcError(f"there is no file {path}")
+    with _opened(path) as file:
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
+        about, digest = _about(file)
+    if digest is not None and digest != _digest(tensors, about):
+        raise SapcError(
+            f"the contents of {path} do not match their SHA-256: it is damaged; restore it, or train again"
+        )
+    if digest is None and sha256 is not None and sha256 != file_digest(path):
+        raise SapcError(
+            f"the contents of {path} do not match their SHA-256, which the scores beside it or the package know: it is damaged, or the "
+            "scores are of other weights; restore it, or remove those scores"
+        )
+    if odd := [name for name, tensor in tensors.items() if tensor.dtype not in KINDS]:
+        raise SapcError(
+            f"{path} holds {odd[0]!r} as {tensors[odd[0]].dtype}; numbers of this package are floating-point: restore it"
+        )
+    return {name: tensor.to(device) for name, tensor in tensors.items()}, about
+
+
+def about_tensors(path: Path) -> dict[str, Any]:
+    """The description alone, without reading the tensors."""
+    with _opened(path) as file:
+        return _about(file)[0]
+
+
+def steps_of(about: Mapping[str, Any], path: Path) -> int:
+    """The training steps that the description of weights names."""
+    step = about.get("step")
+    if not isinstance(step, int) or isinstance(step, bool) or not 0 <= step < BEYOND:
+        raise SapcError(
+            f"{path} does not say after how many steps its weights were: its step is {step!r:.40}"
+        )
+    return step
+
+
+def range_of(about: Mapping[str, Any], path: Path) -> tuple[float, float] | None:
+    """The smallest and largest value of the training data that the description of weights names, if it does."""
+    if (span := about.get("range")) is None:
+        return None
+    try:
+        low, high = (real(value, "range") for value in span)
+    except (TypeError, ValueError) as error:
+        raise SapcError(
+            f"{path} has no usable range of the training data, two numbers, but {span!r:.40}"
+        ) from error
+    return low, high
+
+
+def check_shapes(run: Run, path: Path, network: NetworkSource | None = None) -> None:
+    """Refuse weights of another network than a run's, by the names and shapes at the file's beginning: nothing large is read or made."""
+    own = run.network_shapes(network)
+    with _opened(path) as file:
+        there = {
+            name: tuple(file.get_slice(name).get_shape())
+            for name in file.keys()  # noqa: SIM118 (no mapping)
+            if not name.startswith(OPTIMISER)
+        }
+    _compare_shapes(own, there, path, run.backbone.origin)
+
+
+def load_weights(network: torch.nn.Module, tensors: Mapping[str, Tensor], path: Path) -> None:
+    """Put weights into a network; any difference in names or shapes is named."""
+    own, there = ({n: tuple(t.shape) for n, t in state.items()} for state in (weights_of(network), tensors))
+    _compare_shapes(own, there, path, "in the network; restore the one or the other")
+    # Counters and tables of whole numbers are not in the file.
+    network.load_state_dict(dict(tensors), strict=False)
+
+
+def different_shapes(own: Shapes, there: Shapes) -> list[str]:
+    """Return the names of tensors that only one side has, or else of those that have another shape there."""
+    return sorted(set(own) ^ set(there)) or sorted(name for name in own if own[name] != there[name])
+
+
+def _compare_shapes(own: Shapes, there: Shapes, path: Path, origin: str) -> None:
+    if wrong := different_shapes(own, there):
+        one, other = (list(shapes[wrong[0]]) if wrong[0] in shapes else "missing" for shapes in (there, own))
+        raise SapcError(
+            f"the weights in {path} are of another network: {len(wrong)} tensors differ, first {wrong[0]!r}, whose shape is "
+            f"{one} there and {other} {origin}"
+        )
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[Any]:
+    """A file of tensors; whatever is wrong with it is told in one sentence."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            yield file
+    except (SafetensorError, KeyError, OSError, SapcError) as error:
+        raise SapcError(
+            f"{path} is damaged or not a file of this package ({first_line(error)}); restore it, or train again"
+        ) from error
+
+
+def _about(file: Any) -> tuple[dict[str, Any], Any]:
+    """The description in a file of tensors, and the digest in it, if there is one."""
+    about = parse_json((file.metadata() or {})["about"])
+    if not isinstance(about, dict):
+        raise SapcError(f"it describes itself as {about!r:.40}")
+    return about, about.pop("sha256", None)

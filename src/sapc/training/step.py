@@ -13,7 +13,6 @@ processes take the step that one would. Where the second is not finite the step 
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -27,12 +26,11 @@ from ..constraints import Manifold
 from ..errors import SapcError
 from ..flow import source
 from ..methods import Penalty
-from ..nn.execution import execution_of
-from ..nn.network import NetworkSource, weights_of
+from ..nn.network import NetworkSource, execution_of, weights_of
 from ..tasks import Task
 from .config import Run
 from .distributed import Team
-from .weights import OPTIMISER, Tensors, load_tensors, load_weights, save_tensors, steps_of
+from .run_folder import OPTIMISER, Tensors, load_tensors, load_weights, save_tensors, steps_of
 
 Solving = Callable[[str, int, int], None]  # told of a split how many of its solutions are there
 MOMENTS = ("step", "exp_avg", "exp_avg_sq")  # what Adam keeps of every parameter
@@ -85,7 +83,7 @@ class Training:
     # -- randomness --
 
     def _seeded(self, *what: object) -> torch.Generator:
-        return self.generator.manual_seed(seed_of(self.run.seed, *what))
+        return self.generator.manual_seed(source.seed_of(self.run.seed, *what))
 
     def _rows(self) -> Tensor:
         """Which solutions this step takes."""
@@ -94,7 +92,7 @@ class Training:
         while wanted:
             epoch, first = divmod(at, n)
             if epoch != self._epoch:
-                order = torch.Generator().manual_seed(seed_of(self.run.seed, "epoch", epoch))
+                order = torch.Generator().manual_seed(source.seed_of(self.run.seed, "epoch", epoch))
                 self._epoch = epoch
                 self._order = _sent(torch.randperm(n, generator=order), self.data.device)
             rows.append(self._order[first : first + wanted])
@@ -129,7 +127,9 @@ class Training:
         v0, v1, t = self._draw(v0, self._seeded("step", self.step))
         self.optimiser.zero_grad(set_to_none=True)
         more: Sequence[Tensor] = ()
-        with self.execution.seeded(lambda: seed_of(self.run.seed, "network", self.step, self.team.rank)):
+        with self.execution.seeded(
+            lambda: source.seed_of(self.run.seed, "network", self.step, self.team.rank)
+        ):
             if (penalty := self.method.penalty) is not None:
                 loss, *more = self._two_gradients(penalty, v0, v1, t)
             else:
@@ -209,7 +209,8 @@ class Training:
         load_weights(self.network, tensors, path)
         if missing := {"step", "schedule", "rates"} - set(about):
             raise SapcError(f"{path} is not a checkpoint: it lacks {', '.join(sorted(missing))}")
-        for name, parameter in self.parameters.items():
+        # A training that begins with weights has no state of its optimiser yet.
+        for name, parameter in self.parameters.items() if adam else ():
             if lost := [k for k in MOMENTS if f"adam.{k}.{name}" not in adam]:
                 raise SapcError(
                     f"{path} is not a whole checkpoint: the optimiser's {lost[0]} of {name} is missing"
@@ -256,11 +257,6 @@ def _check_schedule(about: dict[str, Any], own: dict[str, Any], path: Path) -> N
 def _sent(x: Tensor, device: torch.device) -> Tensor:
     """On the device, without waiting for it."""
     return x.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else x.to(device)
-
-
-def seed_of(*what: object) -> int:
-    """A seed for a generator from a description."""
-    return int.from_bytes(hashlib.sha256(repr(what).encode()).digest()[:8]) >> 1
 
 
 def _fields(task: Task, split: str, size: int, seed: int, team: Team, solving: Solving | None) -> Tensor:
