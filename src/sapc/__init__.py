@@ -45,7 +45,7 @@ from .evaluation.frechet import distance as fpd
 from .flow import source
 from .grid import Axis, FrameIntegral, Grid
 from .methods import Method, get_method, method_names, register_method, use
-from .methods.plugins import load_plugins, when_task
+from .methods.registry import load_plugins, when_task
 from .models.model import Model, load
 from .models.train import train
 from .nn.fno import FNO

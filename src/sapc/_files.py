@@ -18,6 +18,7 @@ import secrets
 import shutil
 import socket
 import time
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
@@ -234,3 +235,11 @@ def first_line(error: BaseException) -> str:
     """What an error says, on one line that is not too long."""
     text = getattr(error, "strerror", None) or str(error).strip()
     return (text or type(error).__name__).splitlines()[0][:300]
+
+
+def line_of(error: BaseException, file: str | os.PathLike[str]) -> int | None:
+    """Return the line of a Python file at which it failed, if the error came from there."""
+    if isinstance(error, SyntaxError) and error.filename == str(file):
+        return error.lineno
+    frames = traceback.extract_tb(error.__traceback__)
+    return next((frame.lineno for frame in reversed(frames) if frame.filename == str(file)), None)

@@ -12,8 +12,7 @@ from sapc.errors import SapcError
 from sapc.grid import Axis, Grid
 from sapc.tasks import SPLITS, Task, get_task, task_names
 from sapc.tasks.navier_stokes import gaussian_field
-from sapc.tasks.random_parameters import Streams, square_shells
-from sapc.tasks.sources import blocks
+from sapc.tasks.sources import Streams, blocks, square_shells
 
 NAMES = ("heat", "reaction_diffusion", "stokes_ic", "stokes_bc", "burgers", "navier_stokes")
 TESTS = ("test0", "test1", "test2", "test3")

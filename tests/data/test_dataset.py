@@ -17,7 +17,7 @@ import torch
 from sapc._files import folder_for, replacing
 from sapc.data import read_fields
 from sapc.data.cache import cache_folder
-from sapc.data.reading.dataset_file import checksum
+from sapc.data.dataset import checksum
 from sapc.errors import SapcError, SapcWarning
 from sapc.grid import Axis, Grid
 from sapc.tasks import get_task, load_dataset

@@ -21,7 +21,7 @@ from sapc.experiments.report.data import ReportData, method_label, order_methods
 from sapc.experiments.report.figures.style import LOOKS, look
 from sapc.experiments.report.tables import report_tables
 from sapc.experiments.results import collect
-from sapc.methods import METHODS, SOURCES, ffm, find_method, plugins, registry
+from sapc.methods import METHODS, SOURCES, ffm, find_method, registry
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "own_method.py"
 PLAIN = """
@@ -35,20 +35,18 @@ METHOD = sapc.Method(name="{name}", title="{title}", loss=loss, sample=sample, w
 @pytest.fixture(autouse=True)
 def _as_before(monkeypatch):
     """No method, file or variable of one test is there in the next."""
-    monkeypatch.setenv(plugins.VARIABLE, "")
-    known, files, asked = set(SOURCES), dict(plugins._files), set(plugins._asked)
+    monkeypatch.setenv(registry.VARIABLE, "")
+    known, loaded = set(SOURCES), dict(registry._loaded)
     yield
     registry.forget(set(SOURCES) - known)
-    for state, before in ((plugins._files, files), (plugins._asked, asked)):
-        state.clear()
-        state.update(before)  # type: ignore[attr-defined]
+    registry._loaded.clear()
+    registry._loaded.update(loaded)
 
 
 def anew() -> None:
     """As in a process that has loaded nothing."""
     registry.forget(list(SOURCES))
-    plugins._files.clear()
-    plugins._asked.clear()
+    registry._loaded.clear()
 
 
 def own(name="mine", **changes) -> Method:
@@ -85,7 +83,7 @@ def test_the_same_source_may_replace_its_method_and_another_may_not(tmp_path):
     with pytest.raises(SapcError, match=r"there is a method 'mine' already, from .*test_plugins\.py"):
         sapc.use(written(tmp_path))
     assert get_method("mine") is newer
-    assert str(tmp_path) not in os.environ[plugins.VARIABLE]
+    assert str(tmp_path) not in os.environ[registry.VARIABLE]
 
 
 def test_a_study_without_a_list_of_methods_is_of_the_published_ones():
@@ -144,7 +142,7 @@ def test_a_file_is_used_once_and_told_to_processes_that_come_later(tmp_path):
     assert (method.name, get_method("mine")) == ("mine", method)
     assert sapc.use(str(path)) == (method,)
     assert get_method("mine") is method  # not run again
-    assert os.environ[plugins.VARIABLE] == str(path.resolve())
+    assert os.environ[registry.VARIABLE] == str(path.resolve())
     anew()
     assert "mine" not in METHODS
     assert get_method("mine").title == method.title  # by the variable alone
@@ -205,7 +203,7 @@ def test_a_bad_file_is_one_line_with_its_number(case, tmp_path):
         sapc.use(tmp_path / "bad.py")
     assert "\n" not in str(error.value)
     assert before == METHODS
-    assert not os.environ[plugins.VARIABLE]
+    assert not os.environ[registry.VARIABLE]
 
 
 def test_a_file_that_is_not_there(tmp_path, monkeypatch):
@@ -224,7 +222,7 @@ def test_a_file_that_is_not_there(tmp_path, monkeypatch):
 def test_a_broken_file_in_the_variable_is_a_warning_once_and_the_next_is_loaded(tmp_path, monkeypatch):
     (tmp_path / "bad.py").write_text("1 / 0\n")
     listed = [tmp_path / "bad.py", tmp_path / "gone.py", written(tmp_path)]
-    monkeypatch.setenv(plugins.VARIABLE, os.pathsep.join(map(str, listed)))
+    monkeypatch.setenv(registry.VARIABLE, os.pathsep.join(map(str, listed)))
     assert get_method("sapc").name == "sapc"  # a known name loads nothing
     assert "mine" not in METHODS
     with pytest.warns(SapcWarning) as told:
@@ -383,7 +381,7 @@ def test_a_study_of_own_methods_is_reported_with_and_without_their_file(study, f
     assert "of Mine | 50% & more" in {cell for row in tables["cost"].rows for cell in row}
 
     anew()
-    monkeypatch.setenv(plugins.VARIABLE, "")
+    monkeypatch.setenv(registry.VARIABLE, "")
     code, out, err = call("report", "out", "--out", "bare", "--json")
     assert (code, err) == (0, "")
     assert json.loads(out)["problems"] == []

@@ -13,8 +13,8 @@ from sapc.tasks import get_task
 from sapc.tasks.burgers import advect
 from sapc.tasks.etdrk4 import ETDRK4, ORDER, frames, phi
 from sapc.tasks.navier_stokes import flow
-from sapc.tasks.random_parameters import Streams
 from sapc.tasks.reaction_diffusion import DIFFUSIVITY, initial_profiles, neumann_basis, react
+from sapc.tasks.sources import Streams
 
 FLOAT32 = 2.0**-24
 

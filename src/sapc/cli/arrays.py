@@ -22,7 +22,7 @@ from torch import Tensor
 from .._files import first_line, folder_for, replacing
 from ..data import to_xarray, write_netcdf
 from ..data.conditions import has_conditions, place_pinned, read_pinned
-from ..data.reading.dataset_file import FORMAT as DATASET
+from ..data.dataset import FORMAT as DATASET
 from ..data.reading.hdf5 import load_array, open_hdf5
 from ..errors import SapcError
 from ..grid import Grid

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from ..errors import SapcError, SapcWarning
-from ..methods.plugins import plugin_files
+from ..methods.registry import plugin_files
 from ..tasks.check import check as look
 from ..training import config, distributed
 from ..training import loop as training

@@ -51,11 +51,8 @@ def entry_name(description: Mapping[str, Any]) -> str:
 def _matching(data: Dataset, description: Mapping[str, Any], path: Path) -> Dataset:
     """The dataset, known to be what `description` defines: a file may have been renamed."""
     found = {**data.describe(), "size": len(data)}
-    if any(
-        json.dumps(found[key], sort_keys=True) != json.dumps(description[key], sort_keys=True)
-        for key in found
-        if key in description
-    ):
+    one, other = ({key: of[key] for key in found.keys() & description.keys()} for of in (found, description))
+    if json.dumps(one, sort_keys=True) != json.dumps(other, sort_keys=True):
         raise SapcError(f"{path} holds other data than its name says")
     return data
 
@@ -71,16 +68,13 @@ def cached(choice: CacheChoice, description: Mapping[str, Any], make: Callable[[
         try:
             return _matching(load_dataset(path), description, path)
         except SapcError as error:
-            warnings.warn(
-                SapcWarning(f"a cached dataset is damaged and is made again: {error}"), stacklevel=3
-            )
+            told = f"a cached dataset is damaged and is made again: {error}"
+            warnings.warn(told, SapcWarning, stacklevel=3)
     data = make()
     try:
         with folder_for(folder):
             data.save(path)
     except SapcError as error:
-        warnings.warn(
-            SapcWarning(f"the dataset is not cached: {error}; set SAPC_CACHE to another folder or to off"),
-            stacklevel=3,
-        )
+        told = f"the dataset is not cached: {error}; set SAPC_CACHE to another folder or to off"
+        warnings.warn(told, SapcWarning, stacklevel=3)
     return data

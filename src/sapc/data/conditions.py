@@ -20,7 +20,7 @@ from torch import Tensor
 from ..errors import SapcError
 from ..grid import Axis, Grid
 from .reading.axes import axis_of
-from .reading.formats import Variable, Variables, opened, readable
+from .reading.formats import Variable, Variables, opened
 from .reading.hdf5 import Array
 
 CONDITION, MEMBER = "condition", "member"
@@ -35,7 +35,7 @@ def flatten_members(variables: Variables, samples: str | None = None) -> Variabl
 
     def joined(v: Variable) -> Variable:
         shape = (v.shape[0] * v.shape[1], *v.shape[2:])
-        return replace(v, shape=shape, dims=("sample", *v.dims[2:]), load=lambda: v.load().reshape(shape))
+        return replace(v, shape=shape, dims=("sample", *v.dims[2:]), load=lambda: v.read().reshape(shape))
 
     return {
         name: joined(v) if v.dims[:2] == pair else v
@@ -100,19 +100,17 @@ class _Place:
 
     def __init__(self, path: Path, grid: Grid, mask: Tensor, order: tuple[str, ...]) -> None:
         self.path, self.grid, self.order = path, grid, order or grid.names
-        self.single = _single(mask)  # the axis along which one point is pinned, and which one
+        # The axis along which one point is pinned, and which one; that axis may be left out.
+        self.single = _single(mask)
+        self.name = None if self.single is None else grid.names[self.single[0]]
 
     def read(self, variable: Variable, variables: Variables) -> Tensor:
         """The values of a variable, `(k, *lattice)`."""
-        dims: tuple[str, ...] | None
-        if all(d is None for d in variable.dims):
-            dims = self.fit_shape(variable.shape, self.order)
-        else:
-            dims = self.fit_names(tuple(d or "" for d in variable.dims), variable.shape)
+        has_names = any(d is not None for d in variable.dims)
+        dims = self.fit_names(variable) if has_names else self.fit_shape(variable.shape, self.order)
         if dims is None:
             raise SapcError(self.refusal(variable))
-        with readable(self.path):
-            values = variable.load().astype(np.float64)
+        values = variable.read().astype(np.float64)
         for i, name in enumerate(dims):
             if name in self.grid.names and self._is_reversed(name, values.shape[i], variables):
                 values = np.flip(values, i)
@@ -123,22 +121,19 @@ class _Place:
                 self._check_point(self.grid[self.name], point)
         return self.put(values, dims)
 
-    def fit_names(self, dims: tuple[str, ...], shape: tuple[int, ...]) -> tuple[str, ...] | None:
+    def fit_names(self, variable: Variable) -> tuple[str, ...] | None:
         """The dimensions by name: those of the grid, or all but the one of the pinned point, and at most one that counts conditions."""
-        others = [d for d in dims if d not in self.grid.names]
-        missing = [name for name in self.grid.names if name not in dims]
-        fine = len(others) <= 1 and missing in ([], [self.name] if self.name else [])
-        sizes = all(self._has_size(d, n) for d, n in zip(dims, shape, strict=True) if d in self.grid.names)
-        return tuple(d if d in self.grid.names else CONDITION for d in dims) if fine and sizes else None
+        dims = tuple(d if d is not None and d in self.grid.names else CONDITION for d in variable.dims)
+        missing = set(self.grid.names) - set(dims)
+        fits = all(self._has_size(d, n) for d, n in zip(dims, variable.shape, strict=True))
+        return dims if fits and dims.count(CONDITION) <= 1 and missing <= {self.name} else None
 
     def fit_shape(self, shape: tuple[int, ...], order: Sequence[str]) -> tuple[str, ...] | None:
         """The dimensions by length: whole fields first, then pinned parts, each without and with a number of conditions."""
         whole, part = tuple(order), tuple(name for name in order if name != self.name)
         for names in (whole, part):
             for dims in (names, (CONDITION, *names)):
-                if len(dims) == len(shape) and all(
-                    d == CONDITION or self._has_size(d, n) for d, n in zip(dims, shape, strict=True)
-                ):
+                if len(dims) == len(shape) and all(map(self._has_size, dims, shape)):
                     return dims
         return None
 
@@ -153,13 +148,9 @@ class _Place:
         if self.single is None or ready.shape == out.shape:
             return out.copy_(ready)
         axis, index = self.single
-        out.select(axis + 1, index).copy_(ready.reshape(out.select(axis + 1, index).shape))
+        part = out.select(axis + 1, index)
+        part.copy_(ready.reshape(part.shape))
         return out
-
-    @property
-    def name(self) -> str | None:
-        """The axis that may be left out."""
-        return None if self.single is None else self.grid.names[self.single[0]]
 
     def refusal(self, variable: Variable) -> str:
         """What a variable should be instead."""
@@ -175,7 +166,7 @@ class _Place:
         )
 
     def _has_size(self, name: str, n: int) -> bool:
-        return n == self.grid[name].n or (n == 1 and name == self.name)
+        return name == CONDITION or n == self.grid[name].n or (n == 1 and name == self.name)
 
     def _is_reversed(self, name: str, n: int, variables: Variables) -> bool:
         """Whether an axis of the file decreases; refuses one that is not the grid's."""
@@ -186,7 +177,8 @@ class _Place:
             self._check_point(own, coordinate)
             return False
         axis, is_reversed = axis_of(self.path, name, n, coordinate, own.kind)
-        if not _agree(axis, own):
+        # Coordinates are rounded.
+        if max(abs(axis.start - own.start), abs(axis.stop - own.stop)) > 1e-3 * own.spacing:
             raise SapcError(
                 f"{self.path} is on another grid: {name} has {n} points of [{axis.start:g}, {axis.stop:g}] ({axis.kind}), and "
                 f"{own.n} of [{own.start:g}, {own.stop:g}] ({own.kind}) are needed"
@@ -196,7 +188,7 @@ class _Place:
     def _check_point(self, own: Axis, coordinate: Variable) -> None:
         """The one point that a file has of an axis must be the pinned one."""
         assert self.single is not None
-        at, wanted = float(np.ravel(coordinate.load())[0]), float(own.points[self.single[1]])
+        at, wanted = float(np.ravel(coordinate.read())[0]), float(own.points[self.single[1]])
         if not abs(at - wanted) <= own.spacing / 2:
             raise SapcError(f"{self.path} is at {own.name} = {at:g}, and pinned is {own.name} = {wanted:g}")
 
@@ -209,9 +201,3 @@ def _single(mask: Tensor) -> tuple[int, int] | None:
         if len(index) == 1 and bool(rows[index].all()):
             return axis, int(index)
     return None
-
-
-def _agree(axis: Axis, own: Axis) -> bool:
-    """Whether two axes are the same to the rounding of coordinates."""
-    close = 1e-3 * own.spacing
-    return abs(axis.start - own.start) <= close and abs(axis.stop - own.stop) <= close

@@ -7,6 +7,7 @@ interrupted the writer. Folders made for a file that then fails are taken away a
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import os
@@ -20,11 +21,15 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from .._files import first_line, replacing
+from .._files import first_line, parse_json, replacing
 from ..errors import SapcError, explain_misuse, path_of
 from ..grid import Grid
-from .reading.dataset_file import FORMAT, checksum, read_dataset_file
-from .reading.hdf5 import open_hdf5
+from .reading.hdf5 import Array, load_array, open_hdf5
+
+FORMAT = "sapc-dataset-1"
+HEADER = {
+    "task": str, "options": dict, "split": str, "seed": int, "grid": dict, "parameters": list, "provenance": dict,
+}  # fmt: skip
 
 
 @explain_misuse
@@ -73,15 +78,13 @@ class Dataset:
 
     def describe(self) -> dict[str, Any]:
         """What a file of it says besides the numbers, as JSON can hold it."""
-        return {
-            "task": self.task,
+        plain = {
             "options": dict(self.options),
-            "split": self.split,
-            "seed": self.seed,
-            "grid": self.grid.to_dict(),
-            "parameters": list(self.parameters),
             "provenance": dict(self.provenance),
+            "grid": self.grid.to_dict(),
         }
+        identity = {"task": self.task, "split": self.split, "seed": self.seed}
+        return {**identity, **plain, "parameters": list(self.parameters)}
 
 
 @explain_misuse
@@ -94,9 +97,7 @@ def load_dataset(path: str | os.PathLike[str]) -> Dataset:
         with open_hdf5(path) as file:
             if file.attrs.get("format") != FORMAT:
                 raise SapcError(f"{path} is HDF5, but not a dataset of this package ({FORMAT})")
-            found = read_dataset_file(path, file)
-        fields = torch.from_numpy(found.fields)
-        parameters = {name: torch.from_numpy(value) for name, value in found.parameters.items()}
+            return read_dataset(path, file)
     except SapcError:
         raise
     except Exception as error:  # h5py reports damage by whatever its C library met first
@@ -104,10 +105,70 @@ def load_dataset(path: str | os.PathLike[str]) -> Dataset:
             f"{path} is not a readable dataset file ({first_line(error)}); "
             "it is damaged or of another kind: write it again"
         ) from error
-    about = found.header
+
+
+def read_dataset(path: Path, file: Any) -> Dataset:
+    """The contents of an open file of this format; refuses what does not match its checksum."""
+    header, digest = (file.attrs.get(name) for name in ("header", "sha256"))
+    if not isinstance(header, str) or not isinstance(digest, str):
+        raise SapcError(f"{path} has no header with a checksum, as every dataset; write it again")
+    about = _parse_header(path, header)
+    fields = _read_array(path, file, "fields")
+    parameters = {name: _read_array(path, file, f"parameters/{name}") for name in about["parameters"]}
+    if checksum(header, fields, parameters) != digest:
+        raise SapcError(f"the contents of {path} do not match its checksum; it is damaged: write it again")
+    try:
+        grid = Grid.from_dict(about["grid"])
+    except SapcError as error:
+        raise SapcError(f"{path}: {error}") from error
+    if fields.dtype.kind != "f" or fields.shape[1:] != grid.shape:
+        raise SapcError(
+            f"{path} holds {fields.dtype} fields of shape {fields.shape}, but its grid needs floating-point numbers of "
+            f"(n, {', '.join(map(str, grid.shape))}); write it again"
+        )
+    tensors = {name: torch.from_numpy(value) for name, value in parameters.items()}
     options = {key: _tuples(value) for key, value in about["options"].items()}
     identity = (about["task"], about["split"], about["seed"])
-    return Dataset(*identity, found.grid, fields, parameters, options, about["provenance"])
+    return Dataset(*identity, grid, torch.from_numpy(fields), tensors, options, about["provenance"])
+
+
+def _parse_header(path: Path, header: str) -> dict[str, Any]:
+    try:
+        about = parse_json(header)
+    except SapcError as error:
+        raise SapcError(
+            f"the header of {path} is not readable JSON; it is damaged: write it again"
+        ) from error
+    entries = about if isinstance(about, dict) else {}
+    for name, kind in HEADER.items():
+        if not isinstance(entries.get(name), kind):
+            raise SapcError(
+                f"the header of {path} has {entries.get(name)!r:.40} for {name!r}, expected a {kind.__name__}; write it again"
+            )
+    if not all(isinstance(name, str) for name in entries["parameters"]):
+        raise SapcError(f"the header of {path} names parameters {about['parameters']!r:.60}; write it again")
+    return entries
+
+
+def _read_array(path: Path, file: Any, name: str) -> Array:
+    import h5py
+
+    item = file.get(name)
+    if not isinstance(item, h5py.Dataset) or item.shape is None:
+        raise SapcError(
+            f"{path} has no array {name!r}, which its header names; it is damaged: write it again"
+        )
+    return load_array(path, item)
+
+
+def checksum(header: str, fields: Array, parameters: Mapping[str, Array]) -> str:
+    """The SHA-256 of all of it."""
+    digest = hashlib.sha256(header.encode())
+    for name, given in (("fields", fields), *sorted(parameters.items())):
+        array = np.ascontiguousarray(given)
+        digest.update(f"{name} {array.dtype.str} {array.shape}".encode())
+        digest.update(array.reshape(-1).view(np.uint8).data)
+    return digest.hexdigest()
 
 
 class _Sink(io.RawIOBase):
@@ -161,7 +222,7 @@ class _Sink(io.RawIOBase):
             raise self._error
 
 
-def _array(tensor: Tensor) -> np.ndarray[Any, np.dtype[Any]]:
+def _array(tensor: Tensor) -> Array:
     return np.ascontiguousarray(tensor.detach().cpu().numpy())
 
 

@@ -14,6 +14,7 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Float64
@@ -33,13 +34,12 @@ class Sensors:
     off: float
 
 
-@dataclass(frozen=True)
-class _Reading:
-    """A line of the file: which sample, where on the grid, how far from there, what."""
+class _Reading(NamedTuple):
+    """A line of the file: where it is, which sample, where on the grid, how far from there, what."""
 
-    line: int
+    line: str
     sample: int
-    index: tuple[int, ...]
+    point: tuple[int, ...]
     off: float
     value: float
 
@@ -50,7 +50,7 @@ def read_sensors(path: str | os.PathLike[str], grid: Grid) -> Sensors:
     path = path_of(path, "a file of sensors")
     if not isinstance(grid, Grid):
         raise SapcError(f"sensors need a grid, as read_sensors(path, task.grid), got {type(grid).__name__}")
-    readings = [_reading(path, line, row, grid) for line, row in _rows(path, grid)]
+    readings = [_reading(line, row, grid) for line, row in _rows(path, grid)]
     if not readings:
         raise SapcError(f"{path} has a header but no sensors; write one line per sensor")
     m = 1 + max(r.sample for r in readings)
@@ -61,13 +61,13 @@ def read_sensors(path: str | os.PathLike[str], grid: Grid) -> Sensors:
     require_memory(8 * m * math.prod(grid.shape), f"the sensors of {m} samples in {path}")
     values = torch.full((m, *grid.shape), math.nan, dtype=torch.float64)
     for r in readings:
-        known = float(values[(r.sample, *r.index)])
+        known = float(values[(r.sample, *r.point)])
         if not math.isnan(known) and known != r.value:
             raise SapcError(
-                f"{path}, line {r.line}: another sensor on the same grid point has the value {known:g}, this one {r.value:g}; "
+                f"{r.line}: another sensor on the same grid point has the value {known:g}, this one {r.value:g}; "
                 "keep one of them, or use a finer grid"
             )
-        values[(r.sample, *r.index)] = r.value
+        values[(r.sample, *r.point)] = r.value
     mask = ~values.isnan()
     for i in range(1, m):
         if not torch.equal(mask[i], mask[0]):
@@ -80,26 +80,20 @@ def read_sensors(path: str | os.PathLike[str], grid: Grid) -> Sensors:
 
 def _warned(path: Path, readings: list[_Reading]) -> float:
     """The largest distance from a grid point, with a warning if it is more than a quarter of a step."""
-    far = sum(r.off > 0.25 + 1e-9 for r in readings)
-    off = max(r.off for r in readings)
+    far, off = sum(r.off > 0.25 + 1e-9 for r in readings), max(r.off for r in readings)
     if far:
-        warnings.warn(
-            f"{path}: {far} of {len(readings)} sensors are more than a quarter of a step from their grid point, at most {off:.2f}; "
-            "use a finer grid",
-            SapcWarning,
-            stacklevel=3,
-        )
+        told = f"{far} of {len(readings)} sensors are more than a quarter of a step from their grid point, at most {off:.2f}"
+        warnings.warn(f"{path}: {told}; use a finer grid", SapcWarning, stacklevel=3)
     return off
 
 
-def _rows(path: Path, grid: Grid) -> list[tuple[int, Mapping[str, str]]]:
-    """The lines of the file by column, each with its number."""
+def _rows(path: Path, grid: Grid) -> list[tuple[str, Mapping[str, str]]]:
+    """The lines of the file by column, each with its place for messages."""
     try:
         with open(path, newline="", encoding="utf-8-sig") as content:
             lines = csv.reader(content, strict=True)
-            found = [
-                (lines.line_num, [cell.strip() for cell in row]) for row in lines if any(map(str.strip, row))
-            ]
+            stripped = ((lines.line_num, [cell.strip() for cell in row]) for row in lines)
+            found = [(f"{path}, line {number}", row) for number, row in stripped if any(row)]
     except FileNotFoundError as error:
         raise SapcError(f"there is no file {path}; sensors are read from a CSV file") from error
     except (OSError, UnicodeDecodeError, csv.Error) as error:
@@ -114,51 +108,43 @@ def _rows(path: Path, grid: Grid) -> list[tuple[int, Mapping[str, str]]]:
         )
     for line, row in found[1:]:
         if len(row) != len(header):
-            raise SapcError(
-                f"{path}, line {line}: {len(row)} entries for {len(header)} columns; give one each"
-            )
+            raise SapcError(f"{line}: {len(row)} entries for {len(header)} columns; give one each")
     return [(line, dict(zip(header, row, strict=True))) for line, row in found[1:]]
 
 
-def _reading(path: Path, line: int, row: Mapping[str, str], grid: Grid) -> _Reading:
-    places = [_place(path, line, axis, _number(path, line, row, axis.name)) for axis in grid.axes]
+def _reading(line: str, row: Mapping[str, str], grid: Grid) -> _Reading:
+    places = [_place(line, axis, _number(line, row, axis.name)) for axis in grid.axes]
     index = tuple(i for i, _ in places)
     if grid.channels and "channel" in row:
         name = row["channel"]
         if name not in grid.channels:
-            raise SapcError(f"{path}, line {line}: no channel {name!r}; write {' or '.join(grid.channels)}")
+            raise SapcError(f"{line}: no channel {name!r}; write {' or '.join(grid.channels)}")
         index = (grid.channel(name), *index) if grid.width > 1 else index
     sample = row.get("sample", "0")
     if not (sample.isascii() and sample.isdigit() and len(sample) < 10):
-        raise SapcError(f"{path}, line {line}: sample is {sample!r:.40}; number the samples 0, 1, 2, ...")
-    return _Reading(
-        line, int(sample), index, max(off for _, off in places), _number(path, line, row, "value")
-    )
+        raise SapcError(f"{line}: sample is {sample!r:.40}; number the samples 0, 1, 2, ...")
+    return _Reading(line, int(sample), index, max(off for _, off in places), _number(line, row, "value"))
 
 
-def _number(path: Path, line: int, row: Mapping[str, str], column: str) -> float:
+def _number(line: str, row: Mapping[str, str], column: str) -> float:
     try:
         number = float(row[column])
     except ValueError:
         number = math.nan
     if not math.isfinite(number):
-        raise SapcError(
-            f"{path}, line {line}: {column} is {row[column]!r}; write a number, or leave out the line"
-        )
+        raise SapcError(f"{line}: {column} is {row[column]!r}; write a number, or leave out the line")
     return number
 
 
-def _place(path: Path, line: int, axis: Axis, at: float) -> tuple[int, float]:
+def _place(line: str, axis: Axis, at: float) -> tuple[int, float]:
     """The nearest point of an axis, and how many steps it is away."""
     h = axis.spacing
     if not axis.start - h / 2 <= at <= axis.stop + h / 2:
         raise SapcError(
-            f"{path}, line {line}: {axis.name} = {at:g} is outside the domain [{axis.start:g}, {axis.stop:g}] by more than half a step "
+            f"{line}: {axis.name} = {at:g} is outside the domain [{axis.start:g}, {axis.stop:g}] by more than half a step "
             f"({h / 2:g}); check the units, or leave out the line"
         )
     steps = (at - float(axis.points[0])) / h
-    i = round(steps)
-    if axis.kind == "periodic":
-        return i % axis.n, abs(steps - i)
-    i = min(max(i, 0), axis.n - 1)
-    return i, abs(steps - i)
+    nearest = round(steps)
+    i = nearest if axis.kind == "periodic" else min(max(nearest, 0), axis.n - 1)
+    return i % axis.n, abs(steps - i)

@@ -15,7 +15,6 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +23,7 @@ import torch
 from torch import Tensor
 
 from .._files import folder_for, replacing
+from .._version import __version__
 from ..errors import SapcError, explain_misuse
 from ..grid import Grid
 from .conditions import CONDITION, ENDING, MEMBER
@@ -70,20 +70,16 @@ def to_xarray(
         counts = _counts(len(fields), len(conditions))
         values = values.reshape(len(names), *counts.values(), *grid.lattice)
     coordinates = _coordinates(grid, about, counts, quantiles)
-    variables: dict[str, Entry] = {}
+    variables: list[tuple[str, Entry]] = []
     for name, array in zip(names, values, strict=True):
-        variables |= _statistics(name, array, tuple(counts), grid, about[name], quantiles)
+        variables += _statistics(name, array, tuple(counts), grid, about[name], quantiles)
     if conditions is not None:
         for name, array in zip(names, _by_channel(conditions, grid), strict=True):
-            told = {
-                **about[name],
-                "long_name": f"pinned values of {about[name].get('long_name', name)}, NaN elsewhere",
-            }
-            variables[f"{name}{ENDING}"] = ((CONDITION, *grid.names), array, told)
-    per_channel = 1 + 2 * (list(counts.values())[-1] > 1) + bool(quantiles) + (conditions is not None)
-    expected = len(names) * per_channel + len(counts) + len(grid.names) + bool(quantiles)
-    _check_names(grid, [*variables, *coordinates], expected)
-    dataset: Dataset = xr.Dataset(variables, coordinates, _attributes(attributes))
+            label = f"pinned values of {about[name].get('long_name', name)}, NaN elsewhere"
+            entry = ((CONDITION, *grid.names), array, {**about[name], "long_name": label})
+            variables.append((f"{name}{ENDING}", entry))
+    _check_names(grid, [name for name, _ in (*variables, *coordinates)])
+    dataset: Dataset = xr.Dataset(dict(variables), dict(coordinates), _attributes(attributes))
     return dataset
 
 
@@ -104,22 +100,19 @@ def _counts(n: int, conditions: int) -> dict[str, int]:
 
 def _coordinates(
     grid: Grid, about: Mapping[str, dict[str, str]], counts: Mapping[str, int], quantiles: Sequence[float]
-) -> dict[str, Entry]:
-    found: dict[str, Entry] = {}
+) -> list[tuple[str, Entry]]:
+    # CF's standard name of what counts the members of an ensemble.
+    realization = {"standard_name": "realization"}
+    found: list[tuple[str, Entry]] = []
     for name, n in counts.items():
-        # CF's standard name of what counts the members of an ensemble.
-        key, value = (
-            ("long_name", "number of the condition")
-            if name == CONDITION
-            else ("standard_name", "realization")
-        )
-        found[name] = ((name,), np.arange(n, dtype=np.int32), {key: value, "units": "1"})
-    for name in grid.names:
-        coordinate = coordinate_of(grid, name)
-        found[name] = ((name,), coordinate.load(), {**coordinate.attributes, **about[name]})
+        what = {"long_name": "number of the condition"} if name == CONDITION else realization
+        found.append((name, ((name,), np.arange(n, dtype=np.int32), {**what, "units": "1"})))
+    for coordinate in (coordinate_of(grid, name) for name in grid.names):
+        name, said = coordinate.name, {**coordinate.attributes, **about[coordinate.name]}
+        found.append((name, ((name,), coordinate.read(), said)))
     if quantiles:
-        about_quantile = {"units": "1", "long_name": "quantile"}
-        found["quantile"] = (("quantile",), np.array(quantiles, np.float64), about_quantile)
+        said = {"units": "1", "long_name": "quantile"}
+        found.append(("quantile", (("quantile",), np.array(quantiles, np.float64), said)))
     return found
 
 
@@ -130,16 +123,17 @@ def _statistics(
     grid: Grid,
     about: dict[str, str],
     quantiles: Sequence[float],
-) -> dict[str, Entry]:
+) -> list[tuple[str, Entry]]:
     """A channel with its mean, standard deviation and quantiles over the last of what is counted: samples, or members of a condition."""
     *outer, over = counted
     axis = len(outer)
-    found: dict[str, Entry] = {name: ((*counted, *grid.names), values, about)}
+    found: list[tuple[str, Entry]] = [(name, ((*counted, *grid.names), values, about))]
     label = about.get("long_name", name)
 
     def add(what: str, dims: tuple[str, ...], array: Array, method: dict[str, str], words: str) -> None:
         attributes = {**about, "long_name": f"{words} of {label} over the {over}s", **method}
-        found[f"{name}_{what}"] = ((*dims, *outer, *grid.names), array.astype(values.dtype), attributes)
+        entry = ((*dims, *outer, *grid.names), array.astype(values.dtype), attributes)
+        found.append((f"{name}_{what}", entry))
 
     if values.shape[axis] > 1:
         add("mean", (), values.mean(axis, dtype=np.float64), {"cell_methods": f"{over}: mean"}, "mean")
@@ -154,9 +148,9 @@ def _statistics(
     return found
 
 
-def _check_names(grid: Grid, names: list[str], expected: int) -> None:
+def _check_names(grid: Grid, names: list[str]) -> None:
     """Names of a file must differ, and NetCDF refuses some."""
-    if len(set(names)) < expected:
+    if len(set(names)) < len(names):
         raise SapcError(
             f"channels {', '.join(grid.channels)} and axes {', '.join(grid.names)} leave no names for sample, condition, member, "
             "quantile or statistics, as u_mean of u; rename them"
@@ -168,10 +162,7 @@ def _check_names(grid: Grid, names: list[str], expected: int) -> None:
 
 def _attributes(given: Mapping[str, Any]) -> dict[str, Any]:
     """Of the file: NetCDF knows text and numbers, the rest is written as JSON."""
-    try:
-        source = f"sapc {version('sapc')}"
-    except PackageNotFoundError:
-        source = "sapc"
+    source = f"sapc {__version__}"
     every = {
         "Conventions": "CF-1.11",
         "title": "Samples of PDE solutions",

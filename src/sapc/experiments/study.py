@@ -15,14 +15,13 @@ from __future__ import annotations
 
 import os
 import runpy
-import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .._files import folder_for, read_json, real_path, write_json
+from .._files import folder_for, line_of, read_json, real_path, write_json
 from ..errors import SapcError
 from ..models.scores import Scores
 from ..training.run_folder import Folder, lock_file
@@ -197,8 +196,9 @@ def load_study(path: str | os.PathLike[str], out: str | os.PathLike[str] | None 
     except SapcError as error:
         raise SapcError(f"{path}: {error}") from error
     except (Exception, SystemExit) as error:
-        own = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == str(path)]
-        where = f" (line {own[-1]})" if own else ""  # what cannot be parsed names its line itself
+        # What cannot be parsed names its line itself.
+        line = None if isinstance(error, SyntaxError) else line_of(error, path)
+        where = f" (line {line})" if line else ""
         raise SapcError(f"{path} cannot be run: {type(error).__name__}: {error}{where}") from error
     if not isinstance(found, Sequence) or not all(isinstance(cell, Cell) for cell in found):
         raise SapcError(f"{path} has no list `runs` of cells; make one with sapc.experiments.cells(...)")

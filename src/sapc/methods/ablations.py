@@ -7,6 +7,8 @@ S3   FFM's weights, source anchored, plain Euler steps
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from jaxtyping import Float
 from torch import Tensor
 
@@ -42,24 +44,12 @@ S1 = Method(
     exact="all",
     conditioned=True,
 )
-S2 = Method(
+S2 = replace(
+    S1,
     name="sapc_s2",
     title="SAPC without anchoring, trained through the endpoint projection",
-    reference=references.SAPC,
     loss=trained_through,
-    sample=unanchored,
     weights="sapc_s2",
-    exact="all",
     constrained=True,
-    conditioned=True,
 )
-S3 = Method(
-    name="sapc_s3",
-    title="SAPC's anchored source alone",
-    reference=references.SAPC,
-    loss=ffm.loss,
-    sample=anchored,
-    weights="ffm",
-    exact="none",
-    conditioned=True,
-)
+S3 = replace(S1, name="sapc_s3", title="SAPC's anchored source alone", sample=anchored, exact="none")

@@ -26,33 +26,17 @@ SUPPLEMENT = ("w2", "ce_local", "ce_global")
 ABLATION = ("mmse", "smse", "fpd", "w2", "ce", "ce_local", "ce_global")
 TABLES = ("generation", "ablation")
 
-TASK_LABELS = {
-    "heat": "Heat",
-    "reaction_diffusion": "Reaction-diffusion",
-    "stokes_ic": "Stokes IC",
-    "stokes_bc": "Stokes BC",
-    "burgers": "Burgers",
-    "navier_stokes": "Navier-Stokes",
-}
+
+@cache
+def numbers() -> dict[str, Any]:
+    """All of it, as the file holds it."""
+    content: dict[str, Any] = json.loads(files("sapc.methods").joinpath("paper.json").read_text("utf-8"))
+    return content
+
+
+_LABELS: dict[str, dict[str, str]] = numbers()["labels"]
+TASK_LABELS, METHOD_LABELS, METRIC_LABELS = _LABELS["tasks"], _LABELS["methods"], _LABELS["metrics"]
 TASKS = tuple(TASK_LABELS)
-METHOD_LABELS = {
-    "sapc": "SAPC",
-    "pcfm": "PCFM",
-    "eci": "ECI",
-    "cafm": "CAFM",
-    "pbfm": "PBFM",
-    "dflow": "D-Flow",
-    "ffm": "FFM",
-    "sapc_s1": "SAPC (S1)",
-    "sapc_s2": "SAPC (S2)",
-    "sapc_s3": "SAPC (S3)",
-    "cond_ffm": "condFFM",
-}
-METRIC_LABELS = {name: name.upper() for name in GENERATION} | {
-    "w2": "W2",
-    "ce_local": "CE_L",
-    "ce_global": "CE_G",
-}
 
 
 @dataclass(frozen=True)
@@ -132,10 +116,3 @@ def protocol() -> Protocol:
     """How the paper's numbers were made."""
     told = dict(numbers()["protocol"])
     return Protocol(**{**told, "seeds": tuple(told["seeds"])})
-
-
-@cache
-def numbers() -> dict[str, Any]:
-    """All of it, as the file holds it."""
-    content: dict[str, Any] = json.loads(files("sapc.methods").joinpath("paper.json").read_text("utf-8"))
-    return content

@@ -12,19 +12,28 @@ that cannot be loaded then is a warning, so that a broken one harms nobody who d
 
 A method is one's own if its name is not published. Where it came from is kept: the same source may give its name a new method, so that a
 file or a notebook's cell can be changed and run again, but no other may.
+
+A file may bring a task instead: it says `TASK = sapc.register_task(...)` or `TASK = sapc.Task.from_data(...)`, and tasks that are not
+known are looked for here, too.
 """
 
 from __future__ import annotations
 
+import hashlib
 import inspect
+import os
 import re
 import sys
-from collections.abc import Iterable, Mapping
+import threading
+import warnings
+from collections.abc import Callable, Iterable, Mapping
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from types import FrameType
+from types import FrameType, ModuleType
 from typing import Any, get_args
 
-from ..errors import SapcError, explain_misuse, whole
+from .._files import first_line, line_of
+from ..errors import SapcError, SapcWarning, explain_misuse, path_of, whole
 from .ablations import S1, S2, S3
 from .base import Exactness, Method
 from .cafm import CAFM
@@ -40,33 +49,66 @@ from .sapc import SAPC
 PUBLISHED: Mapping[str, Method] = {
     method.name: method
     for method in (
-        SAPC,
-        S1,
-        S2,
-        S3,
-        FFM,
-        COND_FFM,
-        ECI,
-        ECI_STOKES_IC,
-        ECI_STOKES_BC,
-        PCFM,
-        PCFM_PINS_FIRST,
-        PCFM_RELAXED,
-        CAFM,
-        PBFM,
-        DFLOW,
+        SAPC, S1, S2, S3, FFM, COND_FFM, ECI, ECI_STOKES_IC, ECI_STOKES_BC, PCFM, PCFM_PINS_FIRST, PCFM_RELAXED, CAFM, PBFM, DFLOW,
     )
-}
+}  # fmt: skip
 METHODS: dict[str, Method] = dict(PUBLISHED)
 """All that are known so far, the published ones first; see `get_method` for those that are only installed."""
 
 SOURCES: dict[str, str] = {}
 """Where every method of one's own came from: a file, a package, or a module without a file."""
 
+when_task: list[Callable[[Any], Any]] = []  # what makes the `TASK` of a file known
+
+VARIABLE = "SAPC_PLUGINS"
+GROUP = "sapc.methods"
 NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")  # it is part of file names
 RESERVED = frozenset(("floor", "part"))  # a line of tables, and the ending of files of scores
 LONGEST = 80
 INSIDE = ("sapc", "jaxtyping", "beartype")
+
+_loaded: dict[
+    str, str
+] = {}  # files that were loaded or tried, with the SHA-256 of their text; and the group of entry points
+_guard = threading.RLock()
+
+
+# -- asking for methods --
+
+
+@explain_misuse
+def method_names(variants: bool = False, own: bool = True) -> list[str]:
+    """Names of all methods; with `variants`, also of those that are another one's with other settings; without `own`, published ones."""
+    if own:
+        load_plugins()
+    return [n for n, m in METHODS.items() if (variants or not m.variant_of) and (own or not is_own(n))]
+
+
+def find_method(name: str) -> Method | None:
+    """The method of that name, if there is one."""
+    if name not in METHODS:
+        load_plugins()
+    return METHODS.get(name)
+
+
+@explain_misuse
+def get_method(name: str) -> Method:
+    """The method of that name."""
+    found = find_method(name)
+    if found is None:
+        raise SapcError(
+            f"unknown method {name!r:.60}; choose one of {', '.join(METHODS)}, or name the file that defines it: "
+            "sapc --plugin FILE, in Python sapc.use(FILE)"
+        )
+    return found
+
+
+def is_own(name: str) -> bool:
+    """Whether a method is a user's."""
+    return name not in PUBLISHED
+
+
+# -- making methods known --
 
 
 @explain_misuse
@@ -75,18 +117,49 @@ def register_method(method: Method) -> Method:
 
     Processes that are started later do not know it, unless they run the same lines: for studies, put it in a file and `use` that.
     """
-    here = caller()
-    file = here.f_globals.get("__file__")
-    add([method], str(Path(file).resolve()) if file else str(here.f_globals.get("__name__")))
+    here = _caller().f_globals
+    file = here.get("__file__")
+    add([method], str(Path(file).resolve()) if file else str(here.get("__name__")))
     return method
 
 
-def caller() -> FrameType:
-    """Who calls this package: the next frame outside of it, and of what may check types around its functions."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None and str(frame.f_globals.get("__name__")).partition(".")[0] in INSIDE:
-        frame = frame.f_back
-    return frame or sys._getframe(1)
+@explain_misuse
+def use(path: str | os.PathLike[str]) -> tuple[Method, ...]:
+    """Make the methods known that a Python file defines, here and in all processes that are started later; returns them.
+
+    A relative path is looked up from the current folder, then from the folder of the file that calls this. A file that was used before
+    and has not changed is not run again.
+    """
+    file = _find(path_of(path, "a plug-in").expanduser(), Path(_caller().f_code.co_filename))
+    if os.pathsep in str(file):
+        raise SapcError(
+            f"{file} has a {os.pathsep!r} in its path, which separates paths in {VARIABLE}; move or rename it"
+        )
+    found = _load_file(file)
+    if str(file) not in (listed := plugin_files()):
+        os.environ[VARIABLE] = os.pathsep.join([*listed, str(file)])
+    return found
+
+
+def load_plugins() -> None:
+    """Load what SAPC_PLUGINS and entry points name and is not loaded yet; what is broken is a warning, once."""
+    with _guard:
+        for file in (Path(name).expanduser().resolve() for name in plugin_files()):
+            if str(file) not in _loaded:
+                _attempt(f"{file} (from {VARIABLE})", _load_file, file)
+        if GROUP not in _loaded:
+            _loaded[GROUP] = ""
+            points = {_described(point): point for point in entry_points(group=GROUP)}
+            loaded = [(name, _attempt(name, point.load)) for name, point in points.items()]
+            # Those that train first: others may use their weights.
+            for name, method in sorted(loaded, key=lambda one: not getattr(one[1], "trains", False)):
+                if method is not None:
+                    _attempt(name, add, [method], name)
+
+
+def plugin_files() -> list[str]:
+    """The files that SAPC_PLUGINS lists, which `use` adds to."""
+    return [name for name in os.environ.get(VARIABLE, "").split(os.pathsep) if name]
 
 
 def add(methods: Iterable[Any], source: str) -> None:
@@ -97,8 +170,7 @@ def add(methods: Iterable[Any], source: str) -> None:
         if new.setdefault(method.name, method) is not method:
             raise SapcError(f"there are two methods of the name {method.name!r}; give one another name")
     for method in new.values():
-        _check_source(method, source)
-        _check_others(method, METHODS | new)
+        _check_relations(method, source, METHODS | new)
     METHODS.update(new)
     for name in new:
         SOURCES.setdefault(name, source)
@@ -111,9 +183,118 @@ def forget(names: Iterable[str]) -> None:
             del METHODS[name]
 
 
-def is_own(name: str) -> bool:
-    """Whether a method is a user's."""
-    return name not in PUBLISHED
+def _caller() -> FrameType:
+    """Who calls this package: the next frame outside of it, and of what may check types around its functions."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and str(frame.f_globals.get("__name__")).partition(".")[0] in INSIDE:
+        frame = frame.f_back
+    return frame or sys._getframe(1)
+
+
+def _find(given: Path, caller: Path) -> Path:
+    """The file that is meant, as an absolute path."""
+    places = [given] if given.is_absolute() else [Path.cwd() / given, caller.absolute().parent / given]
+    for place in places:
+        if place.is_file():
+            return place.resolve()
+    if folder := next((place for place in places if place.is_dir()), None):
+        raise SapcError(f"{folder} is a folder; give the Python file in it that defines a method")
+    looked = " and ".join(dict.fromkeys(str(place.parent) for place in places))
+    raise SapcError(f"there is no file {given.name} in {looked}; give a Python file that defines a method")
+
+
+# -- files --
+
+
+def _load_file(file: Path) -> tuple[Method, ...]:
+    """Run a file and add its methods; those of an earlier text of it that it does not have any more are forgotten."""
+    with _guard:
+        before, earlier = _from(file), _loaded.get(str(file))
+        _loaded[str(file)] = ""  # tried; and before it runs, for it may ask for methods itself
+        try:
+            text = file.read_bytes()
+        except OSError as error:
+            raise SapcError(
+                f"{file} cannot be read: {first_line(error)}; give a Python file that defines a method"
+            ) from error
+        digest = hashlib.sha256(text).hexdigest()
+        if earlier != digest:
+            module = _run(file, text)
+            own = _methods_in(module, file)
+            try:
+                add(own, str(file))
+                for register in when_task if getattr(module, "TASK", None) is not None else ():
+                    register(module.TASK)
+            except SapcError as error:
+                raise SapcError(f"{file}: {error}") from error
+            forget(set(before) - {method.name for method in own})
+        _loaded[str(file)] = digest
+        return tuple(_from(file).values())
+
+
+def _run(file: Path, text: bytes) -> ModuleType:
+    """A file as a module of a private name; what goes wrong in it is one line with its number."""
+    name = f"_sapc_plugin_{hashlib.sha256(str(file).encode()).hexdigest()[:12]}"
+    module, before = ModuleType(name), sys.modules.get(name)
+    module.__file__ = str(file)
+    sys.modules[name] = module  # dataclasses and pickle look there
+    try:
+        exec(compile(text, str(file), "exec"), module.__dict__)
+    except (Exception, SystemExit) as error:
+        sys.modules.pop(name)
+        if before is not None:
+            sys.modules[name] = before
+        line = line_of(error, file)
+        where = f", line {line}," if line else ""
+        raise SapcError(f"{file}{where} cannot be used: {_reason(error)}") from error
+    return module
+
+
+def _methods_in(module: ModuleType, file: Path) -> list[Method]:
+    """The methods at a module's top level and those that it has registered, without those that it has from elsewhere."""
+    there = [value for value in vars(module).values() if isinstance(value, Method)]
+    there = there or list(_from(file).values())
+    # Methods may hold functions that cannot be hashed; the same one under two names is one.
+    own = {id(method): method for method in there if not _is_from_elsewhere(method, file)}
+    if not own and getattr(module, "TASK", None) is None:
+        other = getattr(module, "METHOD", None)
+        got = "" if other is None or isinstance(other, Method) else f" (METHOD is {other!r:.40})"
+        raise SapcError(
+            f"{file} defines no method of its own{got}; write METHOD = sapc.Method(name=..., ...) at its top level, "
+            "or TASK = sapc.register_task(...)"
+        )
+    return list(own.values())
+
+
+def _is_from_elsewhere(method: Method, file: Path) -> bool:
+    known = METHODS.get(method.name) if isinstance(method.name, str) else None
+    return known is method and SOURCES.get(method.name) != str(file)
+
+
+def _from(file: Path) -> dict[str, Method]:
+    return {name: METHODS[name] for name, source in SOURCES.items() if source == str(file)}
+
+
+def _attempt(name: str, load: Callable[..., Any], *arguments: Any) -> Any:
+    """What loading gives, or a warning and None."""
+    try:
+        return load(*arguments)
+    except (Exception, SystemExit) as error:
+        told = f"the plug-in {name} is left out: {_reason(error)}"
+    warnings.warn(told, SapcWarning, stacklevel=4)
+    return None
+
+
+def _described(point: EntryPoint) -> str:
+    dist = point.dist
+    return f"{point.name} ({point.value}" + (f", package {dist.name} {dist.version})" if dist else ")")
+
+
+def _reason(error: BaseException) -> str:
+    return str(error) if isinstance(error, SapcError) else f"{type(error).__name__}: {first_line(error)}"
+
+
+# -- bad methods --
 
 
 def _check(method: Any) -> None:
@@ -127,13 +308,13 @@ def _check(method: Any) -> None:
             f"a method's name is at most 40 small letters, digits and _, a letter first (and not {' or '.join(sorted(RESERVED))}), "
             f"got {_short(method.name)}; choose such a name"
         )
-    kinds = ", ".join(get_args(Exactness))
+    redraw = ", redraw" * method.redraws
     for part, fine, wanted in (
         ("title", _is_title(method.title), f"one line of at most {LONGEST} characters without $"),
-        ("exact", method.exact in get_args(Exactness), f"one of {kinds}"),
+        ("exact", method.exact in get_args(Exactness), f"one of {', '.join(get_args(Exactness))}"),
         ("reference", isinstance(method.reference, Reference | None), "a sapc.methods.references.Reference, or None"),
         ("loss", _takes(method.loss, 5), "a function of (v, v0, v1, t, H)"),
-        ("sample", _takes(method.sample, 4 + method.redraws), f"a function of (v, v1, H, steps{', redraw' * method.redraws})"),
+        ("sample", _takes(method.sample, 4 + method.redraws), f"a function of (v, v1, H, steps{redraw})"),
     ):  # fmt: skip
         if not fine:
             raise SapcError(
@@ -145,51 +326,40 @@ def _check(method: Any) -> None:
 
 def _is_title(title: Any) -> bool:
     """It is a label in tables and figures, where $ would begin a formula."""
-    return (
-        isinstance(title, str)
-        and title.isprintable()
-        and 0 < len(title.strip()) <= LONGEST
-        and "$" not in title
-    )
+    is_line = isinstance(title, str) and title.isprintable() and "$" not in title
+    return is_line and 0 < len(title.strip()) <= LONGEST
 
 
 def _takes(function: Any, number: int) -> bool:
     """Whether something can be called with so many arguments, as far as it tells."""
     try:
         inspect.signature(function).bind(*range(number))
-    except ValueError:  # it does not tell
-        return True
-    except TypeError:
-        return False
+    except (TypeError, ValueError) as error:
+        # A ValueError says that it does not tell.
+        return isinstance(error, ValueError)
     return True
 
 
-def _check_source(method: Method, source: str) -> None:
-    name, known = method.name, METHODS.get(method.name)
+def _check_relations(method: Method, source: str, known: Mapping[str, Method]) -> None:
+    """Refuse a name that is taken, and what a method says of other methods that is not so."""
+    name, earlier = method.name, METHODS.get(method.name)
     if not is_own(name):
         raise SapcError(f"the name {name!r} is that of a published method; give your own another name")
-    if known is not None and known is not method and SOURCES[name] != source:
+    if earlier is not None and earlier is not method and SOURCES[name] != source:
         raise SapcError(
             f"there is a method {name!r} already, from {SOURCES[name]}; give the one from {source} another name"
         )
-
-
-def _check_others(method: Method, known: Mapping[str, Method]) -> None:
-    """What it says of other methods."""
     of = known.get(method.weights) if isinstance(method.weights, str) else None
+    weights = f"the weights of the method {name!r} are those of {_short(method.weights)}, which"
     if of is None:
         raise SapcError(
-            f"the weights of the method {method.name!r} are those of {_short(method.weights)}, which is not known; "
-            f"write weights={method.name!r} if it trains its own, else the name of the method that does"
+            f"{weights} is not known; write weights={name!r} if it trains its own, else the name of the method that does"
         )
     if not of.trains:
-        raise SapcError(
-            f"the weights of the method {method.name!r} are those of {of.name!r}, which uses those of {of.weights!r} itself; "
-            f"write weights={of.weights!r}"
-        )
+        raise SapcError(f"{weights} uses those of {of.weights!r} itself; write weights={of.weights!r}")
     if method.variant_of and method.variant_of not in known:
         raise SapcError(
-            f"the method {method.name!r} is a variant of {_short(method.variant_of)}, which is not known"
+            f"the method {name!r} is a variant of {_short(method.variant_of)}, which is not known"
         )
 
 

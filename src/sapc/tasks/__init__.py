@@ -5,8 +5,8 @@ from .base import Task
 from .description import DataDescription, check_options
 from .from_data import read_like
 from .physics import Physics, load_physics
-from .random_parameters import SPLITS, TEST_SETS
 from .registry import attach_task, get_task, register_task, task_names, when_unknown
+from .sources import SPLITS, TEST_SETS
 
 __all__ = [
     "SPLITS",

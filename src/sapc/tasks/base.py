@@ -31,9 +31,8 @@ from ..grid import Grid
 from . import sources
 from .description import DataDescription
 from .physics import Physics, pins_of
-from .random_parameters import SPLITS, TEST_SETS, Streams
 from .rescale import rescale
-from .sources import FieldsSource, Parameters, Progress, Solver, find_device
+from .sources import SPLITS, TEST_SETS, FieldsSource, Parameters, Progress, Solver, Streams
 
 
 class Task:
@@ -226,7 +225,7 @@ class Task:
         """Size, seed and device as `dataset` will use them; refuse now what it would refuse."""
         size = self._check_size(split, size)
         sources.check_memory(self, size, torch.float32)
-        return size, whole(seed, "seed", 0), find_device(device)
+        return size, whole(seed, "seed", 0), sources.find_device(device)
 
     @explain_misuse
     def dataset(
@@ -259,7 +258,7 @@ class Task:
         dtype: torch.dtype = torch.float64,
     ) -> Tensor:
         """The solution for every row of `parameters`: solved on `device` in float64, returned on the CPU."""
-        return sources.solve(self, parameters, find_device(device), progress, dtype)
+        return sources.solve(self, parameters, sources.find_device(device), progress, dtype)
 
     # -- what a subclass with a solver defines --
 

@@ -33,10 +33,9 @@ from ..constraints.terms import Balance, Pin, Stackable
 from ..errors import SapcError
 from ..grid import Axis, Grid
 from .base import Task
-from .etdrk4 import frames
+from .etdrk4 import frames, trajectory
 from .initial_profiles import rescaled, sines
-from .random_parameters import Streams
-from .sources import Parameters
+from .sources import Parameters, Streams
 
 MODES = 4
 INTERNAL_POINTS = 400
@@ -129,11 +128,8 @@ def advect(
         square: Tensor = rfft(u**2, norm="forward")
         return flux * square
 
-    out = u0.new_empty(time.n, *u0.shape)
-    out[0] = u0
-    for i, v in enumerate(frames(u_hat, -nu[:, None] * k**2, N, time.spacing, time.n - 1, longest), 1):
-        out[i] = irfft(v, n=m, norm="forward")[:, ::ratio]
-    return out.movedim(0, -1)
+    states = frames(u_hat, -nu[:, None] * k**2, N, time.spacing, time.n - 1, longest)
+    return trajectory(u0, states, time, lambda v: irfft(v, n=m, norm="forward")[:, ::ratio])
 
 
 def _check_range(initial_range: tuple[float, float]) -> tuple[float, float]:

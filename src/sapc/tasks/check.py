@@ -25,6 +25,7 @@ from ..constraints.terms import Affine, Balance, Constraint, Pin
 from ..errors import SapcError, explain_misuse, whole
 from ..flow import source
 from .base import Task
+from .physics import pins_of
 from .sources import find_device
 
 WHY = {
@@ -149,6 +150,7 @@ def check(task: Task, noise: int = 16, seed: int = 0, device: str | torch.device
     device = find_device(device)
     few = task.normalize(fields[:: max(1, len(fields) // noise)][:noise].double().to(device))
     H = task.normalized_manifold(few, solver=FeasiblePoint())
+    u, parts = fields[:256].double(), task.constraint.parts
     g = torch.Generator().manual_seed(seed)
     v1 = source.sample(task.grid, len(few), g, dtype=torch.float64).to(device)
     H.project(v1, check=False)  # what happens once only is not part of the time
@@ -158,7 +160,9 @@ def check(task: Task, noise: int = 16, seed: int = 0, device: str | torch.device
     moved = (H.project(few, check=False) - few).square().mean().sqrt()
     return Report(
         task=task.name, samples=sum(task.sizes.values()), grid=_grid(task), channels=_channels(task, fields),
-        pins=_pins(task), points=fields[0].numel(), laws=_laws(task, fields), algorithm=H.algorithm,
+        points=fields[0].numel(), algorithm=H.algorithm,
+        pins=tuple((_label(pin), int(pin.mask(task.grid.shape).sum())) for pin in pins_of(task.constraint)),
+        laws=tuple(_law(part, u) for part in parts if isinstance(part, Balance | Constraint)),
         why=WHY[H.algorithm] or _why_dense(task, H), noise=len(few), converged=int(reached.converged.sum()),
         iterations=int(reached.iterations.max()), residual=float(reached.residual.max()), data_moved=float(moved),
         seconds=seconds / len(few),
@@ -177,20 +181,11 @@ def _grid(task: Task) -> str:
 def _channels(task: Task, fields: Tensor) -> tuple[Channel, ...]:
     rows = fields.reshape(len(fields), task.grid.width, -1).transpose(0, 1).flatten(1).double()
     names = task.grid.channels or ("field",)
+    measures = (torch.min, torch.max, torch.mean, torch.std)
     return tuple(
-        Channel(
-            n,
-            task.units.get(n, ""),
-            *(float(f(r)) for f in (torch.min, torch.max, torch.mean, torch.std)),
-        )
-        for n, r in zip(names, rows, strict=True)
+        Channel(name, task.units.get(name, ""), *(float(measure(row)) for measure in measures))
+        for name, row in zip(names, rows, strict=True)
     )
-
-
-def _pins(task: Task) -> tuple[tuple[str, int], ...]:
-    shape = task.grid.shape
-    pins = [part for part in task.constraint.parts if isinstance(part, Pin)]
-    return tuple((_label(pin), int(pin.mask(shape).sum())) for pin in pins)
 
 
 def _label(pin: Pin) -> str:
@@ -199,25 +194,19 @@ def _label(pin: Pin) -> str:
     return f"{pin.label} = {pin.value if isinstance(pin.value, float | int) else 'given'}"
 
 
-def _laws(task: Task, fields: Tensor) -> tuple[Law, ...]:
-    found = []
-    u = fields[:256].double()
-    for part in task.constraint.parts:
-        if isinstance(part, Balance):
-            name = f"balance{' with a rate' if part.rate else ''}{' and a coefficient' if part.coefficient else ''}"
-            size = _size_of_terms(part.stored, u) or _size_of_terms(part.residual, u)
-            found.append(_law(name, part.residual(u), size))
-        elif isinstance(part, Constraint):
-            rows = part.measure(u)
-            name = "linear constraint" if isinstance(part, Affine) else "constraint"
-            value = rows if isinstance(part.value, str) else torch.as_tensor(part.value, dtype=torch.float64)
-            size = max(_size_of_terms(part.measure, u), float(value.abs().max()))
-            found.append(_law(name, rows - value, size))
-    return tuple(found)
-
-
-def _law(name: str, residual: Tensor, typical: float) -> Law:
-    return Law(name, residual.shape[1], float(residual.abs().max()), typical)
+def _law(part: Balance | Constraint, u: Tensor) -> Law:
+    if isinstance(part, Balance):
+        name = (
+            f"balance{' with a rate' if part.rate else ''}{' and a coefficient' if part.coefficient else ''}"
+        )
+        residual = part.residual(u)
+        size = _size_of_terms(part.stored, u) or _size_of_terms(part.residual, u)
+    else:
+        name = "linear constraint" if isinstance(part, Affine) else "constraint"
+        rows = part.measure(u)
+        value = rows if isinstance(part.value, str) else torch.as_tensor(part.value, dtype=torch.float64)
+        residual, size = rows - value, max(_size_of_terms(part.measure, u), float(value.abs().max()))
+    return Law(name, residual.shape[1], float(residual.abs().max()), size)
 
 
 def _size_of_terms(function: Callable[[Tensor], Tensor], u: Tensor) -> float:

@@ -22,6 +22,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from ..grid import Axis
+
 ORDER = 4
 _SERIES = 18  # 1 / 18! = 2e-16
 
@@ -81,3 +83,14 @@ def frames(
         for _ in range(steps):
             u = step(u)
         yield u
+
+
+def trajectory(
+    u0: Tensor, states: Iterator[Tensor], time: Axis, transform: Callable[[Tensor], Tensor]
+) -> Tensor:
+    """Return the fields at all times of an axis: `u0`, then what `transform` makes of each state; time is last."""
+    out = u0.new_empty(time.n, *u0.shape)
+    out[0] = u0
+    for i, state in enumerate(states, 1):
+        out[i] = transform(state)
+    return out.movedim(0, -1)

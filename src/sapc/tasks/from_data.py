@@ -26,7 +26,7 @@ from ..data.normalizer import Normalizer
 from ..errors import SapcError, SapcWarning
 from .base import Task
 from .description import DataDescription
-from .physics import Physics, load_physics, pins_of
+from .physics import Physics, explain_failure, load_physics, pins_of
 from .sources import FieldsSource
 
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")
@@ -166,16 +166,18 @@ def _try_laws(task: Task, u: Tensor) -> None:
     except SapcError:
         raise
     except Exception as error:
-        raise SapcError(f"a law of the physics{physics.where} failed: {physics.told(error)}") from error
+        raise SapcError(
+            f"a law of the physics{physics.where} failed: {explain_failure(error, physics.file)}"
+        ) from error
 
 
 def _choose_name(name: str | None, data: Fields) -> str:
-    chosen = Path(data.origin.get("path", "own")).stem if name is None else name
-    chosen = re.sub(r"\W+", "_", chosen).strip("_") or "own" if name is None else chosen
-    if name is None and not chosen[0].isalpha():
-        chosen = f"own_{chosen}"
-    check_name(chosen)
-    return chosen
+    if name is None:
+        stem = Path(data.origin.get("path", "own")).stem
+        name = re.sub(r"\W+", "_", stem).strip("_") or "own"
+        name = name if name[0].isalpha() else f"own_{name}"
+    check_name(name)
+    return name
 
 
 def check_name(name: str) -> None:

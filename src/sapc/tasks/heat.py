@@ -17,8 +17,7 @@ from torch import Tensor
 from ..constraints.terms import Balance, Pin, Stackable
 from ..grid import Axis, Grid
 from .base import Task
-from .random_parameters import Streams
-from .sources import Parameters
+from .sources import Parameters, Streams
 
 PHASES = (pi / 4, pi / 2, 3 * pi / 4, pi)
 

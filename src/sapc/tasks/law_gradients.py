@@ -6,7 +6,6 @@ quadrature weights in x; the other letters are those of the tasks' own files.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -66,25 +65,19 @@ def supply_slope(grid: Grid, flux: float, growth: float, u: Tensor) -> Tensor:
 
 def stokes_kernel(grid: Grid) -> LawKernel:
     """Return Stokes' energy balance for a GPU."""
-
-    def load() -> tuple[Any, ...]:
-        from .law_kernels import stokes, viscosity, viscosity_slope  # need Triton
-
-        return stokes, viscosity, viscosity_slope
-
-    return _kernel(load, grid, *(0.5 / grid[axis].spacing for axis in ("x", "t")))
+    steps = (0.5 / grid[axis].spacing for axis in ("x", "t"))
+    return _kernel(("stokes", "viscosity", "viscosity_slope"), grid, *steps)
 
 
 def reaction_diffusion_kernel(grid: Grid, flux: float, growth: float) -> LawKernel:
     """Return reaction-diffusion's mass balance for a GPU."""
+    return _kernel(("reaction_diffusion",), grid, flux, growth)
 
+
+def _kernel(names: tuple[str, ...], grid: Grid, *numbers: float) -> LawKernel:
     def load() -> tuple[Any, ...]:
-        from .law_kernels import reaction_diffusion  # needs Triton
+        from . import law_kernels  # needs Triton
 
-        return (reaction_diffusion,)
+        return tuple(getattr(law_kernels, name) for name in names)
 
-    return _kernel(load, grid, flux, growth)
-
-
-def _kernel(load: Callable[[], tuple[Any, ...]], grid: Grid, *numbers: float) -> LawKernel:
     return LawKernel(load, torch.cat((torch.tensor(numbers, dtype=torch.float64), grid.weights)))

@@ -37,9 +37,8 @@ from torch.fft import irfft2, rfft2
 from ..constraints.terms import Balance, Pin, Stackable
 from ..grid import Axis, Grid
 from .base import Task
-from .etdrk4 import frames
-from .random_parameters import Streams
-from .sources import Parameters
+from .etdrk4 import frames, trajectory
+from .sources import Parameters, Streams
 
 VISCOSITY = 1e-3
 FORCE = 0.1 * sqrt(2)
@@ -125,12 +124,9 @@ def flow(
     f = force * torch.sin(2 * pi * (x[:, None] + y) + phase[:, None, None])
     f = rfft2(f, norm="forward") * dealiased(shape, w0.device)
     w0_hat = refine(rfft2(w0.contiguous(), norm="forward"), (nx, ny), shape) * dealiased(shape, w0.device)
-    out = w0.new_empty(time.n, *w0.shape)
-    out[0] = w0
     L = -nu * (kx**2 + ky**2)
-    for i, w_hat in enumerate(frames(w0_hat, L, Advection(f, shape), time.spacing, time.n - 1, longest), 1):
-        out[i] = irfft2(w_hat, s=shape, norm="forward")[:, ::rx, ::ry]
-    return out.movedim(0, -1)
+    states = frames(w0_hat, L, Advection(f, shape), time.spacing, time.n - 1, longest)
+    return trajectory(w0, states, time, lambda w: irfft2(w, s=shape, norm="forward")[:, ::rx, ::ry])
 
 
 class Advection:

@@ -14,13 +14,13 @@ from __future__ import annotations
 import hashlib
 import inspect
 import os
-import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from .._files import first_line, line_of
 from ..constraints.terms import Pin, Stackable
 from ..errors import SapcError
 from ..grid import Grid
@@ -47,7 +47,7 @@ class Physics:
         try:
             found = self.make(grid)
         except (Exception, SystemExit) as error:
-            raise SapcError(f"the physics{self.where} failed: {self.told(error)}") from error
+            raise SapcError(f"the physics{self.where} failed: {explain_failure(error, self.file)}") from error
         if not isinstance(found, Stackable):
             raise SapcError(
                 f"the physics{self.where} returned {type(found).__name__}; it has to return constraints, as in: {EXAMPLE}"
@@ -64,10 +64,6 @@ class Physics:
         """Its file or its function, for messages."""
         name = str(getattr(self.make, "__name__", "<"))
         return self.file or ("a function" if name.startswith("<") else f"the function {name}")
-
-    def told(self, error: BaseException) -> str:
-        """What went wrong in it, and in which line."""
-        return _told(error, self.file)
 
     def to_dict(self) -> dict[str, str]:
         """As JSON can hold it."""
@@ -96,7 +92,7 @@ def _from_file(path: Path) -> Physics:
         module.__file__ = str(path)
         exec(compile(text, str(path), "exec"), module.__dict__)  # the caller named this file to be run
     except (Exception, SystemExit) as error:
-        raise SapcError(f"{path} cannot be run: {_told(error, str(path))}") from error
+        raise SapcError(f"{path} cannot be run: {explain_failure(error, str(path))}") from error
     make = getattr(module, FUNCTION, None)
     if isinstance(make, Stackable):
         constraints = make
@@ -109,15 +105,14 @@ def _from_file(path: Path) -> Physics:
     return Physics(make, str(path), digest_of(text), text)
 
 
-def _told(error: BaseException, file: str) -> str:
-    """What went wrong, and in which line of the file."""
-    what = f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else 'no message'}"
-    if isinstance(error, SapcError):
-        what = str(error)
+def explain_failure(error: BaseException, file: str) -> str:
+    """Say what went wrong, and in which line of the file."""
     if isinstance(error, SyntaxError):
         return f"{type(error).__name__} in line {error.lineno}: {error.msg}"
-    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
-    return f"{what} (line {lines[-1]})" if lines else what
+    text = first_line(error) if str(error).strip() else "no message"
+    what = str(error) if isinstance(error, SapcError) else f"{type(error).__name__}: {text}"
+    line = line_of(error, file)
+    return f"{what} (line {line})" if line else what
 
 
 def digest_of(text: str) -> str:

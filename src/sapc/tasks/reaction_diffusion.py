@@ -35,11 +35,10 @@ from ..constraints import GaussNewton, WithGradient
 from ..constraints.terms import Balance, Pin, Stackable
 from ..grid import Axis, Grid
 from .base import Task
-from .etdrk4 import frames
+from .etdrk4 import frames, trajectory
 from .initial_profiles import Profile, rescaled, sines
 from .law_gradients import reaction_diffusion_kernel, supply_slope
-from .random_parameters import Streams
-from .sources import Parameters
+from .sources import Parameters, Streams
 
 DIFFUSIVITY = 0.005
 GROWTH = 0.01
@@ -142,12 +141,8 @@ def react(
         u = u_hat @ C
         return (rho * u * (1 - u) + flux) @ C.T
 
-    out = u0.new_empty(time.n, *u0.shape)
-    out[0] = u0
     states = frames(u0 @ C.T, DIFFUSIVITY * eigenvalues, N, time.spacing, time.n - 1, longest)
-    for i, u_hat in enumerate(states, 1):
-        out[i] = u_hat @ C
-    return out.movedim(0, -1)
+    return trajectory(u0, states, time, lambda u_hat: u_hat @ C)
 
 
 def neumann_basis(n: int) -> tuple[Float[Tensor, "n n"], Float[Tensor, " n"]]:

@@ -10,30 +10,112 @@ larger one to the last bit, on one device. Between devices it is the same to rou
 Where a device takes large blocks they grow, lest a small dataset be mostly copies: the first is a sixteenth of the largest, and each is as
 large as all before it, up to the largest. On grids finer than the published one, blocks hold as many points as there, but at least one
 sample.
+
+**Random streams.** A parameter is a pure function of (task, split, parameter, seed, index): every named parameter of every split has its
+own counter-based stream, and its values are drawn in the order of their index, the same count for each. So a smaller draw is a prefix of a
+larger one, no split shares numbers with another, and drawing one parameter never moves another. A sample is a pair (i, j): condition i,
+which a task pins, with free parameters j.
+
+    independent   (0, 0), (1, 1), (2, 2), ...                   every sample its own condition
+    product       (0, 0), (0, 1), (1, 1), (1, 0), (0, 2), ...   the first m^2 samples are all pairs of m and m
+    test sets     (0, 0), (0, 1), (0, 2), ...                   one condition
+
+The condition of a test set does not depend on the seed: two seeds are two independent draws of one conditional distribution.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from math import prod
 from typing import TYPE_CHECKING, Any
+from zlib import crc32
 
+import numpy as np
 import torch
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from .._version import __version__
 from ..data import Fields
 from ..data.cache import CacheChoice, cached
 from ..data.dataset import Dataset
-from ..data.fields import SPLITS
+from ..data.fields import SPLITS as FILE_SPLITS
 from ..errors import SapcError, allocating, require_memory
 from .description import DataDescription
-from .random_parameters import Streams
 
 if TYPE_CHECKING:
     from .base import Task
+
+TEST_SETS = ("test0", "test1", "test2", "test3")
+SPLITS = ("train", "validation", *TEST_SETS)
+
+Indices = Int[Tensor, " n"]
+
+
+@dataclass(frozen=True)
+class Streams:
+    """The random streams of one split of one task."""
+
+    task: str
+    split: str
+    seed: int
+
+    @property
+    def test_set(self) -> int | None:
+        """The number of the test set, or None for the other splits."""
+        return int(self.split.removeprefix("test")) if self.split.startswith("test") else None
+
+    @property
+    def condition(self) -> Streams:
+        """The streams of the pinned condition: of a test set they are the same for every seed."""
+        return self if self.test_set is None else Streams(self.task, self.split, seed=0)
+
+    def generator(self, parameter: str) -> np.random.Generator:
+        """The stream of one parameter, from its start."""
+        key = (crc32(self.task.encode()), SPLITS.index(self.split), crc32(parameter.encode()))
+        return np.random.Generator(np.random.Philox(np.random.SeedSequence(entropy=self.seed, spawn_key=key)))
+
+    def uniform(self, parameter: str, low: float, high: float, n: int) -> Float[Tensor, " n"]:
+        """`n` numbers uniform on [low, high)."""
+        return low + (high - low) * self.uniforms(parameter, n, 1)[:, 0]
+
+    def uniforms(self, parameter: str, n: int, width: int) -> Float[Tensor, "n width"]:
+        """`n` rows of numbers uniform on [0, 1)."""
+        return torch.from_numpy(self.generator(parameter).random((n, width)))
+
+    def normals(self, parameter: str, n: int, width: int) -> Float[Tensor, "n width"]:
+        """`n` rows of standard normal numbers."""
+        return torch.from_numpy(self.generator(parameter).standard_normal((n, width)))
+
+    def uniform_condition(
+        self, parameter: str, low: float, high: float, tests: Sequence[float], n: int
+    ) -> Float[Tensor, " n"]:
+        """Draw `n` numbers uniform on [low, high); a test set has its own value of `tests` instead, `n` times."""
+        if self.test_set is None:
+            return self.uniform(parameter, low, high, n)
+        return torch.full((n,), tests[self.test_set], dtype=torch.float64)
+
+    def independent(self, n: int) -> tuple[Indices, Indices]:
+        """Condition and free index of each sample, where every sample has its own condition."""
+        j = torch.arange(n)
+        return (j if self.test_set is None else torch.zeros_like(j)), j
+
+    def product(self, n: int) -> tuple[Indices, Indices]:
+        """Condition and free index of each sample, where both are combined in full."""
+        return square_shells(n) if self.test_set is None else self.independent(n)
+
+
+def square_shells(n: int) -> tuple[Indices, Indices]:
+    """The first `n` pairs in the Rosenberg-Strong order: shell m holds the pairs whose larger entry is m."""
+    z = np.arange(n)
+    m = np.floor(np.sqrt(z)).astype(np.int64)
+    rest = z - m * m
+    i = np.where(rest < m, rest, m)
+    j = np.where(rest < m, m, 2 * m - rest)
+    return torch.from_numpy(i), torch.from_numpy(j)
+
 
 Progress = Callable[[int, int], None]
 """Called with (samples done, samples in all)."""
@@ -101,7 +183,7 @@ class FieldsSource:
                 f"the data of {name} are on {there} points, not on {here}; take conditions on these from a file: "
                 "--condition FILE, in Python condition=fields"
             )
-        rows = self.fields.split_rows(**self.description.split)[SPLITS.index(split)][:size]
+        rows = self.fields.split_rows(**self.description.split)[FILE_SPLITS.index(split)][:size]
         provenance = {key: str(value) for key, value in about.items()}
         return Dataset(name, split, 0, task.grid, self.fields.values[rows].float(), {}, {}, provenance)
 

@@ -29,8 +29,7 @@ from ..constraints.terms import Balance, Pin, Stackable
 from ..grid import Axis, Grid
 from . import law_gradients
 from .base import Task
-from .random_parameters import Streams
-from .sources import Parameters
+from .sources import Parameters, Streams
 
 AMPLITUDE = 2.0
 DECAYS = (4.0, 8.0, 12.0, 16.0)

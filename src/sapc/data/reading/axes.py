@@ -13,7 +13,7 @@ import numpy as np
 
 from ...errors import SapcError
 from ...grid import Axis
-from .formats import Variable, readable
+from .formats import Variable
 from .hdf5 import Array
 
 TOLERANCE = 1e-3  # of the step
@@ -43,8 +43,7 @@ def axis_of(
 def _points(path: Path, name: str, coordinate: Variable) -> Array:
     if coordinate.kind not in "fiu":
         raise SapcError(f"{path}: the coordinate {coordinate.name!r} of axis {name!r} is not made of numbers")
-    with readable(path):
-        points = coordinate.load().astype(np.float64)
+    points = coordinate.read().astype(np.float64)
     if not np.isfinite(points).all():
         i = int(np.flatnonzero(~np.isfinite(points))[0])
         raise SapcError(f"{path}: the coordinate of axis {name!r} is {points[i]} at index {i}; give a number")

@@ -22,8 +22,9 @@ import numpy as np
 from ..._files import first_line
 from ...errors import SapcError, require_memory
 from ...grid import Grid
-from .dataset_file import FORMAT, DatasetFile, read_dataset_file
-from .hdf5 import Array, check_stored, load_array, open_hdf5
+from ..dataset import FORMAT, read_dataset
+from ..dataset import Dataset as SolvedDataset
+from .hdf5 import Array, check_stored, open_hdf5
 
 if TYPE_CHECKING:
     from xarray import Dataset as Dataset
@@ -46,7 +47,7 @@ def xarray(what: str) -> Any:
 class Variable:
     """An array of a file: `dims` are its dimensions' names, None where there is none; `kind` is numpy's letter.
 
-    `check` refuses, before anything is allocated, what `load` could not read.
+    `check` refuses, before anything is allocated, what `load` could not read; `read` is the one after the other.
     """
 
     name: str
@@ -57,10 +58,17 @@ class Variable:
     attributes: Mapping[str, Any] = field(default_factory=dict)
     itemsize: int = 8
     check: Callable[[], None] = lambda: None
+    path: Path = Path()
 
     def __post_init__(self) -> None:
         if not self.dims:
             object.__setattr__(self, "dims", (None,) * len(self.shape))
+
+    def read(self) -> Array:
+        """The values; what is damaged is one sentence."""
+        with readable(self.path):
+            self.check()
+            return np.asarray(self.load())
 
     def text(self, key: str) -> str | None:
         """An attribute as text; None if it is not there or empty."""
@@ -115,12 +123,16 @@ def _open(path: Path, stack: ExitStack) -> Variables:
         raise SapcError(f"{path} is not a NetCDF, HDF5 or npz file; convert it to one of them")
     file = stack.enter_context(open_hdf5(path))
     if file.attrs.get("format") == FORMAT:
-        return _own(read_dataset_file(path, file))
-    arrays = [item for item in file.values() if isinstance(item, h5py.Dataset) and item.shape is not None]
-    is_scale = [a.attrs.get("CLASS") == b"DIMENSION_SCALE" for a in arrays]
-    if any(is_scale) and all(scale or all(_scales(a)) for scale, a in zip(is_scale, arrays, strict=True)):
+        return _own(path, read_dataset(path, file))
+    arrays = {k: a for k, a in file.items() if isinstance(a, h5py.Dataset) and a.shape is not None}
+    is_scale = {name: a.attrs.get("CLASS") == b"DIMENSION_SCALE" for name, a in arrays.items()}
+    if any(is_scale.values()) and all(is_scale[name] or all(_scales(a)) for name, a in arrays.items()):
         return _netcdf(path, stack, file, engine="h5netcdf", phony_dims="sort")
-    return _hdf5(path, file)
+    if not arrays:
+        raise SapcError(
+            f"{path} has no arrays in its root group, and others are not searched: write them there"
+        )
+    return {name: _hdf5(path, name, array) for name, array in arrays.items()}
 
 
 def _netcdf(path: Path, stack: ExitStack, stored: Mapping[str, Any], **how: Any) -> Variables:
@@ -137,39 +149,20 @@ def _netcdf(path: Path, stack: ExitStack, stored: Mapping[str, Any], **how: Any)
 
     def variable(name: str, of: Any) -> Variable:
         dims = tuple(None if str(d).startswith("phony_dim_") else str(d) for d in of.dims)
-
-        def check() -> None:
-            if name in stored:
-                check_stored(path, stored[name])
-
-        def load() -> Array:
-            check()
-            return np.asarray(of.values)
-
-        return Variable(name, of.shape, of.dtype.kind, load, dims, of.attrs, of.dtype.itemsize, check)
+        check = partial(check_stored, path, stored[name]) if name in stored else lambda: None
+        load, kind = lambda: of.values, of.dtype
+        return Variable(name, of.shape, kind.kind, load, dims, of.attrs, kind.itemsize, check, path)
 
     return {str(name): variable(str(name), of) for name, of in data.variables.items()}
 
 
-def _hdf5(path: Path, file: Any) -> Variables:
+def _hdf5(path: Path, name: str, of: Any) -> Variable:
     import h5py
 
-    found = {
-        name: item for name, item in file.items() if isinstance(item, h5py.Dataset) and item.shape is not None
-    }
-    if not found:
-        raise SapcError(
-            f"{path} has no arrays in its root group, and others are not searched: write them there"
-        )
-
-    def variable(name: str, of: Any) -> Variable:
-        attributes = {key: of.attrs[key] for key in of.attrs if key != "DIMENSION_LIST"}
-        kind = "U" if h5py.check_string_dtype(of.dtype) else of.dtype.kind
-        load = lambda: _decoded(load_array(path, of), attributes)
-        check = partial(check_stored, path, of)
-        return Variable(name, of.shape, kind, load, _labels(of), attributes, of.dtype.itemsize, check)
-
-    return {name: variable(name, of) for name, of in found.items()}
+    attributes = {key: of.attrs[key] for key in of.attrs if key != "DIMENSION_LIST"}
+    kind = "U" if h5py.check_string_dtype(of.dtype) else of.dtype.kind
+    load, check = lambda: _decoded(of[()], attributes), partial(check_stored, path, of)
+    return Variable(name, of.shape, kind, load, _labels(of), attributes, of.dtype.itemsize, check, path)
 
 
 def _labels(of: Any) -> tuple[str | None, ...]:
@@ -182,12 +175,17 @@ def _labels(of: Any) -> tuple[str | None, ...]:
     return tuple(labels)
 
 
-def _texts(of: Any, key: str) -> list[str | None]:
-    """An attribute with one text per dimension; None for empty ones, and for all if it is something else."""
+def _per_dimension(of: Any, key: str) -> list[Any]:
+    """An attribute with one entry per dimension; None for all if it is something else."""
     value = of.attrs.get(key)
-    if not isinstance(value, np.ndarray) or value.shape != (of.ndim,):
-        return [None] * of.ndim
-    return [(v.decode() if isinstance(v, bytes) else str(v)) or None for v in value]
+    is_list = isinstance(value, np.ndarray) and value.shape == (of.ndim,)
+    return list(value) if is_list else [None] * of.ndim
+
+
+def _texts(of: Any, key: str) -> list[str | None]:
+    """An attribute with one text per dimension; None for empty ones."""
+    texts = (v.decode() if isinstance(v, bytes) else v for v in _per_dimension(of, key))
+    return [None if text is None else str(text) or None for text in texts]
 
 
 def _scales(of: Any) -> list[str | None]:
@@ -197,13 +195,10 @@ def _scales(of: Any) -> list[str | None]:
     """
     import h5py
 
-    value = of.attrs.get("DIMENSION_LIST")
-    if not isinstance(value, np.ndarray) or value.shape != (of.ndim,):
-        return [None] * of.ndim
-    first = [v[0] if isinstance(v, np.ndarray) and len(v) else None for v in value]
-    return [
-        of.file[v].name.rpartition("/")[2] if isinstance(v, h5py.Reference) and v else None for v in first
-    ]
+    lists = _per_dimension(of, "DIMENSION_LIST")
+    first = [v[0] if isinstance(v, np.ndarray) and len(v) else None for v in lists]
+    is_name = [isinstance(v, h5py.Reference) and bool(v) for v in first]
+    return [of.file[v].name.rpartition("/")[2] if n else None for v, n in zip(first, is_name, strict=True)]
 
 
 def _decoded(array: Any, attributes: Mapping[str, Any]) -> Array:
@@ -230,31 +225,27 @@ def _npz(path: Path, stack: ExitStack) -> Variables:
             version = np.lib.format.read_magic(content)
             name_of_reader = f"read_array_header_{1 if version == (1, 0) else 2}_0"
             shape, _, dtype = getattr(np.lib.format, name_of_reader)(content)
-        declared = prod(shape) * dtype.itemsize
 
         def check() -> None:
+            declared = prod(shape) * dtype.itemsize
             if not 0 <= declared <= archive.zip.getinfo(f"{name}.npy").file_size:
                 raise SapcError(f"{path}: {name} is declared as {shape}, more than there is; write it again")
             require_memory(declared, f"{name} of {path}")
 
-        def load() -> Array:
-            check()
-            return np.asarray(archive[name])
-
-        return Variable(name, shape, dtype.kind, load, itemsize=dtype.itemsize, check=check)
+        load, itemsize = partial(archive.__getitem__, name), dtype.itemsize
+        return Variable(name, shape, dtype.kind, load, itemsize=itemsize, check=check, path=path)
 
     return {name: variable(name) for name in archive.files if f"{name}.npy" in archive.zip.namelist()}
 
 
-def _own(content: DatasetFile) -> Variables:
+def _own(path: Path, data: SolvedDataset) -> Variables:
     """A dataset of this package: its grid gives names and coordinates."""
-    grid, fields = content.grid, content.fields
+    grid, fields = data.grid, data.fields.numpy()
     dims, shape = ("sample", *grid.names), (len(fields), *grid.lattice)
-    found = {axis.name: coordinate_of(grid, axis.name) for axis in grid.axes}
+    found = {name: coordinate_of(grid, name) for name in grid.names}
     for i, name in enumerate(grid.channels or ("u",)):
-        part = (slice(None), i) if grid.width > 1 else ()
-        load = partial(fields.__getitem__, part)
-        found[name] = Variable(name, shape, "f", load, dims, itemsize=fields.itemsize)
+        load = partial(fields.__getitem__, (slice(None), i) if grid.width > 1 else ())
+        found[name] = Variable(name, shape, "f", load, dims, itemsize=fields.itemsize, path=path)
     return found
 
 

@@ -65,7 +65,7 @@ def read_fields(
         grid = Grid(axes, tuple(v.name for v in chosen), layout.steady)
         values = _room(where, chosen, (n, len(chosen), *grid.lattice), DTYPES[dtype])
         for i, variable in enumerate(chosen):
-            values[:, i] = _ordered(_loaded(where, variable, layout, values.dtype, gaps), layout, flipped)
+            values[:, i] = _ordered(_loaded(variable, layout, values.dtype, gaps), layout, flipped)
         known = {v.name: v for v in chosen} | {a.name: a.coordinate for a in layout.axes if a.coordinate}
         units, labels = (
             {k: t for k, v in known.items() if (t := v.text(key))} for key in ("units", "long_name")
@@ -112,18 +112,19 @@ def _ordered(values: Array, layout: Layout, flipped: Sequence[bool]) -> Array:
     return np.asarray(np.flip(values, turned))
 
 
-def _loaded(
-    path: Path, variable: Variable, layout: Layout, dtype: np.dtype[np.floating], gaps: bool
-) -> Array:
+def _loaded(variable: Variable, layout: Layout, dtype: np.dtype[np.floating], gaps: bool) -> Array:
     """The values of a channel: finite and not constant, unless gaps are fine."""
-    with readable(path), np.errstate(over="ignore", invalid="ignore"):
-        raw = variable.load()
+    with np.errstate(over="ignore", invalid="ignore"):
+        raw = variable.read()
         values = raw.astype(dtype)
-    return values if gaps else _checked(path, variable, layout, raw, values)
+    if not gaps:
+        _check_values(variable, layout, raw, values)
+    return values
 
 
-def _checked(path: Path, variable: Variable, layout: Layout, raw: Array, values: Array) -> Array:
-    """The values, known to be finite and not constant."""
+def _check_values(variable: Variable, layout: Layout, raw: Array, values: Array) -> None:
+    """Refuse values that are not finite, and a channel that is constant."""
+    path = variable.path
     dtype, bad = values.dtype, ~np.isfinite(values)
     if bad.any():
         first = np.unravel_index(int(bad.argmax()), bad.shape)
@@ -143,7 +144,6 @@ def _checked(path: Path, variable: Variable, layout: Layout, raw: Array, values:
             SapcWarning,
             stacklevel=3,
         )
-    return values
 
 
 def _split(path: Path, variables: Variables, n: int) -> tuple[str, ...] | None:
@@ -153,8 +153,7 @@ def _split(path: Path, variables: Variables, n: int) -> tuple[str, ...] | None:
         return None
     if variable.shape != (n,):
         raise SapcError(f"{path}: {variable.describe()} must have one for each of the {n} samples")
-    with readable(path):
-        rows = variable.load().tolist()
+    rows = variable.read().tolist()
     said = [row.decode(errors="replace") if isinstance(row, bytes) else row for row in rows]
     names = [SPLITS[int(s)] if s in (0, 1) else str(s).strip("\0 ").lower() for s in said]
     for i, name in enumerate(names):

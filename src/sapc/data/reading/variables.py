@@ -169,7 +169,7 @@ class _Finder:
         if dim == time and coordinate.shape == (n + 1,):
             told = f"{coordinate.name!r} has {n + 1} times for {n} frames; the frames are at the first {n}"
             warnings.warn(f"{self.path}: {told}", SapcWarning, stacklevel=2)
-            return replace(coordinate, shape=(n,), load=lambda: coordinate.load()[:n])
+            return replace(coordinate, shape=(n,), load=lambda: coordinate.read()[:n])
         hint = "" if time is not None else "; or say which dimension is time, as time='first'"
         raise SapcError(
             f"{self.path}: the coordinate {coordinate.name!r} has shape {coordinate.shape}, but axis {dim!r} of "

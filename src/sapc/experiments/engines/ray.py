@@ -15,7 +15,7 @@ from typing import Any
 
 from ..._files import first_line
 from ...errors import SapcError, whole
-from ...methods.plugins import VARIABLE
+from ...methods.registry import VARIABLE
 from ...training.distributed import HOME
 from .base import Handle, Job
 from .local import core_count, threads_each
