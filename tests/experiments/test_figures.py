@@ -13,11 +13,10 @@ from hand_made import collected, scores
 from sapc.evaluation.moments import Kept, Moments
 from sapc.experiments.report.data import ReportData, order_methods, short_label
 from sapc.experiments.report.figures import FigureData, fields, task_figures
-from sapc.experiments.report.figures import trajectories as curves
-from sapc.experiments.report.figures.captions import MAKERS, _heading
-from sapc.experiments.report.figures.data import printed_points
+from sapc.experiments.report.figures import plots as curves
+from sapc.experiments.report.figures.data import MAKERS, _heading, printed_points
+from sapc.experiments.report.figures.plots import Point, tradeoff, zero_at
 from sapc.experiments.report.figures.style import DPI, LOOKS, SETTINGS, look, rendered
-from sapc.experiments.report.figures.tradeoff import Point, tradeoff, zero_at
 from sapc.experiments.report.make import draw_all
 from sapc.experiments.results import Problem
 from sapc.methods import METHODS, paper
@@ -329,7 +328,7 @@ def test_same_data_same_bytes_whatever_the_settings(kind):
 @pytest.mark.slow
 def test_a_task_gets_all_its_figures(tmp_path):
     there = found(tmp_path, ("sapc", "ffm", "eci"))
-    material = FigureData.of(ReportData(there), "heat")
+    material = FigureData(ReportData(there), "heat")
     assert material.methods == ["sapc", "ffm", "eci"]
     assert material.space.extent == pytest.approx((0, 1, 0, 2 * np.pi))
     assert material.floor == pytest.approx(0.06)
@@ -344,7 +343,7 @@ def test_a_task_gets_all_its_figures(tmp_path):
 
 def test_frames_of_three_axes_have_their_times(tmp_path):
     there = found(tmp_path, task="navier_stokes", grid=(4, 4, 12))
-    material = FigureData.of(ReportData(there), "navier_stokes")
+    material = FigureData(ReportData(there), "navier_stokes")
     assert material.space.extent is None
     assert len(material.space.times) == 10
     assert (material.space.times[0], material.space.times[-1]) == pytest.approx((0, 49))
@@ -352,7 +351,7 @@ def test_frames_of_three_axes_have_their_times(tmp_path):
 
 @pytest.mark.slow
 def test_fields_of_a_task_that_is_not_known_are_numbered(tmp_path):
-    material = FigureData.of(ReportData(found(tmp_path, task="new", grid=(4, 4, 12))), "new")
+    material = FigureData(ReportData(found(tmp_path, task="new", grid=(4, 4, 12))), "new")
     assert material.space.times[:3] == (0.0, 1.0, 2.0)
     made, notes = task_figures(material)
     assert (len(made), notes) == (4, [])
@@ -364,7 +363,7 @@ def test_what_has_no_fields_is_told(tmp_path):
     there = found(tmp_path, ("sapc", "ffm", "eci"), without=("eci",), watched=False)
     there.problems.append(Problem("failed", tmp_path, "it diverged", "heat", "pcfm", 0))
     fields_path(there.scored[1].path).write_bytes(b"damaged")
-    material = FigureData.of(ReportData(there), "heat")
+    material = FigureData(ReportData(there), "heat")
     assert list(material.kept) == ["sapc"]
     made, notes = task_figures(material)
     ensembles = next(f for f in made if f.name == "heat-ensembles")
@@ -379,7 +378,7 @@ def test_fewer_samples_are_told(tmp_path):
     few = there.scored[2].scores
     few = replace(few, settings=replace(few.settings, samples=32))
     there.scored[2] = replace(there.scored[2], scores=few)
-    material = FigureData.of(ReportData(there), "heat")
+    material = FigureData(ReportData(there), "heat")
     assert material.fewer == {"dflow": 32}
     made, _ = task_figures(material)
     assert "With fewer samples, so a higher floor: D-Flow 32." in made[0].caption
@@ -390,7 +389,7 @@ def test_fewer_samples_are_told(tmp_path):
 def test_fields_of_another_grid_are_left_out(tmp_path):
     there = found(tmp_path, ("sapc", "ffm", "eci"))
     write_fields(there.scored[2], (8, 5))
-    material = FigureData.of(ReportData(there), "heat")
+    material = FigureData(ReportData(there), "heat")
     assert list(material.kept) == ["sapc", "ffm"]
     assert any("another grid" in note for note in material.problems)
 
@@ -400,7 +399,7 @@ def test_the_lowest_seed_with_fields_is_shown_and_the_fullest_set(tmp_path):
     there = found(tmp_path, ("sapc", "ffm"), seeds=(3, 1))
     fields_path(there.scored[1].path).unlink()  # sapc, seed 1
     write_fields(there.scored[0], (6, 5), ("test1",))
-    material = FigureData.of(ReportData(there), "heat")
+    material = FigureData(ReportData(there), "heat")
     assert material.scores["sapc"].run.seed == 3
     assert material.scores["ffm"].run.seed == 1
     assert material.sets == ["test1", "test0"]
@@ -414,7 +413,7 @@ def test_the_lowest_seed_with_fields_is_shown_and_the_fullest_set(tmp_path):
 
 @pytest.mark.slow
 def test_without_ffm_there_is_no_ce_and_no_figure_of_it(tmp_path):
-    made, notes = task_figures(FigureData.of(ReportData(found(tmp_path, ("sapc",))), "heat"))
+    made, notes = task_figures(FigureData(ReportData(found(tmp_path, ("sapc",))), "heat"))
     assert "heat-tradeoff" not in [f.name for f in made]
     assert any("relative to the errors of FFM" in note for note in notes)
 
@@ -429,8 +428,8 @@ def test_a_figure_that_fails_is_a_note_and_the_rest_is_drawn(tmp_path, monkeypat
     assert len(figures) == len(MAKERS) - 1
     assert notes["heat"] == ["no figure of trajectories: 'deviation'"]
 
-    def broken(self, task):
+    def broken(self, data, task):
         raise RuntimeError("no such luck")
 
-    monkeypatch.setattr(FigureData, "of", broken)
+    monkeypatch.setattr(FigureData, "__init__", broken)
     assert draw_all(ReportData(there), lambda *_: None) == ([], {"heat": ["no figures: no such luck"]})

@@ -18,8 +18,7 @@ from ..evaluation.evaluate import Progress, evaluate, write_scores
 from ..experiments import Cell
 from ..experiments.report.figures import pyplot
 from ..experiments.report.format import Table
-from ..experiments.report.pictures import ensembles
-from ..experiments.report.projected import run_projection
+from ..experiments.report.pictures import ensembles, run_projection
 from ..models.model import load
 from ..models.scores import Scores
 from ..tasks import get_task

@@ -102,7 +102,7 @@ def draw_all(data: ReportData, progress: Progress) -> tuple[list[Figure], dict[s
     for done, task in enumerate(data.tasks):
         progress(f"drawing {task}", done, len(data.tasks))
         try:
-            made, missing = task_figures(FigureData.of(data, task))
+            made, missing = task_figures(FigureData(data, task))
         except Exception as error:  # the other tasks are no worse for it
             made, missing = [], [f"no figures: {first_line(error)}"]
         figures += made

@@ -1,4 +1,4 @@
-"""Pictures of tasks: solutions, noise, and noise on the manifold; and of methods: their ensembles beside the solutions'.
+"""The pictures of `sapc demo`: solutions, noise, and noise on the manifold of every task; and ensembles of methods beside the solutions'.
 
 Signed fields have a diverging map, statistics a perceptually uniform one, differences one that is light at zero, as paper is; colour-blind
 readers can tell all of them apart.
@@ -6,32 +6,96 @@ readers can tell all of them apart.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from ..._files import replacing
+from ..._files import folder_for, replacing
+from ...evaluation import metrics
+from ...flow import source
+from ...tasks import Task, get_task, task_names
 from .figures.style import BLUE, MAP, STATISTIC, VERMILION, pyplot
-
-if TYPE_CHECKING:
-    from ...tasks import Task
-    from .projected import Example
 
 DIFFERENCE = "magma_r"
 NOISE = 3.0  # standard deviations that the colours of noise span
 ZERO = 1e-18  # a residual of exactly zero has no place on a logarithmic axis
 
 
+# -- the projection at work --
+
+
+@dataclass(frozen=True)
+class Example:
+    """One task's solutions, and noise before and after projection onto their manifolds."""
+
+    task: Task
+    solutions: Tensor
+    noise: Tensor
+    projected: Tensor
+    before: Tensor  # |R_T| of the balance law per frame, mean over samples
+    after: Tensor
+
+    @property
+    def limit(self) -> float:
+        """What the colours of solutions span."""
+        return float(self.solutions.abs().max())
+
+
+def run_projection(
+    out: Path, size: int = 4, seed: int = 0, on_task: Callable[[str], None] = lambda name: None
+) -> Iterator[dict[str, Any]]:
+    """Yield one row per task as it is done, and write `out/<task>.png` and `out/overview.png`."""
+    tasks = [get_task(name) for name in task_names()]
+    for task in tasks:
+        task.check("test0", size, seed)
+    pyplot()  # fails now where matplotlib is missing
+    with folder_for(out):
+        examples = []
+        for task in tasks:
+            on_task(task.name)
+            example, row = _project(task, size, seed)
+            task_picture(example, out / f"{task.name}.png")
+            examples.append(example)
+            yield row | {"picture": str(out / f"{task.name}.png")}
+        overview(examples, out / "overview.png")
+
+
+def _project(task: Task, size: int, seed: int) -> tuple[Example, dict[str, Any]]:
+    """Project noise on one task; a row has mean l2 norms of the residual and the distance moved."""
+    solutions = task.dataset("test0", size=size, seed=seed).fields.double()
+    generator = torch.Generator().manual_seed(seed % 2**64)
+    noise = source.sample(task.grid, size, generator=generator, dtype=torch.float64)
+    H = task.manifold(solutions)
+    start = time.perf_counter()
+    projected, report = H.solve(noise)
+    took = time.perf_counter() - start
+    row = {
+        "task": task.name,
+        "algorithm": report.algorithm,
+        "grid": task.grid.shape,
+        "local_before": metrics.ce_local(H, noise),
+        "local_after": metrics.ce_local(H, projected),
+        "balance_before": metrics.ce_global(H, noise),
+        "balance_after": metrics.ce_global(H, projected),
+        "moved": float(report.moved.mean()),
+        "milliseconds": 1e3 * took / size,
+    }
+    before, after = (H.balance(u).abs().mean(0) for u in (noise, projected))
+    return Example(task, solutions, noise, projected, before, after), row
+
+
 def task_picture(example: Example, path: Path) -> None:
     """Draw two solutions, one draw of noise, the same draw on the manifold, and the balance law's residual per frame."""
-    task, first, limit = example.task, example.solutions[0], float(example.solutions.abs().max())
+    task = example.task
     figure, axes = pyplot().subplots(1, 5, figsize=(18, 3.4), layout="constrained")
     panels = (
-        ("a solution", first, limit),
-        ("another, same condition", example.solutions[:2][-1], limit),
+        ("a solution", example.solutions[0], example.limit),
+        ("another, same condition", example.solutions[:2][-1], example.limit),
         ("noise from the source", example.noise[0], NOISE),
         ("the same noise on the manifold", example.projected[0], NOISE),
     )
@@ -41,8 +105,8 @@ def task_picture(example: Example, path: Path) -> None:
     curves = ((example.before, VERMILION, "--", "noise"), (example.after, BLUE, "-", "projected"))
     for residual, colour, line, label in curves:
         axes[4].semilogy(times, residual.clamp(min=ZERO).numpy(), color=colour, linestyle=line, label=label)
-    axes[4].set(xlabel="t", title="balance law: mean |residual|", ylim=(ZERO / 2, None))
-    axes[4].title.set_fontsize(10)
+    axes[4].set(xlabel="t", ylim=(ZERO / 2, None))
+    axes[4].set_title("balance law: mean |residual|", fontsize=10)
     axes[4].legend(loc="center right")
     figure.suptitle(f"{task.title}:   {task.equation}", fontsize=12)
     _save(figure, path)
@@ -52,21 +116,23 @@ def overview(examples: Sequence[Example], path: Path) -> None:
     """Draw all tasks in one picture: a column each, solution, noise, noise on the manifold."""
     size = (2.9 * len(examples), 7.6)
     figure, axes = pyplot().subplots(3, len(examples), figsize=size, layout="constrained", squeeze=False)
-    for column, example in zip(axes.T, examples, strict=True):
-        task, limit = example.task, float(example.solutions.abs().max())
+    for column, one in zip(axes.T, examples, strict=True):
         panels = (
-            (example.solutions, limit, task.name),
-            (example.noise, NOISE, ""),
-            (example.projected, NOISE, ""),
+            (one.solutions, one.limit, one.task.name),
+            (one.noise, NOISE, ""),
+            (one.projected, NOISE, ""),
         )
         for ax, (u, scale, title) in zip(column, panels, strict=True):
-            _signed(ax, u[0], task, scale, title)
+            _signed(ax, u[0], one.task, scale, title)
             ax.set(xlabel="", ylabel="", xticks=[], yticks=[])
-        before, after = (float(residual.max()) for residual in (example.before, example.after))
+        before, after = (float(residual.max()) for residual in (one.before, one.after))
         column[2].set_xlabel(f"balance residual {before:.1g} → {after:.0e}", fontsize=9)
     for ax, label in zip(axes[:, 0], ("solution", "noise", "noise on the manifold"), strict=True):
         ax.set_ylabel(label, fontsize=11)
     _save(figure, path)
+
+
+# -- ensembles --
 
 
 def ensembles(
@@ -109,6 +175,9 @@ def _row(figure: Any, axes: Any, fields: list[Tensor], task: Task, colours: str,
         ax.set_ylabel("")
         ax.tick_params(labelleft=ax is axes[0] and colours == STATISTIC)
     figure.colorbar(image, ax=list(axes), aspect=25, pad=0.02)
+
+
+# -- fields --
 
 
 def _signed(axes: Any, u: Tensor, task: Task, limit: float, title: str) -> Any:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from .captions import task_figures
-from .data import FigureData
+from .data import FigureData, task_figures
 from .style import Figure, pyplot
 
 __all__ = ["Figure", "FigureData", "pyplot", "task_figures"]

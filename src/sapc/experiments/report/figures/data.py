@@ -1,14 +1,15 @@
-"""What the figures of a task are made of, gathered from files of scores and the fields beside them.
+"""The figures of a task: what they are made of, gathered from files of scores and the fields beside them, and their words.
 
 Of every method one evaluation is shown, that of the lowest seed that has fields, or was watched; points and their errors are over all
-seeds. What cannot be read, or is on another grid than the rest, is left out and told.
+seeds. What cannot be read, or is on another grid than the rest, is left out and told. Each figure is made by itself, so that one that fails
+leaves the others.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from statistics import fmean
 from typing import Any
 
 from ...._files import first_line
@@ -18,14 +19,19 @@ from ....methods import paper
 from ....models.scores import Scores, fields_path
 from ....tasks import get_task
 from ...results import Scored
-from ..data import ReportData, order_methods, short_label, task_label
+from ..data import ReportData, file_name, order_methods, short_label, task_label
+from . import fields, plots
 from .fields import Space
-from .tradeoff import Point
+from .plots import Point
+from .style import Drawing, Figure, Kind, rendered
+
+NO_FIELDS = "no fields that can be read lie beside the scores; evaluate the runs again"
+Sketch = tuple[str, str, Callable[[], Drawing]]
+"""The caption of a figure, its alternative text, and what draws it."""
 
 
-@dataclass
 class FigureData:
-    """Of one task.
+    """What the figures of one task are made of.
 
     methods       those that the runs are about, in the order of the figures
     scores, kept  what is shown of a method; without fields it has no `kept`
@@ -35,36 +41,22 @@ class FigureData:
     problems      what is left out of the figures, and why
     """
 
-    task: str
-    methods: list[str]
-    scores: dict[str, Scores] = field(default_factory=dict)
-    kept: dict[str, Kept] = field(default_factory=dict)
-    watched: dict[str, Scores] = field(default_factory=dict)
-    points: dict[str, Point] = field(default_factory=dict)
-    printed: dict[str, Point] = field(default_factory=dict)
-    floor: float | None = None
-    space: Space = field(default_factory=Space)
-    problems: list[str] = field(default_factory=list)
-
-    @classmethod
-    def of(cls, data: ReportData, task: str) -> FigureData:
-        """Gather what the figures of a task are made of."""
-        problems = [p.method for p in data.collected.problems if p.task == task and p.method]
-        made = cls(task, order_methods([*(s.method for s in data.collected.of(task)), *problems]))
-        for method in made.methods:
-            made._choose(method, sorted(data.collected.of(task, method), key=lambda s: s.seed))
-        made._keep_one_grid()
-        made.space = made._find_space()
-        made.points = {m: point for m in made.methods if (point := _point(data, task, m))}
-        made.printed = printed_points(task)
+    def __init__(self, data: ReportData, task: str) -> None:
+        self.task, self.title = task, task_label(task)
+        self.scores: dict[str, Scores] = {}
+        self.kept: dict[str, Kept] = {}
+        self.watched: dict[str, Scores] = {}
+        self.problems: list[str] = []
+        others = [p.method for p in data.collected.problems if p.task == task and p.method]
+        self.methods = order_methods([*(s.method for s in data.collected.of(task)), *others])
+        for method in self.methods:
+            self._choose(method, sorted(data.collected.of(task, method), key=lambda s: s.seed))
+        self._keep_one_grid()
+        self.space = self._find_space()
+        self.points = {m: point for m in self.methods if (point := _point(data, task, m))}
+        self.printed = printed_points(task)
         w2 = {n: s.mean for (where, metric, n), s in data.floors.items() if (where, metric) == (task, "w2")}
-        made.floor = w2[max(w2)] if w2 else None
-        return made
-
-    @property
-    def title(self) -> str:
-        """What the task is called."""
-        return task_label(self.task)
+        self.floor = w2[max(w2)] if w2 else None
 
     @property
     def fewer(self) -> dict[str, int]:
@@ -168,3 +160,140 @@ def _most(found: Mapping[str, Iterable[str]]) -> list[str]:
     """Sort names: those that are in most of these first, the rest by name."""
     count = Counter(name for names in found.values() for name in names)
     return sorted(count, key=lambda name: (-count[name], name))
+
+
+# -- figures and their words --
+
+
+def task_figures(data: FigureData) -> tuple[list[Figure], list[str]]:
+    """Make all figures of a task that there are data for; return them, and why others are not there."""
+    made: list[Figure] = []
+    notes = list(data.problems)
+    for name, (what, title, kind, sketch) in MAKERS.items():
+        try:
+            caption, alt, draw = sketch(data)
+            image, width, height = rendered(draw, kind)
+        except Exception as error:
+            notes.append(f"no figure of {what}: {first_line(error)}")
+            continue
+        file, title = f"{file_name(data.task)}-{name}", f"{data.title}: {title}"
+        made.append(Figure(file, title, caption, alt, image, kind, width, height, data.task))
+    return made, notes
+
+
+def _tradeoff(data: FigureData) -> Sketch:
+    """W2 against CE."""
+    ours = data.points
+    if not ours:
+        raise SapcError("it needs W2 and CE of at least one method, and CE is relative to the errors of FFM")
+    best = min(ours, key=lambda name: ours[name].w2)
+    lowest = f"{ours[best].w2:.2g}"
+    words = f"Lowest W2: {short_label(best)}, {lowest}"
+    words += f"; between draws of the solutions: {data.floor:.2g}." if data.floor else "."
+    if few := [f"{short_label(name)} {n}" for name, n in data.fewer.items() if name in ours]:
+        words += f" With fewer samples, so a higher floor: {', '.join(few)}."
+    if zero := [name for name, point in ours.items() if not point.ce]:
+        words += f" CE of {_list(zero)} is zero and drawn left of all others."
+    alt = (
+        f"Scatter plot with logarithmic axes of W2 against constraint error for {_list(ours)} on {data.title}; "
+        f"the lowest W2 is {lowest}, of {short_label(best)}."
+    )
+    return words, alt, lambda: plots.tradeoff(ours, data.printed, data.floor)
+
+
+def _ensembles(data: FigureData) -> Sketch:
+    """The moments of all methods."""
+    if not data.sets:
+        raise SapcError(NO_FIELDS)
+    name = data.sets[0]
+    solutions = data.solutions(name)
+    panels = [fields.Shown(_floor_heading(data, name), solutions)]
+    panels += [fields.Shown(_heading(data, m, name), data.moments(m, name)) for m in data.methods]
+    shown = [m for m in data.methods if data.moments(m, name) is not None]
+    missing = [m for m in data.methods if m not in shown]
+    flat = "over time (across) and space (up)"
+    kind = "frames in time from left to right" if solutions.mean.ndim == 3 else flat
+    words = (
+        f"Pointwise mean and standard deviation of the solutions and of every method's samples on {name} "
+        f"({_seeds(data.scores[m] for m in data.kept)}), {kind}. "
+        "Within a row all panels have one colour scale, that of the solutions; values beyond it are clipped to its ends."
+    )
+    words += f" Missing: {_list(missing)}." if missing else ""
+    alt = (
+        f"Images of the mean and the standard deviation over {name} of {data.title}: first the solutions, then "
+        f"{_list(shown)}."
+    )
+    return words, alt, lambda: fields.ensembles(panels, solutions, data.space)
+
+
+def _trajectories(data: FigureData) -> Sketch:
+    """What happens along the sampling runs."""
+    name, found = data.trajectories()
+    if not found:
+        raise SapcError("no sampling run was watched; evaluate with --trajectory")
+    number = " or ".join(map(str, sorted({one["samples"] for one in found.values()})))
+    words = (
+        f"Along sampling runs on {name} ({_seeds(data.watched[m] for m in found)}), medians over {number} samples: "
+        "residual of the endpoint that the network "
+        "expects, before any projection; residual of the state; distance from the straight line between source and sample, "
+        "relative to its length; and the kinetic energy of the path beyond that of the straight line."
+    )
+    if missing := [m for m in data.methods if m not in found]:
+        words += f" Not watched: {_list(missing)}."
+    if plots.has_zero(list(found.values())):
+        words += f" Residuals of zero are drawn at {plots.FLOOR:g}."
+    alt = f"Three line plots over flow time from 1 to 0 and one plot of energies, on {data.title}, for {_list(found)}."
+    return words, alt, lambda: plots.trajectories(found)
+
+
+def _examples(data: FigureData) -> Sketch:
+    """One solution and one sample per test set."""
+    if not data.kept:
+        raise SapcError(NO_FIELDS)
+    method = next(iter(data.kept))
+    sets = dict(sorted(data.kept[method].sets.items()))
+    whose = short_label(method)
+    words = (
+        f"One solution of every test set, and one sample of {whose} for the same condition. "
+        "Both are draws: they share the condition and the laws, not the parameters that vary within the set."
+    )
+    alt = f"Images of a solution and of a sample of {whose} for {', '.join(sets)} of {data.title}."
+    return words, alt, lambda: fields.examples(sets, whose, data.space)
+
+
+FIDELITY = "fidelity against constraints"
+MAKERS: dict[str, tuple[str, str, Kind, Callable[[FigureData], Sketch]]] = {
+    "tradeoff": (FIDELITY, FIDELITY, "svg", _tradeoff),
+    "ensembles": ("ensembles", "ensembles beside the solutions", "png", _ensembles),
+    "trajectories": ("trajectories", "along the sampling runs", "svg", _trajectories),
+    "examples": ("examples", "examples of every test set", "png", _examples),
+}
+"""Of each figure, by its name in that of its file: what it is of, its title, the kind of file, and who makes it."""
+
+
+def _heading(data: FigureData, method: str, name: str) -> str:
+    """Return a method's name, and its W2 on the set that is shown."""
+    scores = data.scores.get(method)
+    if data.moments(method, name) is None or scores is None or name not in scores.sets:
+        return short_label(method)
+    few = f" (n={data.fewer[method]})" if method in data.fewer else ""
+    return f"{short_label(method)}\n$W_2$ {scores.sets[name].metrics['w2']:.2g}{few}"
+
+
+def _floor_heading(data: FigureData, name: str) -> str:
+    """Return what stands above the solutions: W2 between two draws of them, for the largest number of samples."""
+    floors = {
+        s.settings.samples: values
+        for s in reversed(data.scores.values())
+        if name in s.sets and (values := s.sets[name].floor.get("w2"))
+    }
+    return f"solutions\nfloor of $W_2$ {fmean(floors[max(floors)]):.2g}" if floors else "solutions"
+
+
+def _seeds(scores: Iterable[Scores]) -> str:
+    """Say whose trainings are shown."""
+    return "seed " + ", ".join(map(str, sorted({one.run.seed for one in scores})))
+
+
+def _list(names: Iterable[str]) -> str:
+    return ", ".join(map(short_label, names)) or "no method"

@@ -6,27 +6,24 @@ left to right. The colours span what the solutions span: samples beyond that hav
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from ....evaluation.moments import Moments
 from . import style
-from .style import GREY, MAP, STATISTIC
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure as Drawing
+from .style import GREY, MAP, STATISTIC, Drawing
 
 WIDE = 6  # panels beside each other
 GAP = 0.06  # between frames, of a frame's width
 EMPTY = "#f1f1f1"
+MOMENTS = (("mean", "mean", "both"), ("std", "standard deviation", "max"))
+"""Of each moment its name, its words, and the pointed ends of its bar."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +41,16 @@ class Shown:
     title: str
     moments: Moments | None
 
+    def draw(self, axes: Any, moment: str, colours: _Colours, space: Space) -> None:
+        """Draw one of the moments, or an empty panel that says that it is missing."""
+        if self.moments is not None:
+            colours.draw(axes, getattr(self.moments, moment), space)
+            return
+        axes.set_facecolor(EMPTY)
+        axes.text(0.5, 0.5, "missing", transform=axes.transAxes, ha="center", va="center", color=GREY)
+        axes.set(xticks=[], yticks=[], aspect="auto")
+        axes.spines[:].set_visible(False)
+
 
 @dataclass(frozen=True)
 class _Colours:
@@ -60,15 +67,25 @@ class _Colours:
         most = max(-low, high)
         return cls(MAP, -most, most) if low < 0 < high else cls(STATISTIC, low, high)
 
-    def image(self, axes: Any, u: NDArray[Any], **more: Any) -> Any:
+    def draw(self, axes: Any, u: Tensor, space: Space) -> None:
+        """Draw a field: an image, or its frames from left to right, x to the right and y up within each."""
         import matplotlib
 
         colours = matplotlib.colormaps[self.map].with_extremes(bad="white")
-        return axes.imshow(u, cmap=colours, vmin=self.low, vmax=self.high, origin="lower", **more)
+        like = {"cmap": colours, "vmin": self.low, "vmax": self.high, "origin": "lower"}
+        if u.ndim == 2:
+            axes.imshow(u.numpy(), aspect="auto", extent=space.extent, **like)
+            return
+        # One unit is a frame's width.
+        for i, frame in enumerate(np.moveaxis(u.numpy(), -1, 0)):
+            left = i * (1 + GAP)
+            axes.imshow(frame.T, extent=(left, left + 1, 0, 1), **like)
+        axes.set(xlim=(0, u.shape[-1] * (1 + GAP) - GAP), ylim=(0, 1), xticks=[], yticks=[])
+        axes.spines[:].set_visible(False)
 
 
 def ensembles(panels: Sequence[Shown], solutions: Moments, space: Space) -> Drawing:
-    """Draw mean (top) and standard deviation (bottom) of every panel, coloured by the range of the solutions."""
+    """Draw mean and standard deviation of every panel, coloured by the range of the solutions."""
     scales = (_Colours.signed(solutions.mean), _Colours(STATISTIC, 0.0, _range(solutions.std)[1]))
     return (_tiled if solutions.mean.ndim == 3 else _blocks)(panels, scales, space)
 
@@ -87,48 +104,36 @@ def _range(u: Tensor) -> tuple[float, float]:
     return low, high if high > low else low + max(abs(low), 1.0) * 1e-6
 
 
-def _mark_missing(axes: Any) -> None:
-    """Make an empty panel that says so."""
-    axes.set_facecolor(EMPTY)
-    axes.text(0.5, 0.5, "missing", transform=axes.transAxes, ha="center", va="center", color=GREY)
-    axes.set(xticks=[], yticks=[])
-    axes.spines[:].set_visible(False)
+def _draw_bar(figure: Drawing, axes: Any, **options: Any) -> None:
+    """Draw the scale of the images on these axes, if there are any."""
+    image = next((ax.images[0] for ax in axes if ax.images), None)
+    if image is not None:
+        figure.colorbar(image, ax=list(axes), pad=0.01, **options)
 
 
 # -- two axes --
 
 
 def _blocks(panels: Sequence[Shown], scales: tuple[_Colours, _Colours], space: Space) -> Drawing:
-    """Draw blocks of two rows, as many panels beside each other as stay legible."""
+    """Draw blocks of two rows, mean and standard deviation, as many panels beside each other as stay legible."""
     blocks = math.ceil(len(panels) / WIDE)
     columns = math.ceil(len(panels) / blocks)
     figure = style.new(0.9 + 1.9 * columns, 3.7 * blocks, layout="constrained")
     grid = figure.subplots(2 * blocks, columns, squeeze=False)
-    rows = (("mean", "mean", "both"), ("std", "standard deviation", "max"))
-    for k, row in itertools.product(range(blocks), range(2)):
-        part, axes, (what, words, extend) = (
-            panels[k * columns : (k + 1) * columns],
-            grid[2 * k + row],
-            rows[row],
-        )
-        images = []
+    for k, axes in enumerate(grid):
+        part = panels[k // 2 * columns : (k // 2 + 1) * columns]
+        moment, words, extend = MOMENTS[k % 2]
         for ax, one in zip(axes, part, strict=False):
-            if one.moments is None:
-                _mark_missing(ax)
-            else:
-                u = getattr(one.moments, what).numpy()
-                images.append(scales[row].image(ax, u, aspect="auto", extent=space.extent))
-            if row == 0:
-                ax.set_title(one.title)
+            one.draw(ax, moment, scales[k % 2], space)
+            ax.set_title(one.title if k % 2 == 0 else "")
         for ax in axes[len(part) :]:
             ax.set_axis_off()
-        _labels(axes[: len(part)], words, row == 1)
-        if images:
-            figure.colorbar(images[0], ax=list(axes), extend=extend, aspect=16, pad=0.01)
+        _label(axes[: len(part)], words, k % 2 == 1)
+        _draw_bar(figure, axes, extend=extend, aspect=16)
     return figure
 
 
-def _labels(axes: Any, row: str, last: bool) -> None:
+def _label(axes: Any, row: str, last: bool) -> None:
     for i, ax in enumerate(axes):
         ax.tick_params(labelleft=i == 0, labelbottom=last, length=2)
         ax.locator_params(nbins=3)
@@ -144,13 +149,13 @@ def _pairs(
     """A column per test set: a solution, and a sample below it."""
     figure = style.new(1.3 + 2.3 * len(sets), 4.2, layout="constrained")
     grid = figure.subplots(2, len(sets), squeeze=False)
-    for j, (name, (samples, solutions)) in enumerate(sets.items()):
-        for ax, moments in zip(grid[:, j], (solutions, samples), strict=True):
-            image = colours.image(ax, moments.example.numpy(), aspect="auto", extent=space.extent)
-        grid[0, j].set_title(name)
-    figure.colorbar(image, ax=list(grid.flat), extend="both", extendfrac=0.03, aspect=30, pad=0.01)
-    for row, words, last in zip(grid, ("a solution", f"a sample of {whose}"), (False, True), strict=True):
-        _labels(row, words, last)
+    for column, (name, (samples, solutions)) in zip(grid.T, sets.items(), strict=True):
+        for ax, moments in zip(column, (solutions, samples), strict=True):
+            colours.draw(ax, moments.example, space)
+        column[0].set_title(name)
+    _draw_bar(figure, grid.flat, extend="both", extendfrac=0.03, aspect=30)
+    _label(grid[0], "a solution", False)
+    _label(grid[1], f"a sample of {whose}", True)
     return figure
 
 
@@ -160,24 +165,17 @@ def _pairs(
 def _tiled(panels: Sequence[Shown], scales: tuple[_Colours, _Colours], space: Space) -> Drawing:
     """A row per method: the frames of the mean, then those of the standard deviation."""
     tile = 0.56
-    count = len(space.times)
-    figure = style.new(1.2 + 2 * count * tile, 1.0 + 1.12 * tile * len(panels), layout="constrained")
+    size = (1.2 + 2 * len(space.times) * tile, 1.0 + 1.12 * tile * len(panels))
+    figure = style.new(*size, layout="constrained")
     grid = figure.subplots(len(panels), 2, squeeze=False)
     for axes, one in zip(grid, panels, strict=True):
-        for ax, what, colours in zip(axes, ("mean", "std"), scales, strict=True):
-            if one.moments is None:
-                _mark_missing(ax)
-                ax.set_aspect("auto")
-            else:
-                _strip(ax, getattr(one.moments, what), colours)
         axes[0].set_ylabel(one.title, rotation=0, ha="right", va="center")
-    for j, words in enumerate(("mean", "standard deviation")):
-        grid[0, j].set_title(words)
-        _time_ticks(grid[-1, j], space.times)
-        image = next(ax.images[0] for ax in grid[:, j] if ax.images)
-        extend = ("both", "max")[j]
-        figure.colorbar(image, ax=list(grid[:, j]), orientation="horizontal", extend=extend, extendfrac=0.03, aspect=60,
-                        pad=0.01)  # fmt: skip
+    for axes, (moment, words, extend), colours in zip(grid.T, MOMENTS, scales, strict=True):
+        for ax, one in zip(axes, panels, strict=True):
+            one.draw(ax, moment, colours, space)
+        axes[0].set_title(words)
+        _time_ticks(axes[-1], space.times)
+        _draw_bar(figure, axes, orientation="horizontal", extend=extend, extendfrac=0.03, aspect=60)
     return figure
 
 
@@ -195,24 +193,13 @@ def _frames_of_sets(
     for ax in rows[2::3]:
         ax.set_axis_off()
     for j, (name, (samples, solutions)) in enumerate(sets.items()):
-        words = (f"{name}\na solution", f"a sample of\n{whose}")
-        for ax, moments, row in zip(rows[3 * j :], (solutions, samples), words, strict=False):
-            image = _strip(ax, moments.example, colours)
-            ax.set_ylabel(row, rotation=0, ha="right", va="center")
-    figure.colorbar(image, ax=list(rows), extend="both", extendfrac=0.02, aspect=40, pad=0.01)
+        shown = ((f"{name}\na solution", solutions), (f"a sample of\n{whose}", samples))
+        for ax, (words, moments) in zip(rows[3 * j :], shown, strict=False):
+            colours.draw(ax, moments.example, space)
+            ax.set_ylabel(words, rotation=0, ha="right", va="center")
+    _draw_bar(figure, rows, extend="both", extendfrac=0.02, aspect=40)
     _time_ticks(rows[-1], space.times)
     return figure
-
-
-def _strip(axes: Any, u: Tensor, colours: _Colours) -> Any:
-    """Frames from left to right, x to the right and y up within each; one unit is a frame's width."""
-    frames = [frame.T for frame in np.moveaxis(u.numpy(), -1, 0)]
-    for i, frame in enumerate(frames):
-        left = i * (1 + GAP)
-        image = colours.image(axes, frame, extent=(left, left + 1, 0, 1))
-    axes.set(xlim=(0, len(frames) * (1 + GAP) - GAP), ylim=(0, 1), xticks=[], yticks=[])
-    axes.spines[:].set_visible(False)
-    return image
 
 
 def _time_ticks(axes: Any, times: Sequence[float]) -> None:

@@ -14,15 +14,14 @@ import re
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from .... import methods
 from ....errors import SapcError
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure as Drawing
-
 Kind = Literal["svg", "png"]
+Drawing = Any
+"""A figure of matplotlib, which is imported only where something is drawn."""
 DPI = 110
 MAP, STATISTIC = "RdBu_r", "viridis"
 INK, GREY, RULE = "#1a1a1a", "#6b6b6b", "#d8d8d8"
@@ -124,10 +123,7 @@ def pyplot() -> Any:
 
 def new(width: float, height: float, **options: Any) -> Drawing:
     """Return an empty drawing, in inches, that no screen and no other drawing has a part in."""
-    pyplot()
-    from matplotlib.figure import Figure as Drawing
-
-    return Drawing(figsize=(width, height), **options)
+    return pyplot().Figure(figsize=(width, height), **options)
 
 
 def rendered(draw: Callable[[], Drawing], kind: Kind) -> tuple[bytes, int, int]:
@@ -156,12 +152,10 @@ def _shrink_png(data: bytes) -> bytes:
     from PIL import Image
 
     steps = [i / 111 for i in range(112)]
-    maps = [
-        matplotlib.colormaps[name](steps, bytes=True)[:, :3].ravel().tolist() for name in (MAP, STATISTIC)
-    ]
+    maps = (matplotlib.colormaps[name](steps, bytes=True)[:, :3].ravel() for name in (MAP, STATISTIC))
     greys = [round(i / 31 * 255) for i in range(32) for _ in range(3)]
     palette = Image.new("P", (1, 1))
-    palette.putpalette(maps[0] + maps[1] + greys)
+    palette.putpalette([*(part for colours in maps for part in colours.tolist()), *greys])
     stream = io.BytesIO()
     with Image.open(io.BytesIO(data)) as image:
         few = image.convert("RGB").quantize(palette=palette, dither=Image.Dither.NONE)

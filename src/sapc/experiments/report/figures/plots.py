@@ -1,25 +1,43 @@
-"""The figure of fidelity against constraints: W2 over CE, both logarithmic, coloured by the time a sample takes.
+"""The plots of a report: fidelity against constraints, and what happens along sampling runs.
 
-SAPC and its ablations are squares, every other method has a marker of its own, and all have their names beside them. What the paper prints
-is hollow and grey, joined to ours by a thin line. Words are placed where they cover least, in boxes whose places are in points.
+Fidelity against constraints is W2 over CE, both logarithmic, coloured by the time a sample takes. SAPC and its ablations are squares, every
+other method has a marker of its own, and all have their names beside them. What the paper prints is hollow and grey, joined to ours by a
+thin line. Words are placed where they cover least, in boxes whose places are in points.
+
+Along sampling runs there are residuals and deviation against flow time, and the excess of kinetic energy. Time runs as sampling does, from
+the source at t = 1 to the sample at t = 0. What is zero has no place on a logarithmic axis: residuals are drawn at a floor then, deviations
+(zero at both ends, by definition) not at all.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from ..data import short_label
 from . import style
-from .style import GREY, INK, LOOKS, look
+from .style import GREY, INK, LOOKS, Drawing, look
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure as Drawing
+FLOOR = 1e-18
+MARKERS = 8  # along a curve
+
+Trajectory = Mapping[str, Any]
+"""As `Trajectory.to_dict` of `sapc.evaluation.trajectory` makes it: None stands for what is not finite."""
+
+PANELS = (
+    ("endpoint_residual", "residual of the estimate $|R(\\hat v_0)|$"),
+    ("state_residual", "residual of the state  $|R(v_t)|$"),
+    ("deviation", "deviation from the straight line"),
+)
 
 Box = tuple[float, float, float, float]
+Place = tuple[float, float]
 
 
 @dataclass(frozen=True)
@@ -84,7 +102,7 @@ def _marker(name: str) -> str:
     return "s" if name.startswith("sapc") and name in LOOKS else look(name).marker
 
 
-def _draw_point(axes: Any, name: str, point: Point, place: tuple[float, float], norm: Any) -> None:
+def _draw_point(axes: Any, name: str, point: Point, place: Place, norm: Any) -> None:
     import matplotlib
 
     x, y = place
@@ -116,31 +134,22 @@ class _Words:
     axes: Any
     taken: list[Box] = field(default_factory=list)
 
-    def write(
-        self,
-        own: Mapping[str, tuple[float, float]],
-        theirs: Mapping[str, tuple[float, float]],
-        floor: float | None,
-    ) -> None:
+    def write(self, own: Mapping[str, Place], theirs: Mapping[str, Place], floor: float | None) -> None:
         """Name the floor, the better corner, and every method near its marker."""
-        self.inch = self.axes.figure.dpi / 72
-        frame = self.axes.get_window_extent()
-        self.inside: Box = tuple(v / self.inch for v in (frame.x0, frame.y0, frame.x1, frame.y1))
-        points = {
-            xy: self.axes.transData.transform(xy) / self.inch for xy in (*own.values(), *theirs.values())
-        }
+        inch, frame = self.axes.figure.dpi / 72, self.axes.get_window_extent()
+        self.inside: Box = tuple(v / inch for v in (frame.x0, frame.y0, frame.x1, frame.y1))
+        to_points: Callable[[Place], Any] = lambda xy: self.axes.transData.transform(xy) / inch
         for places, r in ((own, 6.0), (theirs, 4.0)):
-            self.taken += [(x - r, y - r, x + r, y + r) for x, y in (points[xy] for xy in places.values())]
+            self.taken += [(x - r, y - r, x + r, y + r) for x, y in map(to_points, places.values())]
         if floor:
-            self._name_floor(self.axes.transData.transform((1, floor))[1] / self.inch)
+            self._name_floor(to_points((1, floor))[1])
         self._point_to_better()
-        for name, xy in own.items():
-            self._name_method(short_label(name), xy, points[xy], INK, 9.0)
-        for name, xy in theirs.items():
-            if name not in own:
-                self._name_method(short_label(name), xy, points[xy], GREY, 7.0)
+        others = {name: xy for name, xy in theirs.items() if name not in own}
+        for names, colour, size in ((own, INK, 9.0), (others, GREY, 7.0)):
+            for name, xy in names.items():
+                self._name_method(short_label(name), xy, to_points(xy), colour, size)
 
-    def _name_method(self, text: str, at: tuple[float, float], point: Any, colour: str, size: float) -> None:
+    def _name_method(self, text: str, at: Place, point: Any, colour: str, size: float) -> None:
         """Try places around a marker, nearer ones first; a name that is far has a line to it."""
         half, tall = 0.35 * size * len(text) + 1, 0.62 * size + 1
         tries = {}
@@ -150,13 +159,9 @@ class _Words:
             x, y = point[0] + dx, point[1] + dy
             tries[x - half, y - tall, x + half, y + tall] = (gap, dx, dy)
         gap, dx, dy = tries[self._take({box: gap for box, (gap, _, _) in tries.items()})]
-        line = (
-            {"arrowstyle": "-", "color": GREY, "linewidth": 0.6, "shrinkA": 0, "shrinkB": 4}
-            if gap > 14
-            else None
-        )
+        line = {"arrowstyle": "-", "color": GREY, "linewidth": 0.6, "shrinkA": 0, "shrinkB": 4}
         self.axes.annotate(text, at, (dx, dy), "data", "offset points", ha="center", va="center", fontsize=size,
-                           color=colour, arrowprops=line, zorder=6)  # fmt: skip
+                           color=colour, arrowprops=line if gap > 14 else None, zorder=6)  # fmt: skip
 
     def _point_to_better(self) -> None:
         """Draw an arrow towards what is better, as near to that corner as there is room."""
@@ -192,3 +197,73 @@ class _Words:
 
 def _overlap(a: Box, b: Box) -> float:
     return max(0.0, min(a[2], b[2]) - max(a[0], b[0])) * max(0.0, min(a[3], b[3]) - max(a[1], b[1]))
+
+
+# -- along sampling runs --
+
+
+def trajectories(found: Mapping[str, Trajectory]) -> Drawing:
+    """Three panels over flow time and one with the excess energies, by method."""
+    figure = style.new(8.0, 6.8, layout="constrained")
+    grid = figure.subplots(2, 2)
+    for ax, (name, title) in zip(grid.flat, PANELS, strict=False):
+        for i, (method, trajectory) in enumerate(found.items()):
+            _curve(ax, method, trajectory, name, i)
+        ax.set(yscale="log", xlim=(1.02, -0.02), xlabel="flow time t, source to sample")
+        ax.set_title(title, loc="left")
+        ax.grid(True, which="major")
+    _energies(grid[1, 1], found)
+    handles, names = grid[0, 0].get_legend_handles_labels()
+    columns = min(6, len(names)) or 1
+    figure.legend(handles, names, loc="outside lower center", ncols=columns, frameon=False, handlelength=3.4)
+    return figure
+
+
+def _curve(axes: Any, method: str, trajectory: Trajectory, name: str, shift: int) -> None:
+    times, values = curve(trajectory, name)
+    like = look(method)
+    every = max(1, len(times) // MARKERS)
+    axes.plot(
+        times, values, label=short_label(method), color=like.colour, linestyle=like.line, linewidth=like.width,
+        marker=like.marker, markersize=5.5, markevery=(shift % every, every), markeredgewidth=0.8,
+        zorder=3 if method == "sapc" else 2,
+    )  # fmt: skip
+
+
+def curve(trajectory: Trajectory, name: str) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Times and values as they are drawn; NaN leaves a gap."""
+    values = np.array([np.nan if v is None else float(v) for v in trajectory[name]])
+    times = np.array(trajectory["times"][: len(values)], dtype=float)
+    if name == "deviation":
+        values[[0, -1]] = np.nan
+        return times, np.where(values > 0, values, np.nan)
+    return times, np.where(np.isnan(values), np.nan, np.maximum(values, FLOOR))
+
+
+def _energies(axes: Any, found: Mapping[str, Trajectory]) -> None:
+    """A row per method, the first one at the top."""
+    names = list(found)
+    values = [found[name].get("excess_energy") for name in names]
+    positive = [v for v in values if v]
+    least = min(positive, default=1.0) / 3
+    for row, (name, value) in enumerate(zip(names, values, strict=True)):
+        like = look(name)
+        if not value:
+            words = "not finite" if value is None else "0"
+            axes.annotate(
+                words, (0, row), (4, 0), ("axes fraction", "data"), "offset points", va="center", color=GREY
+            )
+            continue
+        axes.plot([least, value], [row, row], color=like.colour, linewidth=like.width, linestyle=like.line)
+        axes.plot([value], [row], color=like.colour, marker=like.marker, markersize=7)
+    axes.set(xscale="log", xlim=(least, 4 * max(positive, default=1.0)), ylim=(len(names) - 0.5, -0.5))
+    axes.set_yticks(range(len(names)), [short_label(name) for name in names])
+    axes.tick_params(axis="y", length=0)
+    axes.grid(True, axis="x")
+    axes.set_title("excess kinetic energy of the path", loc="left")
+
+
+def has_zero(found: Sequence[Trajectory]) -> bool:
+    """Whether a residual is drawn at the floor."""
+    parts = ("endpoint_residual", "state_residual")
+    return any(v is not None and v < FLOOR for one in found for part in parts for v in one[part])
