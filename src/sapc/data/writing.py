@@ -67,7 +67,12 @@ def to_xarray(
     values, counts = _by_channel(fields, grid), {"sample": len(fields)}
     if conditions is not None:
         grid.check(conditions, "conditions' array")
-        counts = _counts(len(fields), len(conditions))
+        n, k = len(fields), len(conditions)
+        if n % k:
+            raise SapcError(
+                f"{n} fields of {k} conditions: give as many of each, one condition after the other"
+            )
+        counts = {CONDITION: k, MEMBER: n // k}
         values = values.reshape(len(names), *counts.values(), *grid.lattice)
     coordinates = _coordinates(grid, about, counts, quantiles)
     variables: list[tuple[str, Entry]] = []
@@ -87,15 +92,6 @@ def _by_channel(fields: Tensor, grid: Grid) -> Array:
     """Fields as `(channel, n, *lattice)`."""
     values = fields.detach().cpu().numpy()
     return np.moveaxis(values, 1, 0) if grid.width > 1 else values[None]
-
-
-def _counts(n: int, conditions: int) -> dict[str, int]:
-    """How many conditions there are, and members of each."""
-    if n % conditions:
-        raise SapcError(
-            f"{n} fields of {conditions} conditions: give as many of each, one condition after the other"
-        )
-    return {CONDITION: conditions, MEMBER: n // conditions}
 
 
 def _coordinates(

@@ -66,9 +66,8 @@ def _check_contents(path: Path, file: Any) -> None:
             if h5py.h5a.open(item.id, name.encode()).get_storage_size() > size:
                 raise SapcError(f"{path}: the attribute {name!r} of {place} is larger than the file")
         if isinstance(item, h5py.Dataset) and (item.external or item.is_virtual):
-            raise _foreign(
-                path, place, "is stored in another file" if item.external else "is a virtual data set"
-            )
+            what = "is stored in another file" if item.external else "is a virtual data set"
+            raise _foreign(path, place, what)
         for name in item if isinstance(item, h5py.Group) else ():
             inner = f"{place.rstrip('/')}/{name}"
             link = item.get(name, getlink=True)
@@ -83,10 +82,10 @@ def _foreign(path: Path, place: str, what: str) -> SapcError:
     return SapcError(f"{path}: {place} {what}, and no other file is read; copy its values into this file")
 
 
-def load_array(path: Path, dataset: Any, part: Any = ()) -> Array:
-    """The values of an array, or of a part of it, once all of it is known to be there."""
+def load_array(path: Path, dataset: Any) -> Array:
+    """The values of an array, once all of it is known to be there."""
     check_stored(path, dataset)
-    return np.asarray(dataset[part])
+    return np.asarray(dataset[()])
 
 
 def check_stored(path: Path, dataset: Any) -> None:

@@ -80,8 +80,8 @@ def read_fields(
 
 def _room(path: Path, chosen: Sequence[Variable], shape: tuple[int, ...], dtype: Any) -> Array:
     """An array for all channels, once one of them fits beside it: as the file has it, converted, and a mask."""
-    for variable in chosen:
-        with readable(path):
+    with readable(path):
+        for variable in chosen:
             variable.check()
     itemsize = np.dtype(dtype).itemsize
     points, more = prod(shape) // len(chosen), max(v.itemsize for v in chosen) + itemsize + 1

@@ -156,11 +156,6 @@ class _Finder:
     def unnamed(self, dims: Sequence[str]) -> list[str]:
         return [d for d in dims if self.like.dims[self.dims.index(d)] is None]
 
-    def named(self, dim: str) -> Variable | None:
-        """The coordinate of the dimension's own name, if it fits."""
-        variable = self.variables.get(dim)
-        return variable if variable is not None and variable.shape == (self.size(dim),) else None
-
     def _fitted(self, dim: str, coordinate: Variable, time: str | None) -> Variable:
         """A coordinate with one entry per point of its dimension; of times also one with one entry more, less the last."""
         n = self.size(dim)
@@ -178,8 +173,8 @@ class _Finder:
 
     def axis_letter(self, dim: str) -> str | None:
         """X, Y, Z or T, as the coordinate says or the name."""
-        coordinate = self.named(dim)
-        if coordinate is not None:
+        coordinate = self.variables.get(dim)
+        if coordinate is not None and coordinate.shape == (self.size(dim),):
             letter = coordinate.text("axis")
             if letter is not None or coordinate.text("standard_name") == "time":
                 return (letter or "T").upper()
@@ -231,11 +226,8 @@ class _Finder:
         return [d for d in self.unnamed(rest) if self.size(d) in sizes]
 
     def _loose(self) -> list[Variable]:
-        return [
-            v
-            for v in self.variables.values()
-            if len(v.shape) == 1 and v.name not in NOT_AXES and v.kind in "fiu"
-        ]
+        lists = (v for v in self.variables.values() if len(v.shape) == 1 and v.kind in "fiu")
+        return [v for v in lists if v.name not in NOT_AXES]
 
     def coordinates(self, space: Sequence[str], sample: str, time: str | None) -> dict[str, Variable]:
         """Coordinates by dimension: of its own name, or for those without a name by length."""
@@ -267,9 +259,7 @@ class _Finder:
         """Arrays for dimensions of one length: those of usual names in their order, else the only other one of that length."""
         n = self.size(dims[0])
         fitting = [v for v in self._loose() if v.shape == (n,)]
-        usual = sorted(
-            (v for v in fitting if plain(v.name) in names), key=lambda v: names.index(plain(v.name))
-        )
+        usual = [v for name in names for v in fitting if plain(v.name) == name]
         if not usual:
             others = [v for v in fitting if plain(v.name) not in (*TIMES, *SPACES)]
             unique = names == SPACES and len(dims) == len(others) == 1 and n != self.size(sample)
