@@ -19,7 +19,7 @@ MOVED = {
     "checking": "tasks.check",
     "checkpoint": "training.run_folder",
     "compare": "experiments.comparison",
-    "condition": "models.condition",
+    "condition": "models.sampling",
     "config": "training.config",
     "distributed": "training.distributed",
     "evaluate": "evaluation.evaluate",

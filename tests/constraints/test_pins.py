@@ -95,9 +95,9 @@ def test_a_condition_that_contradicts_a_pin_is_refused():
     task = sapc.get_task("heat", grid=(8, 6))
     u = noise((1, 8, 6))
     with pytest.raises(SapcError, match=r"prescribe different values at 1 point"):
-        sapc.models.condition.pinned_values(u, task, Pin.at(x=0, value=7.0))
+        sapc.models.sampling.pinned_values(u, task, Pin.at(x=0, value=7.0))
     u[:, 0, 0] = torch.nan
-    assert (sapc.models.condition.pinned_values(u, task, Pin.at(x=0, value=7.0))[:, 0] == 7).all()
+    assert (sapc.models.sampling.pinned_values(u, task, Pin.at(x=0, value=7.0))[:, 0] == 7).all()
 
 
 def test_values_that_a_dtype_cannot_hold_are_refused():

@@ -163,7 +163,7 @@ def test_another_resolution(heat):
 def test_only_pinned_values_count(models, task):
     model = models(task)
     own = condition(model)
-    pinned = sapc.models.condition.pinned_mask(model.task)
+    pinned = sapc.models.sampling.pinned_mask(model.task)
     bare = torch.where(pinned, own, torch.nan)
     assert torch.equal(model.sample(2, bare, steps=3), model.sample(2, own, steps=3))
 

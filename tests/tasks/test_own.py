@@ -428,7 +428,7 @@ def test_resuming_takes_the_same_steps(tmp_path):
 
 def test_pins_without_a_grid_mean_the_axes_of_the_data():
     task = sapc.Task.from_data(waves(), lambda grid: Pin.at(x=0) & Pin.frame(0))
-    mask = sapc.models.condition.pinned_mask(task)
+    mask = sapc.models.sampling.pinned_mask(task)
     assert mask.sum() == 2 * (6 + 12 - 1)
     with pytest.raises(SapcError, match="steady and have no frames"):
         sapc.Task.from_data(fields(STEADY), Pin.frame(0))

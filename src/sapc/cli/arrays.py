@@ -26,7 +26,7 @@ from ..data.dataset import FORMAT as DATASET
 from ..data.reading.hdf5 import load_array, open_hdf5
 from ..errors import SapcError
 from ..grid import Grid
-from ..models.condition import given_mask
+from ..models.sampling import given_mask
 from ..tasks import Dataset, Task, load_dataset, read_like
 
 FORMAT = "sapc-samples-1"

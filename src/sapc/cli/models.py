@@ -12,6 +12,7 @@ from rich.table import Table
 
 from .._files import read_json
 from ..errors import SapcError
+from ..models.card import CardText
 from ..models.hub import kept_physics, matching, read_scores, write_model
 from ..models.model import read_network
 from ..nn.network import parameter_count
@@ -67,10 +68,9 @@ def export(
     run = home.run()
     network, _, about = read_network(folder, home, run)
     about.setdefault("device", _device(home))
-    written = write_model(
-        path, run, network.state_dict(), about, half=half, scores=matching(home, read_scores(home)), name=name,
-        license=license, physics=kept_physics(run, home),
-    )  # fmt: skip
+    card = CardText(name, license, kept_physics(run, home))
+    scores = matching(home, read_scores(home))
+    written = write_model(path, run, network.state_dict(), about, half=half, scores=scores, card=card)
     size = sum(file.stat().st_size for file in written.iterdir())
     print(
         f"wrote {written}: {run.task} {run.method}, {parameter_count(network):,} parameters, {size / 1e6:.1f} MB"

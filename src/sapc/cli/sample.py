@@ -12,9 +12,8 @@ from torch import Tensor
 
 from ..data import read_sensors
 from ..errors import SapcError, whole
-from ..evaluation.evaluate import worst_residuals
-from ..models.condition import pinned_mask, with_sensors
 from ..models.model import Model, load
+from ..models.sampling import with_sensors, worst_residuals
 from ..tasks import Task
 from ..training.run_folder import environment
 from .app import app
@@ -114,18 +113,17 @@ def sample(
         values, also = with_sensors(values, read_sensors(sensors, task.grid), task)
     from_set = condition is None and len(values) == taken
     count = len(values) * _members(len(values), n, members, USUAL // len(values) if from_set else 1)
+    given = model.bind(values, points, also)
     with bar_for(f"{task.name} {sampler.name}") as bar:
-        fields = model.sample(
-            count, values, steps, seed, also=also, method=method, grid=points, batch=batch, progress=bar
-        )
-    H = model.manifold(values, points, also)
-    worst = worst_residuals(H if len(H) == 1 else H[torch.arange(count) // (count // len(H))], fields)
+        fields = model.sample(count, given, steps, seed, method=method, batch=batch, progress=bar)
+    H = given.manifold
+    worst = worst_residuals(H, fields)
     origin = {"set": split} if condition is None else {"file": str(condition)}
     origin |= {"sensors": str(sensors)} if sensors else {}
     about = {"conditions": len(H), "members": count // len(H)} | _about(
         model, folder, sampler.name, sampler.steps if steps is None else steps, seed, task, origin, worst
     )
-    kept = torch.where(pinned_mask(task, also), H.fields.cpu(), torch.nan)
+    kept = torch.where(H.pinned, H.fields, torch.nan).cpu()
     write_samples(path, {"fields": fields, "condition": kept}, about, task, shares)
     _print(path, fields, about, as_json)
 

@@ -25,10 +25,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..constraints import Manifold
 from ..errors import SapcError, explain_misuse
 from ..methods import Method
 from ..models.model import Model, load
+from ..models.sampling import worst_residuals as worst_residuals
 from ..models.scores import RunDescription, Scores, ScoreSettings, SetScores
 from ..tasks import TEST_SETS as TEST_SETS
 from ..tasks import Task
@@ -41,7 +41,6 @@ from .moments import Kept
 from .scores import write_scores as write_scores
 from .trajectory import Watch
 
-CHUNK = 2**22  # grid points whose residuals are looked at together
 COSTLY = 2**25  # grid points per draw from which solving in three dimensions takes minutes on a CPU
 
 Progress = Callable[[str, int, int], None]
@@ -262,18 +261,6 @@ def is_costly(task: Task, device: torch.device, solutions: int) -> bool:
     """Whether solving takes minutes."""
     points = solutions * math.prod(task.grid.shape)
     return task.integrates and len(task.grid.shape) == 3 and device.type == "cpu" and points > COSTLY
-
-
-def worst_residuals(H: Manifold, fields: Tensor) -> dict[str, float]:
-    """The largest deviation from a pinned value and from the balance law, over all samples."""
-    size = max(1, CHUNK // fields[0].numel())
-    worst = {"local": 0.0, "balance": 0.0}
-    for first in range(0, len(fields), size):
-        part = fields[first : first + size].to(H.fields.device)
-        own = H if len(H) == 1 else H[first : first + size]
-        for name, rows in (("local", own.local(part)), ("balance", own.balance(part))):
-            worst[name] = max(worst[name], float(rows.abs().max()) if rows.numel() else 0.0)
-    return worst
 
 
 def _finite(values: dict[str, float], split: str) -> dict[str, float]:

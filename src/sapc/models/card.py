@@ -6,7 +6,7 @@ import json
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..errors import SapcError
 from ..methods import paper
@@ -55,6 +55,17 @@ distribution, even where they satisfy the constraints.
 """
 
 
+class CardText(NamedTuple):
+    """What whoever passes a model on says of it: its name, its license, and the text of the physics that goes along."""
+
+    name: str | None = None
+    license: str | None = None
+    physics: str | None = None
+
+
+NOTHING = CardText()
+
+
 def model_card(
     run: Run,
     parameters: int,
@@ -62,21 +73,20 @@ def model_card(
     half: bool,
     scores: Scores | None = None,
     rounded: bool = False,
-    name: str | None = None,
-    license: str | None = None,
-    physics: bool = False,
+    given: CardText = NOTHING,
 ) -> str:
     """The card, in Markdown with the header that the Hugging Face hub reads.
 
-    rounded     whether the scores are of the weights before they were rounded
-    physics     whether the physics of own data goes along
+    `rounded`: the scores are of the weights before they were rounded.
     """
-    texts = _of_task(run, name) if run.description.can_draw else _of_data(run, name, physics)
+    has_physics = given.physics is not None
+    own_data = not run.description.can_draw
+    texts = _of_data(run, given.name, has_physics) if own_data else _of_task(run, given.name)
     if argument := run.backbone.argument:
         texts |= _with_network(run, texts["load"], argument)
     evaluation = texts.pop("evaluation")
     head = HEAD.format(
-        license=f"license: {license}\n" if license else "", task=run.task, method=run.method,
+        license=f"license: {given.license}\n" if given.license else "", task=run.task, method=run.method,
         label=paper.METHOD_LABELS.get(run.method, run.method), network=run.backbone.describe(parameters),
         bits="half precision" if half else "float32",
         grid=" x ".join(map(str, run.grid)), steps=run.steps, batch=run.batch, lr=run.lr, schedule=run.schedule,

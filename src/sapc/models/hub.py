@@ -17,7 +17,7 @@ from ..errors import SapcError, SapcWarning, path_of
 from ..tasks.physics import digest_of
 from ..training.config import Run
 from ..training.run_folder import Folder, Tensors, load_tensors, save_tensors
-from .card import model_card
+from .card import CardText, model_card
 from .scores import Scores
 
 REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+")
@@ -94,17 +94,14 @@ def write_model(
     *,
     half: bool,
     scores: Mapping[str, Any] | None,
-    name: str | None,
-    license: str | None,
-    physics: str | None = None,
+    card: CardText,
 ) -> Path:
     """See `Model.save_pretrained`; the folder is there when it is complete, and a failure leaves nothing."""
     home = path_of(path, "a model's folder")
     if home.exists() and (not home.is_dir() or any(home.iterdir())):
         raise SapcError(f"{path} exists and is not an empty folder; choose another one")
-    if home.exists() and home.samefile(
-        os.curdir
-    ):  # it would be exchanged for another one, under the caller's feet
+    # It would be exchanged for another one, under the caller's feet.
+    if home.exists() and home.samefile(os.curdir):
         raise SapcError(f"{path} is the folder you are in; name one that is made for the model, as ./model")
     weights = {key: value.half() if half else value for key, value in network.items()}
     if lost := [key for key, value in weights.items() if not bool(value.isfinite().all())]:
@@ -112,17 +109,17 @@ def write_model(
     rounded = any(not torch.equal(weights[key].to(value.dtype), value) for key, value in network.items())
     parameters = sum(value.numel() for value in network.values())
     found = _check_scores(scores)
-    card = model_card(run, parameters, about, half, found, rounded, name, license, physics is not None)
+    text = model_card(run, parameters, about, half, found, rounded, card)
     with replacing_folder(home) as folder:
         save_tensors(folder / "model.safetensors", weights, about)
         if found is not None:
             # Measured with other weights, if these were rounded.
             digest = None if rounded else sha256(folder / "model.safetensors")
             replace(found, weights=digest).write(folder / "scores.json")
-        for file, text in (("README.md", card), ("physics.py", physics)):
-            if text is not None:
+        for file, content in (("README.md", text), ("physics.py", card.physics)):
+            if content is not None:
                 with replacing(folder / file) as partial:
-                    partial.write_text(text, encoding="utf-8")
+                    partial.write_text(content, encoding="utf-8")
         write_json(folder / "config.json", run.to_dict())
     return home
 

@@ -36,9 +36,18 @@ from ..training.run_folder import (
     range_of,
     steps_of,
 )
-from .condition import pinned_values, with_sensors
+from .card import CardText
 from .hub import REPOSITORY, fetched, kept_physics, scores_beside, write_model
-from .sampling import Progress, Sampling, Watcher, check_finite, count_evaluations, restore_pinned
+from .sampling import (
+    Condition,
+    Progress,
+    Sampling,
+    Watcher,
+    check_finite,
+    count_evaluations,
+    pinned_values,
+    with_sensors,
+)
 
 BATCH = {("cpu", 2): 8, ("cpu", 3): 4, ("cuda", 2): 256, ("cuda", 3): 32}
 MARGIN = 0.1  # of the data's range, how far estimates that are cut off may leave it
@@ -92,18 +101,14 @@ def read_network(
     path: str | os.PathLike[str], folder: Folder, run: Run, network: NetworkSource | None = None
 ) -> tuple[nn.Module, int, dict[str, Any]]:
     """The network in a run folder, that was given as `path`: with its weights, their training steps, and what was noted of them."""
-    if folder.trained:
-        file = folder.weights
-    elif folder.checkpoint.is_file():
-        file = folder.checkpoint
-    else:
+    file = folder.weights if folder.trained else folder.checkpoint
+    if not file.is_file():
         raise SapcError(
             f"{path} holds no weights yet: its training was stopped before the first checkpoint; "
             f"continue it with `sapc train --resume {path}`"
         )
     check_shapes(run, file, network)
-    known = folder.known_digest() if folder.trained else None
-    tensors, about = load_tensors(file, sha256=known)
+    tensors, about = load_tensors(file, sha256=folder.known_digest() if folder.trained else None)
     step = steps_of(about, file)
     range_of(about, file)
     made = run.make_network(network)
@@ -193,18 +198,8 @@ class Model:
         about, weights = {**self.about, **span, "step": self.step}, weights_of(self.network)
         if self.folder is not None and scores is None:
             scores = scores_beside(self.folder, weights)
-        physics = kept_physics(self.run, self.folder)
-        return write_model(
-            path,
-            self.run,
-            weights,
-            about,
-            half=half,
-            scores=scores,
-            name=name,
-            license=license,
-            physics=physics,
-        )
+        card = CardText(name, license, kept_physics(self.run, self.folder))
+        return write_model(path, self.run, weights, about, half=half, scores=scores, card=card)
 
     @classmethod
     @explain_misuse
@@ -233,7 +228,7 @@ class Model:
     def sample(
         self,
         n: SupportsIndex = 64,
-        condition: Tensor | Dataset | Fields | None = None,
+        condition: Tensor | Dataset | Fields | Condition | None = None,
         steps: SupportsIndex | None = None,
         seed: SupportsIndex = 0,
         *,
@@ -247,7 +242,7 @@ class Model:
         """Draw `n` fields, float64 `(n, *grid)` on the CPU.
 
         condition   fields `(k, *grid)`, k conditions for n = k m samples, the m of each in a row: `(1, *grid)` is one for all, `(n, *grid)`
-                    one each; only the pinned values count, the others may be NaN
+                    one each; only the pinned values count, the others may be NaN; or what `bind` gives, which knows `also` and `grid`
         steps       of the sampler, the method's own number unless given
         also        constraints besides the task's, as `Pin(mask)`, with values in the condition; or what `read_sensors` gives
         method      another method that samples with these weights
@@ -255,19 +250,18 @@ class Model:
         batch       fields at a time, at most
         watch       looks on, for the trajectory analysis
         """
-        task = self.on(grid)
-        if isinstance(also, Sensors) and condition is not None:
-            condition, also = with_sensors(condition, also, task)
-        if also is not None and not isinstance(also, Stackable):
-            raise SapcError(
-                f"also= takes constraints, as sapc.Pin(mask), got {type(also).__name__}; condition= holds the values"
-            )
+        chosen = self.sampler(method)
         if watch is not None and condition is None:
             raise SapcError(
                 "to watch a trajectory, give a condition: its residuals are those of the condition's manifold"
             )
-        sampling = self._plan(n, task, self.sampler(method), steps, seed, batch)
-        calls = math.ceil(sampling.n / sampling.size) * sampling.method.evaluations(sampling.steps)
+        if condition is None and (chosen.conditioned or also is not None):
+            raise SapcError(
+                f"{chosen.name} samples on the manifold of a condition: give one, as condition=data.fields[:1] "
+                f"(pinned are: {self.task.pinned})"
+            )
+        sampling = self._plan(self.bind(condition, grid, also), chosen, n, steps, seed, batch)
+        calls = math.ceil(sampling.n / sampling.size) * chosen.evaluations(sampling.steps)
         self.compile_for(calls)
         network = count_evaluations(self._evaluated, sampling.n, calls, progress)
         with (
@@ -276,29 +270,33 @@ class Model:
             matmul_precision(self.run.precision),
             allocating(f"{sampling.size} fields at a time"),
         ):
-            fields = sampling.run(network, self._manifold_for(sampling, condition, also), watch)
+            fields = sampling.run(network, watch)
         if progress is not None:
             progress(sampling.n, sampling.n)
-        check_finite(fields, sampling.method)
-        if condition is None or sampling.method.exact == "none":
-            return fields
-        return restore_pinned(fields, condition, task, also)
+        check_finite(fields, chosen)
+        is_free = condition is None or chosen.exact == "none"
+        return fields if is_free else sampling.condition.restore(fields)
 
     def _plan(
         self,
-        n: SupportsIndex,
-        task: Task,
+        condition: Condition,
         method: Method,
+        n: SupportsIndex,
         steps: SupportsIndex | None,
         seed: SupportsIndex,
         batch: SupportsIndex | None,
     ) -> Sampling:
         """Decide what a call leaves open, and refuse what cannot be."""
-        n, seed = whole(n, "number of samples", 1), whole(seed, "seed", 0)
+        n, seed, task = whole(n, "number of samples", 1), whole(seed, "seed", 0), condition.task
         steps = method.steps if steps is None else whole(steps, "number of sampling steps", 1)
         size, points = self.batch_size(n, task, batch, method), " x ".join(map(str, task.grid.shape))
+        if n % (k := len(condition.values)):
+            raise SapcError(
+                f"{k} conditions for {n} samples; give as many samples of each, n={k * math.ceil(n / k)}, "
+                "or a single condition for all, as condition[:1]"
+            )
         require_memory(8 * n * math.prod(task.grid.shape), f"{n} fields on {points} points")
-        return Sampling(task, method, n, size, steps, seed, self.run.length, self.device, self.bounds(method))
+        return Sampling(condition, method, n, size, steps, seed, self.run.length, self.bounds(method))
 
     def bounds(self, method: Method) -> tuple[float, float] | None:
         """Where a method's estimates are cut off, if they are: beyond the training data, by a tenth of their range on both sides."""
@@ -308,16 +306,35 @@ class Model:
         return low - MARGIN * (high - low), high + MARGIN * (high - low)
 
     @explain_misuse
+    def bind(
+        self,
+        condition: Tensor | Dataset | Fields | Condition | None,
+        grid: Sequence[int] | None = None,
+        also: Stackable | Sensors | None = None,
+    ) -> Condition:
+        """Check conditions as `sample` takes them, once; its `manifold` is theirs, in the units of the fields."""
+        if isinstance(condition, Condition):
+            return condition
+        task = self.on(grid)
+        if isinstance(also, Sensors) and condition is not None:
+            condition, also = with_sensors(condition, also, task)
+        if also is not None and not isinstance(also, Stackable):
+            raise SapcError(
+                f"also= takes constraints, as sapc.Pin(mask), got {type(also).__name__}; condition= holds the values"
+            )
+        nothing = torch.zeros(1, *task.grid.shape)
+        values = nothing if condition is None else pinned_values(condition, task, also)
+        return Condition(task, values.to(self.device), also, self.run.solver(task))
+
+    @explain_misuse
     def manifold(
         self,
         condition: Tensor | Dataset | Fields,
         grid: Sequence[int] | None = None,
-        also: Stackable | None = None,
+        also: Stackable | Sensors | None = None,
     ) -> Manifold:
         """The manifolds of conditions as `sample` takes them, on the model's device and in the units of the fields."""
-        task = self.on(grid)
-        values = pinned_values(condition, task, also).to(self.device)
-        return task.manifold(values, also, solver=self.run.solver(task))
+        return self.bind(condition, grid, also).manifold
 
     @explain_misuse
     def sampler(self, method: str | None) -> Method:
@@ -350,25 +367,3 @@ class Model:
     def compile_for(self, evaluations: int) -> None:
         """Compile the network if so many evaluations make that worth while and the caller of `load` left it open."""
         self.execution.expect(evaluations)
-
-    def _manifold_for(
-        self, sampling: Sampling, condition: Tensor | Dataset | Fields | None, also: Stackable | None
-    ) -> Manifold:
-        """Build the manifolds in the network's units."""
-        n, task, method = sampling.n, sampling.task, sampling.method
-        if condition is None:
-            if method.conditioned or also is not None:
-                raise SapcError(
-                    f"{method.name} samples on the manifold of a condition: give one, as condition=data.fields[:1] "
-                    f"(pinned are: {task.pinned})"
-                )
-            values = torch.zeros(1, *task.grid.shape)
-        else:
-            values = pinned_values(condition, task, also)
-        if n % len(values):
-            raise SapcError(
-                f"{len(values)} conditions for {n} samples; give as many samples of each, n={len(values) * math.ceil(n / len(values))}, "
-                "or a single condition for all, as condition[:1]"
-            )
-        values = task.normalize(values.to(self.device))
-        return task.normalized_manifold(values, also, solver=self.run.solver(task))

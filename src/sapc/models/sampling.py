@@ -1,4 +1,6 @@
-"""Sampling, batch by batch: from draws of the source to fields.
+"""Conditions, and sampling batch by batch: from draws of the source to fields.
+
+A condition gives values of which only the pinned ones count; it is checked once, when it is bound to a task, and its manifold is made once.
 
 The source is drawn on the CPU from the seed, one field after the other, so a seed means the same noise on every device, and the noise of
 field i depends neither on how many are drawn nor on how many at a time (the field itself does, to the network's rounding). States are
@@ -12,29 +14,192 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property
+from itertools import count
 from typing import NamedTuple, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
-from ..constraints import Manifold
-from ..constraints.terms import Stackable
-from ..data import Fields
+from ..constraints import Manifold, Solver
+from ..constraints._bound import check_pins
+from ..constraints.terms import Constraint, Pin, Stackable
+from ..data import Fields, Sensors
 from ..errors import SapcError, SapcWarning
 from ..flow import source
 from ..flow.path import Velocity, within
 from ..methods import Method
 from ..tasks import Dataset, Task
-from .condition import per_sample, pinned_mask, pinned_values
 
 Progress = Callable[[int, int], None]
 """Called with (fields done, fields in all); a partly integrated field counts fractionally."""
+CHUNK = 2**22  # grid points whose residuals are looked at together
+
+# -- conditions --
+
+
+@dataclass(frozen=True, eq=False)
+class Condition:
+    """Conditions that are known to fit a task, on the device of a model.
+
+    values    float64, zero where nothing counts
+    also      constraints besides the task's
+    solver    how curved manifolds are projected onto
+    """
+
+    task: Task
+    values: Tensor
+    also: Stackable | None
+    solver: Solver
+
+    @cached_property
+    def manifold(self) -> Manifold:
+        """The manifolds in the units of the fields."""
+        return self.task.manifold(self.values, self.also, solver=self.solver)
+
+    @cached_property
+    def normalized_manifold(self) -> Manifold:
+        """The manifolds in the network's units."""
+        if self.task.normalizer.is_identity:
+            return self.manifold
+        values = self.task.normalize(self.values)
+        return self.task.normalized_manifold(values, self.also, solver=self.solver)
+
+    def restore(self, fields: Tensor) -> Tensor:
+        """Restore pinned values to the last bit where a task's units came in between; warn of samples that are off the laws."""
+        has_more, has_units = self.also is not None, not self.task.normalizer.is_identity
+        if not has_more and not has_units:
+            return fields
+        H = repeat(self.manifold.to("cpu") if self.values.is_cuda else self.manifold, len(fields))
+        if has_units:
+            fields = torch.where(H.pinned, H.fields, fields)
+        # On a curved manifold the projection at the end of the sampler has said so already.
+        if has_more or H.affine:
+            _warn_if_off(fields, H, has_more)
+        return fields
+
+
+def repeat(H: Manifold, n: int) -> Manifold:
+    """Repeat each of k manifolds for n = k m fields, m times in a row; a single one serves all."""
+    return H if len(H) in (1, n) else H[torch.arange(n) // (n // len(H))]
+
+
+def worst_residuals(H: Manifold, fields: Tensor) -> dict[str, float]:
+    """The largest deviation from a pinned value and from the balance law, over all samples."""
+    H, size = repeat(H, len(fields)), max(1, CHUNK // fields[0].numel())
+    worst = {"local": 0.0, "balance": 0.0}
+    for first in range(0, len(fields), size):
+        part = fields[first : first + size].to(H.fields.device)
+        own = H if len(H) == 1 else H[first : first + size]
+        for name, rows in (("local", own.local(part)), ("balance", own.balance(part))):
+            worst[name] = max(worst[name], float(rows.abs().max()) if rows.numel() else 0.0)
+    return worst
+
+
+def pinned_mask(task: Task) -> Tensor:
+    """The pinned points of a task's grid, boolean."""
+    return _mask(_pins(task, None), task)
+
+
+def given_mask(task: Task) -> Tensor:
+    """The points whose values a condition gives: pinned, and not prescribed by the physics."""
+    return _mask([pin for pin in _pins(task, None) if pin.value is None], task)
+
+
+def pinned_values(condition: Tensor | Dataset | Fields, task: Task, also: Stackable | None = None) -> Tensor:
+    """The condition in float64, zero where nothing counts.
+
+    Refuses another shape, NaN where it counts, and pins that contradict each other. Values that a pin prescribes
+    itself need not be given; given ones must agree with it (see `check_pins`). Where a law takes
+    its value from the condition, every point counts.
+    """
+    condition = _tensor(condition, task)
+    pins = _pins(task, also)
+    check_pins(pins, condition)
+    given = _mask([pin for pin in pins if pin.value is None], task).to(condition.device)
+    if whole := _wants_all(task, also):
+        given = torch.ones_like(given)
+    values = torch.where(given, condition.detach().double(), 0.0)
+    for pin in pins:
+        values = pin.prescribed(values)
+    if bad := int((~values.isfinite()).sum()):
+        what = f"values ({whole} takes its value from them)" if whole else "pinned values"
+        pinned = ", ".join(filter(None, (task.pinned, *(p.label for p in pins if also and p in also.parts))))
+        raise SapcError(
+            f"{bad} of the condition's {len(values) * int(given.sum())} {what} are NaN or infinite; "
+            f"give finite ones (pinned are: {pinned})"
+        )
+    return values
+
+
+def with_sensors(condition: Tensor | Dataset | Fields, sensors: Sensors, task: Task) -> tuple[Tensor, Pin]:
+    """Conditions with what sensors measured put in, and the pin that holds them there; sensors may not contradict the condition."""
+    values = _tensor(condition, task).double()
+    task.grid.check(sensors.values, "sensors' array")
+    if len(sensors.values) > 1 and len(values) > 1 and len(sensors.values) != len(values):
+        raise SapcError(
+            f"there are sensors of {len(sensors.values)} samples for {len(values)} conditions; give as many, or one for all"
+        )
+    both = pinned_mask(task) & sensors.mask
+    off = (sensors.values - values)[:, both].abs()
+    if off.numel() and float((off - 1e-4 * sensors.values[:, both].abs()).max()) > 1e-6:
+        raise SapcError(
+            f"the condition already pins {int(both.sum())} of the sensors' points, and differs there by up to {float(off.max()):.3g}; "
+            "leave out these sensors, or correct the condition"
+        )
+    shape = (max(len(values), len(sensors.values)), *task.grid.shape)
+    mixed = torch.where(sensors.mask & ~pinned_mask(task), sensors.values.expand(shape), values.expand(shape))
+    return mixed, Pin(sensors.mask, label="sensors")
+
+
+def _parts(task: Task, also: Stackable | None) -> tuple[Stackable, ...]:
+    return (*task.constraint.parts, *(also.parts if also is not None else ()))
+
+
+def _pins(task: Task, also: Stackable | None) -> list[Pin]:
+    return [part for part in _parts(task, also) if isinstance(part, Pin)]
+
+
+def _mask(pins: list[Pin], task: Task) -> Tensor:
+    mask = torch.zeros(task.grid.shape, dtype=torch.bool)
+    for pin in pins:
+        mask |= pin.mask(task.grid.shape)
+    return mask
+
+
+def _wants_all(task: Task, also: Stackable | None) -> str:
+    """The kind of a law whose value is that of the conditioning field, if there is one."""
+    laws = (part for part in _parts(task, also) if isinstance(part, Constraint))
+    return next((type(law).__name__ for law in laws if isinstance(law.value, str)), "")
+
+
+def _tensor(condition: Tensor | Dataset | Fields, task: Task) -> Tensor:
+    """The fields of a condition, known to be on the task's grid."""
+    if isinstance(condition, Dataset):
+        if condition.task != task.name:
+            raise SapcError(f"the condition is a dataset of {condition.task}, not of {task.name}")
+        condition = condition.fields
+    if isinstance(condition, Fields):
+        condition = condition.values
+    shape = task.grid.shape
+    if not isinstance(condition, Tensor) or condition.is_complex() or condition.dtype == torch.bool:
+        got = str(condition.dtype) if isinstance(condition, Tensor) else type(condition).__name__
+        raise SapcError(f"the condition must be a real tensor or a Dataset, got {got}; use torch.as_tensor")
+    if tuple(condition.shape[1:]) != shape or len(condition) == 0:
+        wanted = ", ".join(map(str, shape))
+        raise SapcError(
+            f"the condition has shape {tuple(condition.shape)}; expected (1, {wanted}), or one per sample, (n, {wanted}); "
+            "for another resolution give grid= as well"
+        )
+    return condition
+
+
+# -- samples --
 
 
 @runtime_checkable
 class Watcher(Protocol):
-    """Looks on while fields are sampled, batch by batch: `sapc.trajectory.Watch` is one."""
+    """Looks on while fields are sampled, batch by batch: `sapc.evaluation.trajectory.Watch` is one."""
 
     def around(self, v: Velocity) -> Velocity:
         """Wrap the velocity of a batch."""
@@ -52,29 +217,30 @@ class Sampling:
     bounds    where estimates of the solution are cut off, if they are
     """
 
-    task: Task
+    condition: Condition
     method: Method
     n: int
     size: int
     steps: int
     seed: int
     length: float
-    device: torch.device
     bounds: tuple[float, float] | None = None
 
-    def run(self, network: Callable[..., Tensor], H: Manifold, watch: Watcher | None = None) -> Tensor:
-        """Draw all fields, float64 on the CPU; H is one manifold for all, or k of them, for n / k fields in a row each."""
-        out = torch.empty(self.n, *self.task.grid.shape, dtype=torch.float64)
+    def run(self, network: Callable[..., Tensor], watch: Watcher | None = None) -> Tensor:
+        """Draw all fields, float64 on the CPU: n / k in a row on each of the k manifolds of the condition."""
+        task, H = self.condition.task, self.condition.normalized_manifold
+        out = torch.empty(self.n, *task.grid.shape, dtype=torch.float64)
         draws = _Draws(self)
-        batch = draws.next_batch()
+        batches = draws.batches()
+        batch = next(batches, None)
         while batch is not None:
             own = H if len(H) == 1 else H[batch.rows // (self.n // len(H))]
             fields = self._sample(batch, network, own, draws, watch)
             # The next batch is drawn while a GPU is at work.
-            following = draws.next_batch()
+            following = next(batches, None)
             if watch is not None:
                 watch.finish(fields, own, keep=batch.new)
-            out[int(batch.rows[0]) :][: batch.new] = self.task.denormalize(fields[: batch.new]).cpu()
+            out[int(batch.rows[0]) :][: batch.new] = task.denormalize(fields[: batch.new]).cpu()
             batch = following
         return out
 
@@ -106,37 +272,34 @@ class _Draws:
     """Draws of the source, in batches; the k-th redraw of a field depends on seed, field and k, not on batches."""
 
     def __init__(self, sampling: Sampling) -> None:
-        self.sampling, self.first = sampling, 0
+        self.sampling = sampling
         self.generator = torch.Generator().manual_seed(source.seed_of("sample", sampling.seed))
         self.redraws: list[torch.Generator] = []
 
-    def next_batch(self) -> _Batch | None:
-        """Return the next batch, filled up with copies of its last field unless its samples depend on each other."""
-        asked = self.sampling
-        first, new = self.first, min(asked.size, asked.n - self.first)
-        if new <= 0:
-            return None
-        self.first += asked.size
-        rows = torch.arange(first, first + (new if asked.method.joint else asked.size)).clamp(max=asked.n - 1)
-        return _Batch(rows, new, self._draw(rows, new, self.generator))
+    def batches(self) -> Iterator[_Batch]:
+        """Draw the batches, each filled up with copies of its last field unless its samples depend on each other."""
+        n, size = self.sampling.n, self.sampling.size
+        for first in range(0, n, size):
+            new = min(size, n - first)
+            rows = torch.arange(first, first + (new if self.sampling.method.joint else size)).clamp(max=n - 1)
+            yield _Batch(rows, new, self._draw(rows, new, self.generator))
 
     def _draw(self, rows: Tensor, new: int, g: torch.Generator) -> Tensor:
-        asked = self.sampling
-        v1 = source.sample(asked.task.grid, new, g, length=asked.length, dtype=torch.float64)
-        return v1[rows - rows[0]].to(asked.device)
+        condition, length = self.sampling.condition, self.sampling.length
+        v1 = source.sample(condition.task.grid, new, g, length=length, dtype=torch.float64)
+        return v1[rows - rows[0]].to(condition.values.device)
 
     def redraws_of(self, batch: _Batch) -> Callable[[], Tensor]:
         """Return a function that draws the source of a batch afresh; each of its generators goes on in the next batch."""
-        return partial(next, self._redraw(batch.rows, batch.new))
+        calls = count()
 
-    def _redraw(self, rows: Tensor, new: int) -> Iterator[Tensor]:
-        calls = 0
-        while True:
-            if calls == len(self.redraws):
-                seed = source.seed_of("redraw", self.sampling.seed, calls)
+        def draw() -> Tensor:
+            if (call := next(calls)) == len(self.redraws):
+                seed = source.seed_of("redraw", self.sampling.seed, call)
                 self.redraws.append(torch.Generator().manual_seed(seed))
-            calls += 1
-            yield self._draw(rows, new, self.redraws[calls - 1])
+            return self._draw(batch.rows, batch.new, self.redraws[call])
+
+        return draw
 
 
 def count_evaluations(
@@ -154,22 +317,6 @@ def count_evaluations(
         return out
 
     return v
-
-
-def restore_pinned(
-    fields: Tensor, condition: Tensor | Dataset | Fields, task: Task, also: Stackable | None
-) -> Tensor:
-    """Restore pinned values to the last bit where a task's units came in between; warn of samples that are off the laws."""
-    if also is None and task.normalizer.is_identity:
-        return fields
-    values = per_sample(pinned_values(condition, task, also).cpu(), len(fields))
-    if not task.normalizer.is_identity:
-        fields = torch.where(pinned_mask(task, also), values, fields)
-    H = task.manifold(values, also)
-    # On a curved manifold the projection at the end of the sampler has said so already.
-    if also is not None or H.affine:
-        _warn_if_off(fields, H, also is not None)
-    return fields
 
 
 def _warn_if_off(fields: Tensor, H: Manifold, has_more: bool) -> None:
