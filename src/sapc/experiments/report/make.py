@@ -171,7 +171,7 @@ def page(
 ) -> str:
     """Return the text of the page."""
     notes = notes or {}
-    shared = words.shared_notes(tables)
+    facts, shared = words.facts(collected), words.shared_notes(tables)
     cards = {table.name: _describe_table(table, shared) for table in tables}
     cost = cards.pop("cost", None)
     order = list(KINDS)
@@ -181,9 +181,9 @@ def page(
         title=title or "Results" + (f" of {', '.join(collected.studies)}" if collected.studies else ""),
         version=__version__,
         mark=MARK,
-        facts=words.facts(collected),
+        facts=facts,
         warnings=words.warnings(tables),
-        presets=words.presets(collected),
+        presets=dict(facts).get("Presets", ""),
         shared=shared,
         references=words.references(collected),
         problems=sorted(

@@ -61,10 +61,8 @@ def notes_of_cost(data: ReportData, methods: Sequence[str]) -> list[str]:
     """Return the notes of the table of cost."""
     device = paper.protocol().device
     source = _paper(f"medians over 3 seeds x 4 test sets on one {device}, training per seed")
-    other = (
-        f"Times on another device than the paper's {device} compare within a line, not with the line below."
-    )
-    return [*COST, source, other, *_protocols(data, methods)]
+    other = f"Times on another device than the paper's {device} compare within a line"
+    return [*COST, source, f"{other}, not with the line below.", *_protocols(data, methods)]
 
 
 def _paper(how: str) -> str:
@@ -194,7 +192,7 @@ def facts(collected: Collected) -> list[tuple[str, str]]:
         ("Tasks", ", ".join(map(task_label, tasks))),
         ("Methods", ", ".join(map(short_label, methods))),
         ("Seeds of training", _values(s.seed for s in scored)),
-        ("Presets", presets(collected)),
+        ("Presets", _values(s.scores.run.preset for s in scored)),
         ("Training steps", _values(s.scores.run.steps for s in scored)),
         ("Precision", _values(str(s.training["precision"]) for s in scored if s.training.get("precision"))),
         ("Test sets", _values(name for s in scored for name in s.sets)),
@@ -206,11 +204,6 @@ def facts(collected: Collected) -> list[tuple[str, str]]:
         ("Evaluated", " to ".join(dict.fromkeys((days[0], days[-1]))) if days else ""),
     ]
     return [(term, text) for term, text in terms if text]
-
-
-def presets(collected: Collected) -> str:
-    """Return what the runs were preset to."""
-    return _values(s.scores.run.preset for s in collected.scored)
 
 
 def warnings(tables: Sequence[Table]) -> list[str]:
