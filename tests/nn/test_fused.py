@@ -198,17 +198,16 @@ def test_a_tangent_is_refused_instead_of_lost():
 def test_a_rehearsal_goes_there_and_back():
     """What training on a GPU begins with; here it must not change what comes after."""
     from sapc.nn.kernels.network import rehearse
-    from sapc.nn.kernels.plan import plan
 
     net, (u, t, weight) = network(blocks=1), case(2, (2, 10))
     before = answers(net, u, t, weight)
     p, e = net.plan, [torch.randn(2, 16), *net.lift_out.parameters(), *net.project_in.parameters()]
     how = p.how
-    assert plan(how, 16, 16, 1, False, None) is p
     inputs = u[..., None, :], torch.randn(2, 16), torch.randn(2, 16)
     rehearse(p, *inputs, *e, *net.project_out.parameters(), *net.blocks[0].parameters_on(how))
     assert p.rehearsed == {False}
     after = answers(net, u, t, weight)
+    assert net.plan is p
     assert all(torch.equal(before[k], after[k]) for k in before)
 
 

@@ -1,4 +1,4 @@
-"""Truncated Fourier transforms of channels-last fields as products with thin DFT matrices.
+"""Truncated Fourier transforms of channels-last fields as products with thin DFT matrices, and the blocks of the FNO that use them.
 
 So few modes are kept that a product beats a full FFT, and moves less memory. With the real and imaginary part as an axis p of length two,
 a transform along one axis is one real matrix. From the last axis to the first,
@@ -15,11 +15,11 @@ done to the modes between the two is linear, so the result is the same. A grid t
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
-from functools import lru_cache
+from dataclasses import dataclass
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.functional import linear
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,7 +68,8 @@ def _product(matrix: Tensor, x: Tensor) -> Tensor:
     return torch.bmm(matrix.expand(len(x), -1, -1), x)
 
 
-@lru_cache(maxsize=16)
+@torch.inference_mode(False)
+@torch.no_grad()
 def transforms(
     grid: tuple[int, ...],
     modes: tuple[int, ...],
@@ -76,14 +77,7 @@ def transforms(
     device: torch.device,
     unitary: bool = False,
 ) -> Transforms:
-    """The matrices of a grid, computed in float64 and kept."""
-    with torch.inference_mode(False), torch.no_grad():  # kept for training too, whoever asks first
-        return _transforms(grid, modes, dtype, device, unitary)
-
-
-def _transforms(
-    grid: tuple[int, ...], modes: tuple[int, ...], dtype: torch.dtype, device: torch.device, unitary: bool
-) -> Transforms:
+    """The matrices of a grid, computed in float64; they serve for training too, whoever asks first."""
     analyse, synthesise, kept = [], [], []
     for n, m in zip(grid[:-1], modes[:-1], strict=True):
         low, high = -min(m // 2, n // 2), min((m + 1) // 2, (n + 1) // 2)
@@ -106,10 +100,10 @@ def _transforms(
     synthesise.append((forward * twice.repeat(2)[:, None]).T / (n * scale))
     kept.append(slice(0, m))
     first, second = (tuple(a.contiguous().to(device, dtype) for a in side) for side in (analyse, synthesise))
-    ones = torch.ones(1, *grid, 1, dtype=dtype, device=device)
-    found = Transforms(grid, first, second, tuple(kept), torch.empty(0), _place(grid, dtype, device))
-    mean = math.prod(grid) ** (0.5 if unitary else 1.0)
-    return replace(found, one=_mean_only(found.forward(ones)[0, 0, ..., 0], mean))
+    one = torch.zeros([k.stop - k.start for k in kept], dtype=dtype, device=device)
+    mean = tuple(m // 2 - k.start for m, k in zip(modes[:-1], kept[:-1], strict=True))
+    one[(*mean, 0)] = math.prod(grid) ** (0.5 if unitary else 1.0)
+    return Transforms(grid, first, second, tuple(kept), one.flatten(), _place(grid, dtype, device))
 
 
 def _place(grid: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
@@ -118,12 +112,76 @@ def _place(grid: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> T
     return torch.stack((*lines, torch.ones(grid, dtype=torch.float64)), -1).flatten(0, -2).to(device, exact)
 
 
-def _mean_only(z: Tensor, mean: float) -> Tensor:
-    """The transform of 1 without its rounding."""
-    return torch.where(z > mean / 2, mean, 0.0).to(z.dtype).flatten()
-
-
 def _waves(k: Tensor, n: int) -> tuple[Tensor, Tensor]:
     """`cos` and `sin` of `2 pi k x / n`, `(k, x)`; the phase is reduced in integers, so it is exact."""
     phase = (k[:, None] * torch.arange(n)).remainder(n).double() * (2 * math.pi / n)
     return phase.cos(), phase.sin()
+
+
+# -- blocks --
+
+
+class Spectral(nn.Module):
+    """The Fourier half of a block: one complex channel matrix per mode, as a real pair, and a bias per channel."""
+
+    def __init__(self, hidden: int, modes: tuple[int, ...]) -> None:
+        super().__init__()
+        # Standard deviation of a complex entry: its square is 2 / (inputs + outputs).
+        scale = math.sqrt(1 / hidden)
+        self.modes = modes
+        self.weight = nn.Parameter(torch.randn(2, *modes, hidden, hidden) * (scale / math.sqrt(2)))
+        self.bias = nn.Parameter(torch.randn(hidden) * scale)
+
+    def forward(self, x: Tensor, how: Transforms) -> Tensor:
+        """By products with DFT matrices."""
+        z = how.forward(x)
+        batch, modes, c = z.shape[0], z.shape[2:-1], z.shape[-1]
+        re, im = self.weight[(slice(None), *how.kept)].to(x.dtype).reshape(2, -1, c, c)
+        mix = torch.cat((torch.cat((re, im), 2), torch.cat((-im, re), 2)), 1)  # (modes, 2c, 2c)
+        z = z.reshape(batch, 2, -1, c).permute(2, 0, 1, 3).reshape(-1, batch, 2 * c)
+        # The bias joins the mean's mode: as a sum over the wide tensor its gradient would cost as much as a transform.
+        bias = torch.cat((self.bias, torch.zeros_like(self.bias))).to(x.dtype)
+        z = torch.baddbmm(how.one[:, None, None] * bias, z, mix)
+        z = z.reshape(-1, batch, 2, c).permute(1, 2, 0, 3).reshape(batch, 2, *modes, c)
+        return how.inverse(z)
+
+    def by_fft(self, x: Tensor, how: Transforms) -> Tensor:
+        """By full FFTs: the oracle."""
+        grid, axes = how.grid, tuple(range(1, x.ndim - 1))
+        z = torch.fft.rfftn(x, dim=axes)
+        rows = [
+            torch.arange(k.start - m // 2, k.stop - m // 2, device=x.device) % n
+            for n, m, k in zip(grid[:-1], self.modes[:-1], how.kept[:-1], strict=True)
+        ]
+        last = torch.arange(how.kept[-1].stop, device=x.device)
+        at: tuple[slice | Tensor, ...] = (slice(None), *torch.meshgrid(*rows, last, indexing="ij"))
+        weight = torch.complex(*self.weight[(slice(None), *how.kept)].to(x.dtype))
+        out = torch.zeros_like(z)
+        out[at] = torch.einsum("b...i,...io->b...o", z[at], weight)
+        back: Tensor = torch.fft.irfftn(out, s=grid, dim=axes)
+        return back + self.bias
+
+
+class Block(nn.Module):
+    """`S(x) + W x`, the bias within S."""
+
+    def __init__(self, hidden: int, modes: tuple[int, ...]) -> None:
+        super().__init__()
+        self.spectral = Spectral(hidden, modes)
+        self.pointwise = nn.Linear(hidden, hidden, bias=False)
+
+    def parameters_on(self, how: Transforms) -> tuple[Tensor, Tensor, Tensor]:
+        """Weights of the modes that a grid has, bias and pointwise weights."""
+        s = self.spectral
+        whole = all(k.stop - k.start == m for k, m in zip(how.kept, s.modes, strict=True))
+        weight = s.weight if whole else s.weight[(slice(None), *how.kept)].contiguous()
+        return weight, s.bias, self.pointwise.weight
+
+    def forward(self, x: Tensor, how: Transforms, fft: bool) -> Tensor:
+        """Channels last."""
+        mixed = self.spectral.by_fft(x, how) if fft else self.spectral(x, how)
+        if x.is_cuda or torch.is_grad_enabled():
+            return mixed + linear(x, self.pointwise.weight.to(x.dtype))
+        # Where nothing is kept the product is added in place: a pass over the activation less, and no new memory for it.
+        flat = mixed.reshape(-1, mixed.shape[-1])
+        return flat.addmm_(x.reshape(flat.shape), self.pointwise.weight.to(x.dtype).T).view(mixed.shape)

@@ -34,7 +34,7 @@ import os
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Literal, cast, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast, get_args
 
 import torch
 from jaxtyping import Float
@@ -43,86 +43,22 @@ from torch.autograd.function import once_differentiable
 from torch.nn.functional import gelu, linear
 
 from ..errors import SapcError, SapcWarning, choice, explain_misuse, fits, whole
-from .dft import Transforms, transforms
+from .dft import Block, Transforms, transforms
 from .kernels import why_not
 
 if TYPE_CHECKING:  # importing it needs Triton
     from .kernels.plan import Plan, Tuning
 
 Precision = Literal["float32", "tf32", "fp16", "bf16"]
+Made = TypeVar("Made")
 Path = Literal["auto", "fused", "dft", "fft"]
 KERNELS = "SAPC_KERNELS"  # the environment's choice: on, off, or unset
 FATAL = ("illegal memory access", "misaligned address", "unspecified launch failure")  # CUDA does not recover
 LEAVE_OPEN = f"leave the choice open, with transform='auto' and without {KERNELS}"
 LARGEST = 2**58  # numbers in an array: beyond it their bytes cannot be counted in 64 bits
 MOST_BLOCKS = 1000
+MOST_KEPT = 32  # transforms and plans of a network, each of one grid
 LARGEST_TIME = 2000.0  # flow time is stretched by it before the embedding, and it is the longest wave length
-
-
-class Spectral(nn.Module):
-    """The Fourier half of a block: one complex channel matrix per mode, as a real pair, and a bias per channel."""
-
-    def __init__(self, hidden: int, modes: tuple[int, ...]) -> None:
-        super().__init__()
-        # Standard deviation of a complex entry: its square is 2 / (inputs + outputs).
-        scale = math.sqrt(1 / hidden)
-        self.modes = modes
-        self.weight = nn.Parameter(torch.randn(2, *modes, hidden, hidden) * (scale / math.sqrt(2)))
-        self.bias = nn.Parameter(torch.randn(hidden) * scale)
-
-    def forward(self, x: Tensor, how: Transforms) -> Tensor:
-        """By products with DFT matrices."""
-        z = how.forward(x)
-        batch, modes, c = z.shape[0], z.shape[2:-1], z.shape[-1]
-        re, im = self.weight[(slice(None), *how.kept)].to(x.dtype).reshape(2, -1, c, c)
-        mix = torch.cat((torch.cat((re, im), 2), torch.cat((-im, re), 2)), 1)  # (modes, 2c, 2c)
-        z = z.reshape(batch, 2, -1, c).permute(2, 0, 1, 3).reshape(-1, batch, 2 * c)
-        # The bias joins the mean's mode: as a sum over the wide tensor its gradient would cost as much as a transform.
-        bias = torch.cat((self.bias, torch.zeros_like(self.bias))).to(x.dtype)
-        z = torch.baddbmm(how.one[:, None, None] * bias, z, mix)
-        z = z.reshape(-1, batch, 2, c).permute(1, 2, 0, 3).reshape(batch, 2, *modes, c)
-        return how.inverse(z)
-
-    def by_fft(self, x: Tensor, how: Transforms) -> Tensor:
-        """By full FFTs: the oracle."""
-        grid, axes = how.grid, tuple(range(1, x.ndim - 1))
-        z = torch.fft.rfftn(x, dim=axes)
-        rows = [
-            torch.arange(k.start - m // 2, k.stop - m // 2, device=x.device) % n
-            for n, m, k in zip(grid[:-1], self.modes[:-1], how.kept[:-1], strict=True)
-        ]
-        last = torch.arange(how.kept[-1].stop, device=x.device)
-        at: tuple[slice | Tensor, ...] = (slice(None), *torch.meshgrid(*rows, last, indexing="ij"))
-        weight = torch.complex(*self.weight[(slice(None), *how.kept)].to(x.dtype))
-        out = torch.zeros_like(z)
-        out[at] = torch.einsum("b...i,...io->b...o", z[at], weight)
-        back: Tensor = torch.fft.irfftn(out, s=grid, dim=axes)
-        return back + self.bias
-
-
-class Block(nn.Module):
-    """`S(x) + W x`, the bias within S."""
-
-    def __init__(self, hidden: int, modes: tuple[int, ...]) -> None:
-        super().__init__()
-        self.spectral = Spectral(hidden, modes)
-        self.pointwise = nn.Linear(hidden, hidden, bias=False)
-
-    def parameters_on(self, how: Transforms) -> tuple[Tensor, Tensor, Tensor]:
-        """Weights of the modes that a grid has, bias and pointwise weights."""
-        s = self.spectral
-        whole = all(k.stop - k.start == m for k, m in zip(how.kept, s.modes, strict=True))
-        weight = s.weight if whole else s.weight[(slice(None), *how.kept)].contiguous()
-        return weight, s.bias, self.pointwise.weight
-
-    def forward(self, x: Tensor, how: Transforms, fft: bool) -> Tensor:
-        """Channels last."""
-        mixed = self.spectral.by_fft(x, how) if fft else self.spectral(x, how)
-        if x.is_cuda or torch.is_grad_enabled():
-            return mixed + linear(x, self.pointwise.weight.to(x.dtype))
-        # Where nothing is kept the product is added in place: a pass over the activation less, and no new memory for it.
-        flat = mixed.reshape(-1, mixed.shape[-1])
-        return flat.addmm_(x.reshape(flat.shape), self.pointwise.weight.to(x.dtype).T).view(mixed.shape)
 
 
 class Lift(torch.autograd.Function):
@@ -191,6 +127,7 @@ class FNO(nn.Module):
         self.plan: Plan | None = None  # of the last evaluation by kernels
         self.compile_instead = False  # whether products are compiled where kernels turn out not to work
         self._no_kernels = False  # on this GPU, as it turned out
+        self._made: dict[tuple[object, ...], Any] = {}  # see `_once`
         self.lift_in = nn.Linear(channels * (1 + conditions) + time_channels + grid_dims, projection)
         self.lift_out = nn.Linear(projection, hidden)
         self.blocks = nn.ModuleList(Block(hidden, self.modes) for _ in range(blocks))
@@ -210,21 +147,13 @@ class FNO(nn.Module):
         _check_path(precision, "auto")
         kept = (*modes[:-1], modes[-1] // 2 + 1)
         wide = channels * (1 + conditions) + time_channels + grid_dims
-        linears = {
-            "lift_in": (projection, wide),
-            "lift_out": (hidden, projection),
-            "project_in": (projection, hidden),
-            "project_out": (channels, projection),
-        }
-        found: dict[str, tuple[int, ...]] = {}
+        block: dict[str, tuple[int, ...]] = {"spectral.weight": (2, *kept, hidden, hidden)}
+        block |= {"spectral.bias": (hidden,), "pointwise.weight": (hidden, hidden)}
+        found = {f"blocks.{i}.{name}": shape for i in range(blocks) for name, shape in block.items()}
+        linears = {"lift_in": (projection, wide), "lift_out": (hidden, projection)}
+        linears |= {"project_in": (projection, hidden), "project_out": (channels, projection)}
         for name, shape in linears.items():
             found |= {f"{name}.weight": shape, f"{name}.bias": shape[:1]}
-        for i in range(blocks):
-            found |= {
-                f"blocks.{i}.spectral.weight": (2, *kept, hidden, hidden),
-                f"blocks.{i}.spectral.bias": (hidden,),
-                f"blocks.{i}.pointwise.weight": (hidden, hidden),
-            }
         return found
 
     def compile_core(self) -> None:
@@ -253,13 +182,23 @@ class FNO(nn.Module):
             if v is not None:
                 return v
         lattice = tuple(u.shape[-len(self.modes) :])
-        how = transforms(lattice, self.modes, torch.bfloat16 if self.precision == "bf16" else exact, u.device)
+        kind = torch.bfloat16 if self.precision == "bf16" else exact
+        how = self._once(transforms, lattice, self.modes, kind, u.device)
         seen = (u,) if condition is None else (u, condition)
         channels = torch.stack(seen, -1) if self.channels == 1 else torch.cat(seen, 1).movedim(1, -1)
         place = how.place.to(exact).expand(len(u), -1, -1)
         inputs = torch.cat((channels.to(exact).flatten(1, -2), place), -1)
         v = self._core(inputs, t.double(), how)
         return v.reshape(u.shape) if self.channels == 1 else v.movedim(-1, 1).reshape(u.shape)
+
+    def _once(self, make: Callable[..., Made], *about: object) -> Made:
+        """Keep what depends on a grid alone, of the last grids."""
+        found = self._made.get((make, *about))
+        if found is None:
+            if len(self._made) >= MOST_KEPT:
+                self._made.clear()
+            found = self._made[make, *about] = make(*about)
+        return cast(Made, found)
 
     def path(self, u: Tensor, condition: Tensor | None = None) -> str:
         """The path that fields like these take; a path that was asked for and cannot be taken is refused."""
@@ -323,12 +262,10 @@ class FNO(nn.Module):
         from .kernels.network import velocity
         from .kernels.plan import plan
 
-        how = transforms(tuple(u.shape[1:]), self.modes, self._kept, u.device, unitary=True)
-        d, fields = len(self.modes), 1 + self.conditions
-        widths = self.lift_out.out_features, self.lift_in.out_features
-        self.plan = p = plan(how, *widths, fields, self.precision != "float32", self.tuning)
-        state, time, place = torch.split(self.lift_in.weight, [fields, self.time_channels, d], dim=1)
-        tau = linear(self._embedding(t).to(time.dtype), time, self.lift_in.bias)
+        how = self._once(transforms, tuple(u.shape[1:]), self.modes, self._kept, u.device, True)
+        sizes = self.lift_out.out_features, self.lift_in.out_features, 1 + self.conditions
+        self.plan = p = self._once(plan, how, *sizes, self.precision != "float32", self.tuning)
+        state, place, tau = self._lift_weights(t)
         us = torch.cat((state, place[:, -1:]), 1).T.contiguous()
         line = (p.lead[:, :, None] * place[:, :-1].T).sum(1)
         rows = u[..., None, :] if condition is None else torch.stack((u, condition), -2)
@@ -352,16 +289,17 @@ class FNO(nn.Module):
 
     def _lift(self, inputs: Tensor, t: Tensor, dtype: torch.dtype) -> Tensor:
         """First layer by what its inputs depend on, then the second; `inputs` are the state's channels, the place and a one."""
-        axes = len(self.modes)
-        state, time, place = torch.split(
-            self.lift_in.weight, [inputs.shape[-1] - axes - 1, self.time_channels, axes], dim=1
-        )
-        shared = torch.cat((state, place), 1).T.expand(len(t), -1, -1)
-        maps = torch.cat(
-            (shared, linear(self._embedding(t).to(time.dtype), time, self.lift_in.bias)[:, None]), 1
-        )
+        state, place, tau = self._lift_weights(t)
+        maps = torch.cat((torch.cat((state, place), 1).T.expand(len(t), -1, -1), tau[:, None]), 1)
         x: Tensor = Lift.apply(inputs, maps, dtype)  # type: ignore[no-untyped-call]
         return linear(x, self.lift_out.weight.to(dtype), self.lift_out.bias.to(dtype))
+
+    def _lift_weights(self, t: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The first layer's weights of fields and coordinates, and what time and bias add to it, a row per sample."""
+        axes = len(self.modes)
+        fields = self.lift_in.in_features - self.time_channels - axes
+        state, time, place = torch.split(self.lift_in.weight, [fields, self.time_channels, axes], dim=1)
+        return state, place, linear(self._embedding(t).to(time.dtype), time, self.lift_in.bias)
 
     def _embedding(self, t: Tensor) -> Tensor:
         """`[sin, cos]` of the stretched time at frequencies from 1 down to 1 / 2000; in float64: a float32 phase is off by 1e-4."""

@@ -372,11 +372,6 @@ class FNOExecution(Execution):
         """Do nothing: it draws nothing."""
         yield
 
-    @contextmanager
-    def validating(self) -> Iterator[None]:
-        """Do nothing: it has one mode."""
-        yield
-
     def without_gradient(self, parameters: dict[str, nn.Parameter]) -> list[str]:
         """Return which layers the last step gave no gradient; there should be none, but a compiler can be wrong and say nothing.
 

@@ -1,17 +1,15 @@
 """The backbone as Triton kernels: each activation is read once and written once per block, forward and backward.
 
-    lifting          u -> x, Z                      hidden layer on the chip                              ends.lift_forward
-    four blocks      Z -> modes -> mixed -> Y       transforms of the other axes, on the few kept modes   cuBLAS, mixing.mix_forward
-                     x, Y -> h, Z                   transforms along a row, product, bias, GELU           blocks.block_forward
-    projection       x, Y -> v                      with the last block; hidden layer on the chip         ends.project_forward
+    lifting          u -> x, Z                      hidden layer on the chip                              lift_project.lift_forward
+    four blocks      Z -> modes -> mixed -> Y       transforms of the other axes, on the few kept modes   cuBLAS, block.mix_forward
+                     x, Y -> h, Z                   transforms along a row, product, bias, GELU           block.block_forward
+    projection       x, Y -> v                      with the last block; hidden layer on the chip         lift_project.project_forward
 
 `network` puts them together and derives the way back, `plan` holds what depends on the grid alone; `why_not` says where they cannot be
 used. Nothing here is imported without Triton.
 """
 
 from __future__ import annotations
-
-from functools import cache
 
 import torch
 
@@ -41,7 +39,6 @@ def why_not(device: torch.device, dtype: torch.dtype, hidden: int, projection: i
     return ""
 
 
-@cache
 def _too_old(device: torch.device) -> str:
     if torch.version.hip is not None:
         return "some instructions in the kernels are NVIDIA's"

@@ -22,9 +22,8 @@ import triton.language as tl
 C0: tl.constexpr = tl.constexpr(7.97507478e-01)
 C1: tl.constexpr = tl.constexpr(3.70060209e-02)
 C2: tl.constexpr = tl.constexpr(-3.51586127e-04)
-FAR: tl.constexpr = tl.constexpr(
-    36.0
-)  # the square of a distance where Phi is 0 or 1 to all digits and Q still grows
+# The square of a distance where Phi is 0 or 1 to all digits and Q still grows.
+FAR: tl.constexpr = tl.constexpr(36.0)
 
 
 @triton.jit

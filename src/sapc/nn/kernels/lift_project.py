@@ -89,17 +89,11 @@ def lift_backward(
     c, part = tl.arange(0, C), tl.program_id(1)
     j = part * HB + tl.arange(0, HB)
     a = load_matrix(a_p, j, c, 1, H, kind)  # (hidden, channels)
-    first, second, along = (
-        tl.load(us_p + j),
-        tl.load(us_p + (INPUTS - 1) * H + j),
-        tl.load(us_p + INPUTS * H + j),
-    )
+    first, second = tl.load(us_p + j), tl.load(us_p + (INPUTS - 1) * H + j)
+    along = tl.load(us_p + INPUTS * H + j)
     ga = tl.zeros([HB, C], tl.float32)
-    g_along, g_first, g_second = (
-        tl.zeros([HB], tl.float32),
-        tl.zeros([HB], tl.float32),
-        tl.zeros([HB], tl.float32),
-    )
+    g_along = tl.zeros([HB], tl.float32)
+    g_first, g_second = tl.zeros([HB], tl.float32), tl.zeros([HB], tl.float32)
     for row in tl.range(tl.program_id(0), rows, tl.num_programs(0), num_stages=STAGES):
         base = tl.load(tau_p + (row // lines) * H + j) + tl.load(line_p + (row % lines) * H + j)
         g_base = tl.zeros([HB], tl.float32)
@@ -112,9 +106,8 @@ def lift_backward(
                 shown = point_values(u_p, row * INPUTS + 1, t, T)
                 p += shown[None, :] * second[:, None]
             d = product(a, tl.trans(gx), PRECISION)
-            x, slope = gelu_and_slope(
-                p + 0.0 * d, HOW
-            )  # where the matrix units have d, so that nothing is made twice
+            # Where the matrix units have d, so that nothing is made twice.
+            x, slope = gelu_and_slope(p + 0.0 * d, HOW)
             ga = add_product(x.to(kind), gx, ga, PRECISION)
             d *= slope  # zero beyond the row's end, as gx is
             g_base += tl.sum(d, 1)

@@ -1,6 +1,6 @@
 """The network as a sequence of kernels, and its derivative by hand.
 
-Letters as in `blocks`, `ends` and `mixing`. With F the unitary transforms of the axes before the last, block l computes Y = F^H mix(F Z)
+Letters as in `block` and `lift_project`. With F the unitary transforms of the axes before the last, block l computes Y = F^H mix(F Z)
 on the kept modes. So
 
     Z' = F^H mix^H(F Y'),      weights' = (F Z)^H (F Y'):
@@ -27,7 +27,6 @@ from torch.autograd.function import once_differentiable
 
 from . import block as blocks
 from . import lift_project as ends
-from . import spectral_mix as mixing
 from .plan import FUSED, Launch, Plan
 
 TOP = 64.0  # below 65,504 by what a network can gain, and the square root of 100 x 100 points, which a coherent sum gains
@@ -126,7 +125,7 @@ def _project(
 def _mix(p: Plan, m: Tensor, weight: Tensor) -> Tensor:
     y, batch = torch.empty_like(m), len(m)
     modes, NB = m[0, 0, ..., 0].numel(), p.samples(batch)
-    mixing.mix_forward[(modes, -(-batch // NB))](
+    blocks.mix_forward[(modes, -(-batch // NB))](
         m, weight, y, modes, batch, C=p.hidden, NB=NB, PRECISION=p.precision, num_warps=p.tuning.mix_warps, **FUSED
     )  # fmt: skip
     return y
@@ -151,21 +150,11 @@ def back(
         g, gy, g_channels = _block_back(p, g, p.how.from_modes(gm), before, layers[i], first=i == 0)
         found.insert(0, BlockParameters(g_modes, g_bias, g_channels))
     gu, g_tau, g_line, g_us, gA = _lift_back(p, g, saved, e, wanted)
-    rest = [
-        g_tau,
-        g_line,
-        g_us,
-        gA,
-        _over_points(p, gy),
-        gB,
-        gb,
-        go,
-        gv.sum().reshape(1),
-        *([gu] if gu is not None else []),
-    ]
+    g_ends = Ends(g_us, gA, _over_points(p, gy), gB, gb, go, gv.sum().reshape(1))
     if unscale is not p.one:
+        rest = [g_tau, g_line, *g_ends, *([] if gu is None else [gu])]
         torch._foreach_mul_(rest + [x for layer in found for x in layer[1:]], unscale[0])
-    return gu, g_tau, g_line, Ends(*rest[2:9]), found
+    return gu, g_tau, g_line, g_ends, found
 
 
 def _scaled(p: Plan, gv: Tensor) -> tuple[Tensor, Tensor]:
@@ -215,7 +204,7 @@ def _without(sizes: dict[str, Any], *names: str) -> dict[str, Any]:
 
 def _mix_back(p: Plan, g: Tensor, m: Tensor, weight: Tensor, unscale: Tensor) -> tuple[Tensor, Tensor]:
     gm, gw, modes = torch.empty_like(m), torch.empty_like(weight), m[0, 0, ..., 0].numel()
-    mixing.mix_backward[(modes,)](
+    blocks.mix_backward[(modes,)](
         g, m, weight, gm, gw, unscale, modes, len(m),
         C=p.hidden, NB=p.samples(len(m)), PRECISION=p.precision, num_warps=p.tuning.mix_warps, **FUSED,
     )  # fmt: skip

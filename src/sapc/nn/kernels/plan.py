@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from typing import Any
 
 import torch
@@ -48,10 +47,9 @@ class Tuning:
     mix_warps: int = 4
 
 
+# Multiplications with additions; the default depends on the version of Triton.
+FUSED = {"enable_fp_fusion": True}
 # By the size of a number: in float32 twice as much has to fit on the chip. By channels: 64, 128, 32, 16.
-FUSED = {
-    "enable_fp_fusion": True
-}  # multiplications with additions; the default depends on the version of Triton
 HALF_WIDE = Tuning(
     lift=Launch(programs=3, registers=168),
     block=Launch(programs=3),
@@ -109,6 +107,7 @@ class Plan:
     place: Tensor  # the last coordinate (T,)
     lead: Tensor  # the others, (lines, axes - 1)
     one: Tensor  # the number
+    multiprocessors: int
     padded: dict[tuple[int, bool], tuple[Tensor, Tensor]] = field(default_factory=dict)  # see `matrices`
     rehearsed: set[bool] = field(default_factory=set)  # see `network.rehearse`
     known: dict[Launch, dict[str, Any]] = field(default_factory=dict)  # see `sizes`
@@ -179,7 +178,7 @@ class Plan:
 
     def programs(self, launch: Launch, rows: int) -> int:
         """As many as run at the same time."""
-        return min(rows, launch.programs * _multiprocessors(self.device))
+        return min(rows, launch.programs * self.multiprocessors)
 
     def samples(self, batch: int) -> int:
         """How many the mixing takes at a time."""
@@ -196,16 +195,10 @@ class Plan:
         return torch.empty(*shape, dtype=torch.float32, device=self.device)
 
 
-@lru_cache
-def _multiprocessors(device: torch.device) -> int:
-    return torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 1
-
-
-@lru_cache(maxsize=16)
 def plan(
     how: Transforms, hidden: int, projection: int, inputs: int, tf32: bool, tuning: Tuning | None = None
 ) -> Plan:
-    """The plan of a grid and a network, kept; `tf32`: whether products of float32 numbers may be rounded to it."""
+    """The plan of a grid and a network; `tf32`: whether products of float32 numbers may be rounded to it."""
     kind, axes = how.analyse[-1].dtype, len(how.grid)
     precision = "tf32" if tf32 else "ieee"
     if interpreted() and kind != torch.float32:
@@ -216,4 +209,6 @@ def plan(
         half = {16: HALF_SLIM, 32: HALF_NARROW, 64: HALF_WIDE}.get(hidden, HALF_BROAD)
         full = FULL if tf32 else EXACT
         tuning = tuning or (full if kind == torch.float32 else half)
-        return Plan(how, hidden, projection, inputs, precision, tuning, last, lead, torch.ones_like(last[:1]))
+        one, device = torch.ones_like(last[:1]), last.device
+    count = torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 1
+    return Plan(how, hidden, projection, inputs, precision, tuning, last, lead, one, count)
