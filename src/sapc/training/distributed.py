@@ -17,7 +17,7 @@ import socket
 import subprocess
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -26,12 +26,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.multiprocessing.spawn import (
-    ProcessContext,
-    ProcessException,
-    ProcessExitedException,
-    start_processes,
-)
+from torch.multiprocessing.spawn import ProcessContext, ProcessException, ProcessExitedException
+from torch.multiprocessing.spawn import spawn as start_processes
 
 from ..errors import SapcError
 from ..nn.network import find_device as find_device
@@ -110,9 +106,8 @@ def starting_safely() -> Iterator[None]:
         yield
     finally:
         for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
+            del os.environ[name]
+            if value is not None:
                 os.environ[name] = value
 
 
@@ -183,13 +178,8 @@ def spawn(processes: int, work: Callable[..., None], *arguments: Any, device: st
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     with starting_safely():
-        started = start_processes(  # type: ignore[no-untyped-call]
-            _member,
-            (processes, port, errors, work, arguments),
-            nprocs=processes,
-            join=False,
-            start_method="spawn",
-        )
+        given = processes, port, errors, work, arguments
+        started = start_processes(_member, given, nprocs=processes, join=False)  # type: ignore[no-untyped-call]
     assert started is not None
     logging.getLogger("torch.multiprocessing.spawn").setLevel(logging.ERROR)  # what it would say, we say
     with termination_as_interrupt():
@@ -203,9 +193,8 @@ def _wait(started: ProcessContext, errors: Any) -> None:
         try:
             if started.join():
                 return
-        except (
-            KeyboardInterrupt
-        ):  # they stop together and save; a terminal tells every process, `kill` this one only
+        except KeyboardInterrupt:
+            # They stop together and save; a terminal tells every process, `kill` this one only.
             interrupted = True
             for process in started.processes:
                 process.terminate()
@@ -214,7 +203,7 @@ def _wait(started: ProcessContext, errors: Any) -> None:
                 process.join()
             if not errors.empty():
                 kind, text = errors.get()
-                raise (KeyboardInterrupt(text) if kind == "interrupt" else SapcError(text)) from None
+                raise kind(text) from None
             if interrupted:
                 raise KeyboardInterrupt from error
             if isinstance(error, ProcessExitedException):
@@ -226,59 +215,56 @@ def _wait(started: ProcessContext, errors: Any) -> None:
 
 
 @contextmanager
-def termination_as_interrupt() -> Iterator[None]:
-    """Inside, SIGTERM, which schedulers send, interrupts as Ctrl-C does."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+def _handling(handle: Callable[[int, Any], Any], *numbers: int) -> Iterator[None]:
+    """Inside, a function handles these signals; in a thread that is not the main one, nothing changes."""
+    is_main = threading.current_thread() is threading.main_thread()
+    before = {number: signal.signal(number, handle) for number in numbers if is_main}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
+def termination_as_interrupt() -> AbstractContextManager[None]:
+    """Inside, SIGTERM, which schedulers send, interrupts as Ctrl-C does."""
+    return _handling(signal.default_int_handler, signal.SIGTERM)
+
+
+@dataclass
 class Interrupts:
     """Ctrl-C and the scheduler's SIGTERM become a wish that the loop grants between two steps.
 
     The second Ctrl-C is obeyed at once, and so is the first while there is nothing to save.
     """
 
-    def __init__(self) -> None:
-        self.asked = self.patient = False
-        self.previous: dict[int, Any] = {}
+    asked: bool = False
+    patient: bool = False
 
-    def __enter__(self) -> Interrupts:
-        if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM):
-                self.previous[number] = signal.signal(number, self._ask)
-        return self
+    def listen(self) -> AbstractContextManager[None]:
+        """Hear the signals inside the block."""
+        return _handling(self._ask, signal.SIGINT, signal.SIGTERM)
 
     def _ask(self, number: int, frame: Any) -> None:
         if not self.patient or (self.asked and number == signal.SIGINT):
             raise KeyboardInterrupt
         self.asked = True
 
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self.previous.items():
-            signal.signal(number, handler)
-
 
 def _member(
     rank: int, size: int, port: int, errors: Any, work: Callable[..., None], arguments: tuple[Any, ...]
 ) -> None:
-    os.environ.update(
-        RANK=str(rank),
-        WORLD_SIZE=str(size),
-        LOCAL_RANK=str(rank),
-        MASTER_ADDR="127.0.0.1",
-        MASTER_PORT=str(port),
-    )
+    place = {
+        "RANK": rank,
+        "WORLD_SIZE": size,
+        "LOCAL_RANK": rank,
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": port,
+    }
+    os.environ.update({name: str(value) for name, value in place.items()})
     try:
         work(*arguments)
-    except SapcError as error:
-        errors.put(("error", str(error)))
-        raise SystemExit(2) from None
-    except KeyboardInterrupt as error:
-        errors.put(("interrupt", str(error)))
-        raise SystemExit(130) from None
+    except (SapcError, KeyboardInterrupt) as error:
+        kind = SapcError if isinstance(error, SapcError) else KeyboardInterrupt
+        errors.put((kind, str(error)))
+        raise SystemExit(2 if kind is SapcError else 130) from None

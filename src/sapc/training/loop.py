@@ -84,7 +84,7 @@ def train(
         if folder.trained:
             return folder
         stack.enter_context(matmul_precision(run.precision))
-        interrupts = stack.enter_context(Interrupts())
+        stack.enter_context((interrupts := Interrupts()).listen())
         with allocating(f"training with a batch of {run.batch}"):
             if folder.checkpoint.exists():
                 check_shapes(run, folder.checkpoint, network)

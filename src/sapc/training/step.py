@@ -235,22 +235,16 @@ class Training:
 def _check_schedule(about: dict[str, Any], own: dict[str, Any], path: Path) -> None:
     """Refuse rates, a schedule or losses of a checkpoint that are none."""
 
-    def numbers(value: Any) -> bool:
-        return isinstance(value, list) and all(map(number, value))
-
-    def number(value: Any) -> bool:
+    def is_like(value: Any, kind: Any) -> bool:
+        if isinstance(kind, list):
+            return isinstance(value, list) and all(is_like(v, 0.0) for v in value)
         return isinstance(value, int | float)
 
-    schedule, rates = about["schedule"], about["rates"]
-    fine = isinstance(schedule, dict) and all(
-        (numbers if isinstance(own[name], list) else number)(value)
-        for name, value in schedule.items()
-        if name in own
-    )
-    fine &= numbers(rates) and len(rates) == 1
-    fine &= all(numbers(about.get(name, [])) for name in ("losses", "residuals"))
-    fine &= all(number(about.get(name, 0.0)) for name in ("seconds", "fallbacks"))
-    if not fine:
+    schedule = about["schedule"]
+    values = {**about, **schedule} if isinstance(schedule, dict) else {"rates": None}
+    kinds = {**own, "rates": [], "losses": [], "residuals": [], "seconds": 0.0, "fallbacks": 0.0}
+    fine = all(is_like(values[name], kind) for name, kind in kinds.items() if name in values)
+    if not fine or len(about["rates"]) != 1:
         raise SapcError(f"{path} is not a whole checkpoint: its rates, schedule or losses are not numbers")
 
 
