@@ -18,7 +18,7 @@ from sapc.training.step import Training
 pytest.importorskip("conflictfree")
 pytest.importorskip("hypothesis")
 from conflictfree.grad_operator import ConFIG_update, ConFIG_update_double
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 CPU = Team(torch.device("cpu"))
@@ -33,12 +33,17 @@ def tiny(task="heat", **changes):
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 10**6), st.integers(2, 40), st.floats(1e-6, 1e6), st.floats(-1, 1))
+@example(861872, 2, 1.0, 1.0)
 def test_config_is_that_of_its_authors_and_opposes_neither_gradient(seed, n, scale, lean):
     g = torch.Generator().manual_seed(seed)
     a, b = (torch.randn(n, generator=g, dtype=torch.float64) for _ in range(2))
     b = scale * (b + 3 * lean * a)
     got = pbfm.config(a, b)
-    assert torch.allclose(got, ConFIG_update_double(a, b), rtol=1e-8, atol=1e-10 * float(got.norm()))
+    # The authors' form divides by the sine between the gradients: nearly parallel ones cost it eps / sine^3, as measured.
+    e1, e2 = a / a.norm(), b / b.norm()
+    rounding = 4 * torch.finfo(a.dtype).eps / max(float((e2 - (e1 @ e2) * e1).norm()), 1e-6) ** 3
+    bound = (1e-10 + rounding) * float(got.norm())
+    assert torch.allclose(got, ConFIG_update_double(a, b), rtol=1e-8, atol=bound)
     assert float(got @ a) >= -1e-12 * float(got.norm() * a.norm())
     assert float(got @ b) >= -1e-12 * float(got.norm() * b.norm())
     cosines = [float(got @ x / (got.norm() * x.norm())) for x in (a, b)]
