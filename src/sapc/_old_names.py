@@ -89,7 +89,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def deprecate(function: F, old: str, new: str) -> F:
-    """Return a function or method for its old name: it warns that it is now called by another one."""
+    """Return a function for its old name: it warns that it is now called by another one."""
 
     @wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -97,6 +97,13 @@ def deprecate(function: F, old: str, new: str) -> F:
         return function(*args, **kwargs)
 
     return call  # type: ignore[return-value]
+
+
+def rename_method(old: str, new: str) -> Callable[..., Any]:
+    """Return a method for its old name; a subclass that overrides the new name is heard."""
+    return deprecate(
+        lambda self, *args, **kwargs: getattr(self, new.split(".")[-1])(*args, **kwargs), old, new
+    )
 
 
 def replace_module(name: str, function: F, module: ModuleType) -> F:

@@ -173,6 +173,16 @@ def test_a_dataset_is_a_condition(heat):
     assert torch.equal(heat.sample(2, data, steps=3), heat.sample(2, data.fields, steps=3))
 
 
+def test_a_condition_is_bound_once_and_serves_its_own_model_alone(heat, folders):
+    bound = heat.bind(condition(heat))
+    assert torch.equal(heat.sample(n=2, condition=bound), heat.sample(n=2, condition=condition(heat)))
+    other = sapc.load(folders("heat"), device="cpu")
+    pin = sapc.Pin.at(x=0)
+    for model, more in ((other, {}), (heat, {"grid": (8, 8)}), (heat, {"also": pin})):
+        with pytest.raises(SapcError, match="serves the model that bound it"):
+            model.sample(n=2, condition=bound, **more)
+
+
 def test_an_unconstrained_method_needs_no_condition(models):
     model = models("heat", "ffm")
     fields = model.sample(3, steps=5)

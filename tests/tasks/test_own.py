@@ -600,6 +600,15 @@ def test_names_of_version_0_1_0_still_work_with_a_warning():
     assert torch.equal(H.fields, task.normalized_manifold(w).fields)
 
 
+def test_an_old_name_calls_what_a_subclass_says():
+    class Doubled(type(sapc.get_task("heat"))):
+        def normalize(self, u):
+            return 2 * u
+
+    with pytest.warns(DeprecationWarning, match="enter is now normalize"):
+        assert float(Doubled().enter(torch.ones(1))) == 2
+
+
 @pytest.mark.parametrize("name", ["heat", "navier_stokes"])
 def test_any_task_answers_the_same_questions(name):
     """Whoever uses a task need not know where its data come from."""

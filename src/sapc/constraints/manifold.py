@@ -30,7 +30,7 @@ import torch
 from jaxtyping import Bool, Float, Shaped
 from torch import Tensor
 
-from .._old_names import deprecate
+from .._old_names import rename_method
 from ..errors import SapcError, SapcWarning, explain_misuse
 from ..grid import FrameIntegral
 from ._bound import Binding, check_pins, check_range
@@ -215,7 +215,7 @@ class Manifold:
             other.solver = replace(solver, passes=min(QUICK, solver.passes), retry=False, execution=how)
         return other
 
-    quick = deprecate(approximate, "Manifold.quick", "approximate")
+    quick = rename_method("Manifold.quick", "approximate")
 
     def dense(self) -> Manifold:
         """The same manifolds through dense automatic differentiation: the oracle of the fast paths."""

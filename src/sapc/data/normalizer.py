@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from .._old_names import deprecate
+from .._old_names import rename_method
 from ..errors import SapcError, fits
 from ..grid import Grid
 
@@ -69,7 +69,7 @@ class Normalizer:
         m, s = self.columns(w)
         return (m + s * w.double()).to(w.dtype)
 
-    enter, leave = deprecate(normalize, "enter", "normalize"), deprecate(denormalize, "leave", "denormalize")
+    enter, leave = rename_method("enter", "normalize"), rename_method("leave", "denormalize")
 
     def to_dict(self) -> dict[str, Any]:
         """Return mean and deviation as JSON can hold them."""

@@ -314,6 +314,10 @@ class Model:
     ) -> Condition:
         """Check conditions as `sample` takes them, once; its `manifold` is theirs, in the units of the fields."""
         if isinstance(condition, Condition):
+            if condition.run is not self.run or grid is not None or also is not None:
+                raise SapcError(
+                    "what `bind` returned serves the model that bound it, with the grid= and also= given there; bind it anew"
+                )
             return condition
         task = self.on(grid)
         if isinstance(also, Sensors) and condition is not None:
@@ -324,7 +328,7 @@ class Model:
             )
         nothing = torch.zeros(1, *task.grid.shape)
         values = nothing if condition is None else pinned_values(condition, task, also)
-        return Condition(task, values.to(self.device), also, self.run.solver(task))
+        return Condition(task, values.to(self.device), also, self.run)
 
     @explain_misuse
     def manifold(

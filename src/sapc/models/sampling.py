@@ -21,7 +21,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from ..constraints import Manifold, Solver
+from ..constraints import Manifold
 from ..constraints._bound import check_pins
 from ..constraints.terms import Constraint, Pin, Stackable
 from ..data import Fields, Sensors
@@ -30,6 +30,7 @@ from ..flow import source
 from ..flow.path import Velocity, within
 from ..methods import Method
 from ..tasks import Dataset, Task
+from ..training.config import Run
 
 Progress = Callable[[int, int], None]
 """Called with (fields done, fields in all); a partly integrated field counts fractionally."""
@@ -44,18 +45,18 @@ class Condition:
 
     values    float64, zero where nothing counts
     also      constraints besides the task's
-    solver    how curved manifolds are projected onto
+    run       of the model that they are bound to
     """
 
     task: Task
     values: Tensor
     also: Stackable | None
-    solver: Solver
+    run: Run
 
     @cached_property
     def manifold(self) -> Manifold:
         """The manifolds in the units of the fields."""
-        return self.task.manifold(self.values, self.also, solver=self.solver)
+        return self.task.manifold(self.values, self.also, solver=self.run.solver(self.task))
 
     @cached_property
     def normalized_manifold(self) -> Manifold:
@@ -63,7 +64,7 @@ class Condition:
         if self.task.normalizer.is_identity:
             return self.manifold
         values = self.task.normalize(self.values)
-        return self.task.normalized_manifold(values, self.also, solver=self.solver)
+        return self.task.normalized_manifold(values, self.also, solver=self.run.solver(self.task))
 
     def restore(self, fields: Tensor) -> Tensor:
         """Restore pinned values to the last bit where a task's units came in between; warn of samples that are off the laws."""

@@ -19,7 +19,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from .._old_names import deprecate
+from .._old_names import rename_method
 from ..constraints import GaussNewton, Manifold
 from ..constraints.terms import Balance, Pin, Stack, Stackable
 from ..data import Fields
@@ -213,8 +213,8 @@ class Task:
         more = () if also is None else rescale(also, self.normalizer).parts
         return Manifold((*self.normalized_constraint.parts, *more), fields, **options)
 
-    enter, leave = deprecate(normalize, "enter", "normalize"), deprecate(denormalize, "leave", "denormalize")
-    inner = deprecate(normalized_manifold, "inner", "normalized_manifold")
+    enter, leave = rename_method("enter", "normalize"), rename_method("leave", "denormalize")
+    inner = rename_method("inner", "normalized_manifold")
 
     # -- data --
 
