@@ -14,20 +14,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from .._files import replacing, write_json
 from ..errors import SapcError
 from ..evaluation import metrics
+from ..evaluation.frechet import distance as fpd
 from ..methods import get_method, method_names
-from ..models.scores import Scores, SetScores
+from ..models.scores import Scores, select_metrics
 from ..tasks import get_task
 from ..training.distributed import find_device
 from ..training.run_folder import load_tensors
 from .cell import Cell, cells
-from .comparison_tables import markdown, notes, tables
 from .engines import Engine, Inline
 from .report.format import Table
 from .run import run_study
@@ -40,6 +40,7 @@ __all__ = ["Comparison", "Table", "markdown", "notes", "tables"]
 FORMAT = "sapc-comparison-1"
 JOINT = 32  # samples, unless given, of a method whose batch is one problem: the published batch
 ERRORS = ("ce_local", "ce_global")
+RANKED = 4  # methods from which an order says something
 
 
 @dataclass(frozen=True)
@@ -73,18 +74,23 @@ class Comparison:
     @property
     def cells(self) -> list[Cell]:
         """One cell per method, in the order of the tables."""
-        if isinstance(self.methods, str):
-            raise SapcError(f"give methods as a list, as [{self.methods!r}], got {self.methods!r}")
-        names = list(dict.fromkeys(self.methods)) or method_names()
-        return [cell for name in names for cell in self._cells(name)]
-
-    def _cells(self, method: str) -> list[Cell]:
         made = cells(
-            [self.task], [method], [self.seed], self.preset, sets=self.sets, samples=self.count(method),
+            [self.task], self.methods or method_names(), [self.seed], self.preset, sets=self.sets,
             dflow_samples=None, reference=self.reference, sampling_steps=self.steps,
             floor_repeats=self.floor_repeats, frd=self.frd,
         )  # fmt: skip
-        return [replace(cell, run_folder=f"{self.task}-{cell.run.method}") for cell in made]
+        # A method that is named twice is compared once.
+        return [
+            Cell(
+                cell.run,
+                name,
+                cell.evaluation,
+                "",
+                f"{self.task}-{cell.run.method}",
+                samples=self.count(name),
+            )
+            for name, cell in {cell.method: cell for cell in made}.items()
+        ]
 
     def count(self, method: str) -> int:
         """Return the number of fields to sample per test set."""
@@ -162,17 +168,12 @@ class Comparison:
             "training_steps": run.steps,
             "sets": list(dict.fromkeys(self.sets)),
             "samples": max(scores.settings.samples for scores in scored.values()),
-            "reference": self.reference,
-            "steps": self.steps,
-            "seed": self.seed,
-            "floor_repeats": self.floor_repeats,
+            **{name: getattr(self, name) for name in ("reference", "steps", "seed", "floor_repeats")},
             "metrics": list(names),
             **{f"{name}_weights": settings.more[f"{name}_weights"] for name in further},
             "floors": _floors(scored, names),
             "methods": {
-                s.cell.method: _about(study, s.cell, scored[s.cell.method], names, ffm)
-                for s in found
-                if s.scores
+                s.cell.method: _about(study, s.cell, s.scores, names, ffm) for s in found if s.scores
             },
             "failed": dict(failed),
             "files": [str(path) for path in self.files],
@@ -192,31 +193,17 @@ def _about(
         "folder": str(folder.path),
         "samples": settings.samples,
         "steps": settings.steps,
-        "metrics": _select(mean.metrics, names),
+        "metrics": select_metrics(mean, names).metrics,
         "ce": metrics.ce(*errors, *ffm) if ffm and min(ffm) > 0 else None,
         **{
             name: getattr(mean, name)
             for name in ("worst_residual", "evaluations", "seconds_per_sample", "peak_memory")
         },
         "training_seconds": load_tensors(folder.weights)[1]["seconds"] if method.trains else None,
-        "sets": {name: _select_metrics(scores.sets[name], names) for name in cell.sets},
+        "sets": {name: select_metrics(scores.sets[name], names).to_dict() for name in cell.sets},
         "device": settings.device,
         "environment": scores.environment,
     }
-
-
-def _select(values: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
-    """Select entries by name."""
-    return {name: value for name, value in values.items() if name in names}
-
-
-def _select_metrics(scores: SetScores, names: Collection[str]) -> dict[str, Any]:
-    """Return the scores of a test set without metrics that are not asked for."""
-    more = {
-        k: v for k, v in scores.more.items() if not k.endswith("_each") or k.removesuffix("_each") in names
-    }
-    metrics, floor = _select(scores.metrics, names), _select(scores.floor, names)
-    return replace(scores, metrics=metrics, floor=floor, more=more).to_dict()
 
 
 def _floors(scored: Mapping[str, Scores], names: Collection[str]) -> list[dict[str, Any]]:
@@ -225,6 +212,113 @@ def _floors(scored: Mapping[str, Scores], names: Collection[str]) -> list[dict[s
     for number in sorted({s.settings.samples for s in scored.values()}, reverse=True):
         such = [s for s in scored.values() if s.settings.samples == number]
         scores = next((s for s in such if s.mean.floor), such[0])
-        why, floor = scores.floor_left_out, _select(scores.mean.floor, names)
+        why, floor = scores.floor_left_out, select_metrics(scores.mean, names).floor
         floors.append({"samples": number, "metrics": floor, "left_out": why[0] if why else ""})
     return floors
+
+
+# -- as text: tables that fit 80 columns, and what has to be known to read them --
+
+
+def tables(result: Mapping[str, Any]) -> tuple[Table, ...]:
+    """The distribution beside its floor, by Fréchet distances too where there are any, then constraints and cost."""
+    usual = [name for name in result["metrics"] if name in metrics.DISTRIBUTION]
+    others = [name for name in result["metrics"] if name not in usual]
+    sizes = f"{result['samples']} samples beside {result['reference']} solutions"
+    beyond = (_scores(result, "Fréchet distances", others),) if others else ()
+    return (_scores(result, f"Distribution: {sizes}", usual), *beyond, _constraints(result))
+
+
+def _scores(result: Mapping[str, Any], title: str, names: Sequence[str]) -> Table:
+    most, methods = result["samples"], result["methods"]
+    floors = [f for f in result["floors"] if f["metrics"]]
+    rows = [(_label("floor", f["samples"], most), *(f["metrics"].get(k) for k in names)) for f in floors]
+    first = len(rows)
+    rows += [
+        (_label(name, about["samples"], most), *(about["metrics"][k] for k in names))
+        for name, about in methods.items()
+    ]
+    # Scores of fewer samples scatter more: they are no match.
+    rivals = [first + i for i, about in enumerate(methods.values()) if about["samples"] == most]
+    best = {j: min(rows[i][j] for i in rivals) for j in range(1, 1 + len(names))}
+    bold = frozenset((i, j) for i in rivals for j in best if rows[i][j] == best[j])
+    return Table(title, ("method", *names), [(row[0], *map(_short, row[1:])) for row in rows], bold)
+
+
+def _constraints(result: Mapping[str, Any]) -> Table:
+    rows = [
+        (
+            name,
+            _short(about["metrics"]["ce_local"]),
+            _short(about["metrics"]["ce_global"]),
+            _short(about["ce"]),
+            str(about["evaluations"]),
+            _seconds(about["seconds_per_sample"]),
+            f"of {about['weights']}" if name != about["weights"] else _seconds(about["training_seconds"]),
+        )
+        for name, about in result["methods"].items()
+    ]
+    columns = ("method", "ce_local", "ce_global", "ce", "NFE", "s/sample", "training")
+    return Table("Constraints and cost; times in seconds", columns, rows)
+
+
+def notes(result: Mapping[str, Any]) -> list[str]:
+    """Return what has to be known to read the tables."""
+    grid, most, methods = " x ".join(map(str, result["grid"])), result["samples"], result["methods"]
+    steps = str(result["steps"]) if result["steps"] else "each method's own number"
+    said = [
+        f"{result['task']}, preset {result['preset']}: {grid} points, {result['training_steps']} training steps, "
+        f"seed {result['seed']} of data, weights and noise",
+        f"{'mean of ' if len(result['sets']) > 1 else ''}{', '.join(result['sets'])}; sampling steps: {steps}",
+    ]
+    for number in sorted({about["samples"] for about in methods.values()} - {most}):
+        fewer = ", ".join(name for name, about in methods.items() if about["samples"] == number)
+        said += [f"({number}): {fewer} with {number} samples, so with a higher floor, and not among the best"]
+    said += ["sampled with " + "; ".join(dict.fromkeys(map(_means, methods.values())))]
+    said += sorted({f"no sampling floor: {f['left_out']}" for f in result["floors"] if f["left_out"]})
+    said += _about_distances(result)
+    if all(about["ce"] is None for about in methods.values()):
+        said += ["no ce: it divides by ffm's errors, and ffm is not among the methods or its errors are zero"]
+    return said + [f"failed: {name}: {why}" for name, why in result["failed"].items()]
+
+
+def _about_distances(result: Mapping[str, Any]) -> list[str]:
+    """Return what FPD and FRD are here, and how alike they order the methods."""
+    said = [f"fpd by {w['file']}, sha256 {w['sha256']}" for w in result.get("fpd_weights", ())]
+    said = said or ["no fpd: it needs the weights of Poseidon-B, by --poseidon or SAPC_POSEIDON"]
+    if "frd" in result["metrics"]:
+        said += ["frd: Fréchet distance by random features, mean of three; it is not FPD"]
+    rivals = [a["metrics"] for a in result["methods"].values() if a["samples"] == result["samples"]]
+    if {"fpd", "frd"} <= {*result["metrics"]} and len(rivals) >= RANKED:
+        order = fpd.agreement(*([values[name] for values in rivals] for name in ("fpd", "frd")))
+        both = f"Kendall's tau {order['kendall']:.2f}, Spearman's rho {order['spearman']:.2f}"
+        said += [f"agreement of frd with fpd in the order of these {len(rivals)}: {both}"]
+    return said
+
+
+def markdown(result: Mapping[str, Any]) -> str:
+    """The tables and the notes as a page."""
+    parts = [f"# {result['title']}: methods compared\n"]
+    for table in tables(result):
+        parts += [f"## {table.title}\n", table.markdown()]
+    parts.append("\n".join(f"- {note}" for note in notes(result)) + "\n")
+    return "\n".join(parts)
+
+
+def _means(about: Mapping[str, Any]) -> str:
+    """Versions and hardware of an evaluation."""
+    where = about["environment"]
+    device = where["device"] if about["device"].startswith("cuda") else f"{where['cpus']} CPU cores"
+    return f"sapc {where['sapc']} and torch {where['torch']} on {device}"
+
+
+def _label(name: str, number: int, most: int) -> str:
+    return name if number == most else f"{name} ({number})"
+
+
+def _short(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2e}" if value else "0"
+
+
+def _seconds(value: float | None) -> str:
+    return "-" if value is None else f"{value:.0f}" if value >= 100 else f"{value:.3g}"

@@ -30,6 +30,7 @@ REQUIRED_METRICS = ("mmse", "smse", "w2", "ce_local", "ce_global")
 PART = "-part"
 T = TypeVar("T")
 R = TypeVar("R", bound="_Record")
+M = TypeVar("M", "SetScores", "MeanScores")
 
 
 class ForeignFormatError(SapcError):
@@ -261,22 +262,26 @@ class Scores(dict[str, Any]):
         listed = content.get("sets")
         if not isinstance(listed, dict) or not listed:
             raise SapcError("has no test sets")
-        sets = {name: _read_set(name, data) for name, data in listed.items()}
+        sets = {name: SetScores.from_dict(data, name) for name, data in listed.items()}
+        if not isinstance(given := content.get("mean", {}), dict):
+            raise SapcError("has no mean")
+        # What the mean of a file lacks is averaged now.
+        mean = MeanScores.from_dict(MeanScores.average(sets.values()).to_dict() | given, "mean")
+        measured = {f"metrics of {name}": one.metrics for name, one in sets.items()} | {"means": mean.metrics}
+        for where, found in measured.items():
+            if missing := [name for name in REQUIRED_METRICS if name not in found]:
+                raise SapcError(f"has no {missing[0]} in its {where}")
         environment, weights = content.get("environment", {}), content.get("weights")
         for name, value, kind in (("environment", environment, dict), ("weights", weights, str | None)):
             if not isinstance(value, kind):
                 raise SapcError(f"has {value!r:.40} for {name}")
-        words = [
-            run.task,
-            settings.method,
-            *sets,
-            *(k for s in sets.values() for k in (*s.metrics, *s.floor)),
-        ]
+        names = (name for one in sets.values() for name in (*one.metrics, *one.floor))
+        words = [run.task, settings.method, *sets, *names]
         if wrong := [word for word in words if not word or not word.isprintable()]:
             raise SapcError(f"has {wrong[0]!r:.40} for a name")
-        known = {"format", "weights", *(one.name for one in fields(cls))}
+        known = {"format", *(one.name for one in fields(cls))}
         more = {name: value for name, value in content.items() if name not in known}
-        return cls(run, settings, environment, sets, _read_mean(sets, content.get("mean", {})), weights, more)
+        return cls(run, settings, environment, sets, mean, weights, more)
 
     @classmethod
     def read(cls, path: Path) -> Scores:
@@ -357,12 +362,12 @@ class Scores(dict[str, Any]):
         """Return these scores with some metrics of others."""
         names, sets = set(names), {}
         for key, one in self.sets.items():
-            there = other.sets[key]
-            each = {k: v for k, v in there.more.items() if k.removesuffix("_each") in names}
+            there = select_metrics(other.sets[key], names)
+            each = {k: v for k, v in there.more.items() if k.endswith("_each")}
             sets[key] = replace(
                 one,
-                metrics=one.metrics | _select(there.metrics, names),
-                floor=one.floor | _select(there.floor, names),
+                metrics=one.metrics | there.metrics,
+                floor=one.floor | there.floor,
                 more=one.more | each,
             )
         encoders = {k: v for k, v in other.settings.more.items() if k.removesuffix("_weights") in names}
@@ -374,12 +379,12 @@ class Scores(dict[str, Any]):
         sets = {
             name: replace(
                 one,
-                floor=_select(other.sets[name].floor, one.metrics),
+                floor=select_metrics(other.sets[name], one.metrics).floor,
                 floor_left_out=other.sets[name].floor_left_out,
             )
             for name, one in self.sets.items()
         }
-        mean = replace(self.mean, floor=_select(other.mean.floor, self.mean.metrics))
+        mean = replace(self.mean, floor=select_metrics(other.mean, self.mean.metrics).floor)
         settings = replace(self.settings, floor_repeats=other.settings.floor_repeats)
         return replace(self, settings=settings, sets=sets, mean=mean)
 
@@ -397,33 +402,22 @@ def read_any(path: Path) -> Any:
         raise SapcError(f"cannot be read ({first_line(error)})") from error
 
 
-def _read_set(name: str, data: Any) -> SetScores:
-    found = SetScores.from_dict(data, name)
-    _check_metrics(found.metrics, f"metrics of {name}")
-    return found
-
-
-def _read_mean(sets: dict[str, SetScores], data: Any) -> MeanScores:
-    """Take the mean over; what it lacks is averaged now."""
-    if not isinstance(data, dict):
-        raise SapcError("has no mean")
-    found = MeanScores.from_dict(MeanScores.average(sets.values()).to_dict() | data, "mean")
-    _check_metrics(found.metrics, "means")
-    return found
-
-
-def _check_metrics(metrics: dict[str, float], where: str) -> None:
-    if missing := [name for name in REQUIRED_METRICS if name not in metrics]:
-        raise SapcError(f"has no {missing[0]} in its {where}")
-
-
 # -- arithmetic --
 
 
-def _select(values: Mapping[str, T], names: Iterable[str]) -> dict[str, T]:
-    """Select entries by name."""
+def select_metrics(scores: M, names: Iterable[str]) -> M:
+    """Return scores without the metrics that are not named, and without their values by every encoder."""
     wanted = set(names)
-    return {name: value for name, value in values.items() if name in wanted}
+    return replace(
+        scores,
+        metrics={name: value for name, value in scores.metrics.items() if name in wanted},
+        floor={name: value for name, value in scores.floor.items() if name in wanted},
+        more={
+            name: value
+            for name, value in scores.more.items()
+            if not name.endswith("_each") or name.removesuffix("_each") in wanted
+        },
+    )
 
 
 def _combine(records: list[dict[str, T]], combine: Callable[[list[T]], float]) -> dict[str, float]:
