@@ -70,7 +70,8 @@ $(VENV)/.docs: $(STAMP)
 docs-tools: $(VENV)/.docs
 
 docs: docs-tools  # -E: all pages are read and all notebooks run, whatever an earlier build has left
+	OMP_NUM_THREADS=1 $(BIN)/python studies/results.py --pages
 	OMP_NUM_THREADS=1 $(BIN)/sphinx-build -E -W --keep-going -b html docs docs/_build/html
 
 clean:
-	rm -rf $(VENV) docs/_build demo
+	rm -rf $(VENV) docs/_build docs/results demo

@@ -1,10 +1,10 @@
 """The tables of results in README.md and docs/, made from the scores that are kept in the repository.
 
-    python studies/results.py            # writes them
-    python studies/results.py --check    # says whether they are up to date, for tests
+    python studies/results.py            # write the tables in README.md and docs/results.md, between two marks
+    python studies/results.py --check    # say whether these are up to date, for tests
+    python studies/results.py --pages    # write docs/results/*.md, the tables of `sapc report` for the runs of one preset
 
-    docs/results-compact.md, -full.md, -paper.md    the tables of `sapc report` for the runs of one preset
-    docs/results.md, README.md                      between two marks: ours beside the printed values, all presets at one look
+The pages are not kept in the repository; `make docs` makes them.
 
 Scores: src/sapc/models/pretrained and results/compact (preset compact), results/full and results/paper.
 """
@@ -12,7 +12,6 @@ Scores: src/sapc/models/pretrained and results/compact (preset compact), results
 from __future__ import annotations
 
 import argparse
-import re
 import sys
 import tempfile
 from math import log
@@ -34,6 +33,7 @@ SCORES = {
 METRICS = ("mmse", "smse", "w2", "ce_local", "ce_global")
 ORDER = tuple(dict.fromkeys((*paper.METHODS, *paper.ABLATION_METHODS)))
 BEGIN, END = "<!-- results: made by studies/results.py -->\n", "<!-- end of results -->\n"
+PAGES = {"paper": "published", "full": "full", "compact": "compact"}
 TITLES = {
     "paper": "Published settings",
     "full": "Published network, better training",
@@ -44,26 +44,29 @@ TITLES = {
 def main() -> None:
     """Write the tables, or compare them with what is there."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--check", action="store_true")
+    parser.add_argument("--check", action="store_true", help="change nothing; exit 1 if a table is out of date")
+    parser.add_argument("--pages", action="store_true", help="write the pages of docs/results")
+    arguments = parser.parse_args()
     stale = []
-    check = parser.parse_args().check
-    for path, text in made().items():
-        if mark := re.search(r"@[A-Z]+@", text):
-            raise SystemExit(f"{path.relative_to(ROOT)} still has {mark[0]}")
+    for path, text in (pages() if arguments.pages else summaries()).items():
         if not path.exists() or path.read_text() != text:
             stale.append(str(path.relative_to(ROOT)))
-            if not check:
+            if not arguments.check:
+                path.parent.mkdir(exist_ok=True)
                 path.write_text(text)
     print(*stale or ["everything is up to date"], sep="\n")
-    sys.exit(1 if check and stale else 0)
+    sys.exit(1 if arguments.check and stale else 0)
 
 
-def made() -> dict[Path, str]:
-    """All files, as they should be."""
+def pages() -> dict[Path, str]:
+    """Return the pages of docs/results, one per preset."""
+    return {ROOT / "docs" / "results" / f"{PAGES[preset]}.md": tables(preset) for preset in SCORES}
+
+
+def summaries() -> dict[Path, str]:
+    """Return README.md and docs/results.md with their tables between the marks."""
     found = {preset: means(folders) for preset, folders in SCORES.items()}
-    files = {
-        ROOT / "docs" / f"results-{preset}.md": tables(preset) for preset, scores in found.items() if scores
-    }
+    files = {}
     for path, content in ((ROOT / "docs" / "results.md", summary(found)), (ROOT / "README.md", short(found))):
         before, _, rest = path.read_text().partition(BEGIN)
         files[path] = before + BEGIN + content + END + rest.partition(END)[2]
@@ -96,8 +99,8 @@ def tables(preset: str) -> str:
         text = (Path(out) / "tables.md").read_text()
     where = " ".join(str(folder.relative_to(ROOT)) for folder in SCORES[preset])
     head = (
-        f"# {TITLES[preset]}\n\nMade by `sapc report {where}`; [what it means](results.md). Several runs shared the GPU while these were "
-        "made, so the times of sampling and training below are not those of a run alone.\n"
+        f"# {TITLES[preset]}\n\nMade by `sapc report {where}`; [what it means](../results.md). Several runs shared "
+        "the GPU while these were made, so the times of sampling and training below are not those of a run alone.\n"
     )
     return head + text.removeprefix("# Tables\n")
 

@@ -8,7 +8,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 ROWS = re.findall(
-    r"^\| (`.*?) \|", (ROOT / "docs" / "equations.md").read_text(encoding="utf-8"), re.MULTILINE
+    r"^\| (`.*?) \|", (ROOT / "docs" / "explanation" / "code.md").read_text(encoding="utf-8"), re.MULTILINE
 )
 LABELS = [label for row in ROWS for label in re.findall(r"`([^`]+)`", row)]
 NAMED = re.compile(r"\bEq\.\s+([A-Za-z][\w-]*)")

@@ -129,7 +129,7 @@ def _check_rows(law: Law | None, end: torch.Tensor, fine: Array) -> None:
     if law is None:
         return
     rows, terms = law.rows(end.numpy().astype(LONG))
-    # What docs/constraints.md states, for the float64 result; rounding to the dtype of the fields comes on top.
+    # What docs/how-to/constraints.md states, for the float64 result; rounding to the dtype of the fields comes on top.
     stated = np.maximum(16 * EPS * terms, TOLERANCE * np.minimum(terms, 1))
     rounding = float(torch.finfo(end.dtype).eps) * terms
     allowed = SLACK * (stated + rounding)

@@ -391,8 +391,8 @@ def test_check_tells_a_law_that_the_data_do_not_keep():
 
 
 def test_the_settings_of_own_data_are_those_of_the_page():
-    """What docs/training.md says of own data in the presets of a CPU."""
-    text = (Path(__file__).parents[2] / "docs" / "training.md").read_text(encoding="utf-8")
+    """What docs/how-to/train.md says of own data in the presets of a CPU."""
+    text = (Path(__file__).parents[2] / "docs" / "how-to" / "train.md").read_text(encoding="utf-8")
     text = " ".join(text.split())
     task = sapc.Task.from_data(waves(), law)
     for name in ("small", "tiny"):
