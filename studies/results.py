@@ -44,7 +44,9 @@ TITLES = {
 def main() -> None:
     """Write the tables, or compare them with what is there."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--check", action="store_true", help="change nothing; exit 1 if a table is out of date")
+    parser.add_argument(
+        "--check", action="store_true", help="change nothing; exit 1 if a table is out of date"
+    )
     parser.add_argument("--pages", action="store_true", help="write the pages of docs/results")
     arguments = parser.parse_args()
     stale = []
