@@ -5,7 +5,7 @@ and fro across the end of a piece, that takes half of the time. A frame that nee
 """
 
 
-def roomy(function):
+def with_large_frame(function):
     """The same function, called from a frame of half a megabyte."""
 
     def call(*args, **kwargs):

@@ -16,7 +16,7 @@ pytest.importorskip("typer")
 from rich.cells import cell_len
 
 import sapc
-from commands import contents, one_sentence
+from commands import is_one_sentence, list_files
 from sapc.experiments.timing import Timer, solutions, stand_in
 from sapc.training.step import Training
 
@@ -80,7 +80,7 @@ def test_one_part_of_one_task_as_json(call, folder):
     result = json.loads(out)
     assert [row["task"] for row in result["training"]] == ["heat"]
     assert not {"projection", "sampling"} & set(result)
-    assert contents(folder) == []
+    assert list_files(folder) == []
 
 
 with _measure.peak(CPU) as _peak:
@@ -385,7 +385,7 @@ def test_a_bad_call_is_one_sentence_and_creates_nothing(call, folder, name):
     arguments, message = BAD[name]
     code, out, err = call(*QUICK, *arguments)
     assert (code, out) == (2, "")
-    assert one_sentence(err), err
+    assert is_one_sentence(err), err
     assert message in err
-    assert contents(folder) == ["mine.json"]
+    assert list_files(folder) == ["mine.json"]
     assert Path("mine.json").read_text() == "mine"

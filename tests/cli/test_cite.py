@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import sapc
-from commands import one_sentence
+from commands import is_one_sentence
 from sapc.methods import get_method, method_names, references
 from sapc.methods.references import Reference
 from sapc.training.run_folder import write_json
@@ -294,7 +294,7 @@ def test_json(call, run):
 def test_unknown_method(call):
     code, out, err = call("cite", "--method", "eci", "--method", "edi")
     assert (code, out) == (2, "")
-    assert one_sentence(err)
+    assert is_one_sentence(err)
     assert "'edi'" in err
 
 
@@ -304,7 +304,7 @@ def test_not_a_run_folder(call, folder):
     for name in ("empty", "file", "missing"):
         code, out, err = call("cite", name)
         assert (code, out) == (2, "")
-        assert one_sentence(err)
+        assert is_one_sentence(err)
         assert f"{name} is not a run folder" in err
 
 
@@ -314,5 +314,5 @@ def test_damaged_scores(call, run, content):
     (path / "scores-eci.json").write_text(content)
     code, out, err = call("cite", str(path))
     assert (code, out) == (2, "")
-    assert one_sentence(err)
+    assert is_one_sentence(err)
     assert "scores-eci.json" in err

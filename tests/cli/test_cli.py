@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from commands import command, contents, one_sentence
+from commands import is_one_sentence, list_files, run_command
 from sapc import __version__
 from sapc.tasks import get_task, load_dataset, task_names
 
@@ -29,7 +29,7 @@ BURGERS = ("data", "burgers", "--size", "3", "--grid", "12x3")
 
 @pytest.mark.slow
 def test_version():
-    done = command("--version")
+    done = run_command("--version")
     assert (done.returncode, done.stdout, done.stderr) == (0, f"sapc {__version__}\n", "")
 
 
@@ -65,7 +65,7 @@ def test_tasks_as_json(call):
 
 @pytest.mark.slow
 def test_a_terminal_without_symbols(folder):
-    done = command("tasks", env={**os.environ, "PYTHONIOENCODING": "ascii"})
+    done = run_command("tasks", env={**os.environ, "PYTHONIOENCODING": "ascii"})
     assert (done.returncode, done.stderr) == (0, "")
 
 
@@ -84,7 +84,7 @@ def test_data_round_trip(call, folder):
     code, out, err = call(*BURGERS, "--split", "test1", "--seed", "4", "--out", "new/folder/u.h5")
     assert (code, err) == (0, "")
     assert out.startswith("wrote new/folder/u.h5: 3 solutions of burgers")
-    assert contents(folder) == ["new", "new/folder", "new/folder/u.h5"]
+    assert list_files(folder) == ["new", "new/folder", "new/folder/u.h5"]
     want = get_task("burgers", grid=(12, 3)).dataset("test1", size=3, seed=4, cache=False)
     assert torch.equal(load_dataset("new/folder/u.h5").fields, want.fields)
 
@@ -106,7 +106,7 @@ def test_an_existing_file_is_kept_unless_forced(call, folder):
     assert Path("u.h5").read_text() == "mine"
     assert call(*BURGERS, "--out", "u.h5", "--force")[0] == 0
     assert len(load_dataset("u.h5")) == 3
-    assert contents(folder) == ["u.h5"]
+    assert list_files(folder) == ["u.h5"]
 
 
 @pytest.mark.slow
@@ -162,18 +162,18 @@ def test_a_bad_call_is_one_sentence_and_creates_nothing(call, folder, name):
     arguments, message = BAD[name]
     code, out, err = call(*arguments)
     assert (code, out) == (2, "")
-    assert one_sentence(err), err
+    assert is_one_sentence(err), err
     assert message in err
-    assert contents(folder) == []
+    assert list_files(folder) == []
 
 
 @pytest.mark.slow
 def test_the_real_command_refuses_in_the_same_way(folder):
-    done = command(*BURGERS, "--option", "initial_range=1", "--out", "n/u.h5")
+    done = run_command(*BURGERS, "--option", "initial_range=1", "--out", "n/u.h5")
     assert "two numbers" in done.stderr
     assert (done.returncode, done.stdout) == (2, "")
-    assert one_sentence(done.stderr)
-    assert contents(folder) == []
+    assert is_one_sentence(done.stderr)
+    assert list_files(folder) == []
 
 
 def test_debug_shows_the_traceback(call):
@@ -191,7 +191,7 @@ def test_a_folder_without_permission(call, folder):
     finally:
         folder.chmod(0o700)
     assert code == 2
-    assert one_sentence(err)
+    assert is_one_sentence(err)
     assert "cannot be written to" in err
 
 
@@ -202,17 +202,17 @@ def test_a_cache_of_nobody(call, folder, monkeypatch):
     monkeypatch.setenv("SAPC_CACHE", "~nobody-of-this-name/x")
     code, _, err = call(*BURGERS, "--out", "n/u.h5")
     assert code == 2
-    assert one_sentence(err)
+    assert is_one_sentence(err)
     assert "set SAPC_CACHE" in err
-    assert contents(folder) == []
+    assert list_files(folder) == []
 
 
 @pytest.mark.slow
 def test_a_half_written_cache_entry_is_made_again_with_a_warning(folder, tmp_path):
-    assert command(*BURGERS, "--out", "a.h5").returncode == 0
+    assert run_command(*BURGERS, "--out", "a.h5").returncode == 0
     (entry,) = (tmp_path / "cache").iterdir()
     entry.write_bytes(entry.read_bytes()[:1000])
-    done = command(*BURGERS, "--out", "b.h5")
+    done = run_command(*BURGERS, "--out", "b.h5")
     assert done.returncode == 0
     assert done.stderr.startswith("sapc: warning: a cached dataset is damaged and is made again")
     assert done.stderr.count("\n") == 1
@@ -240,11 +240,11 @@ LIMITS = (0, 1024, 20 * 1024, 66 * 1024, 70 * 1024)  # the file has 72 KiB: befo
 def test_a_full_disk_is_one_sentence_and_leaves_nothing(folder, monkeypatch, size):
     monkeypatch.setenv("SAPC_CACHE", "off")
     arguments = ("data", "heat", "--size", "20", "--grid", "16x50", "--out", "n/u.h5")
-    done = command(*arguments, preexec_fn=_limited(size))
+    done = run_command(*arguments, preexec_fn=_limited(size))
     assert (done.returncode, done.stdout) == (2, "")
-    assert one_sentence(done.stderr)
+    assert is_one_sentence(done.stderr)
     assert "cannot write n/u.h5 (File too large)" in done.stderr
-    assert contents(folder) == []
+    assert list_files(folder) == []
 
 
 def test_a_full_disk_under_the_cache_only_warns(folder, tmp_path):
@@ -277,7 +277,7 @@ def test_an_interrupted_run_leaves_nothing(folder, tmp_path):
             process.kill()
     assert (process.returncode, out) == (130, "")
     assert err == "sapc: interrupted; nothing half-written was left behind\n"
-    assert contents(tmp_path) == ["work"]
+    assert list_files(tmp_path) == ["work"]
 
 
 def _cpu_seconds(pid: int) -> float:

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 import sapc
-from commands import command, contents, one_sentence
+from commands import is_one_sentence, list_files, run_command
 from sapc.training.run_folder import Folder, load_tensors
 
 pytest.importorskip("h5py")
@@ -158,7 +158,7 @@ def test_an_interrupted_training_is_continued_to_the_same_bits(call, folder):
             process.kill()
     assert process.returncode == 130
     assert err.startswith("sapc: training stopped at step ")
-    assert one_sentence(err)
+    assert is_one_sentence(err)
     assert not Path("stopped/weights.safetensors").exists()
     code, out, _ = call("train", "--resume", "stopped")
     assert code == 0
@@ -171,7 +171,7 @@ def test_an_interrupted_training_is_continued_to_the_same_bits(call, folder):
 @pytest.mark.slow
 def test_two_processes_train_as_one(call, folder):
     settings = ("--steps", "4", "--out")
-    done = command(*TINY, *settings, "two", "--devices", "2")
+    done = run_command(*TINY, *settings, "two", "--devices", "2")
     assert (done.returncode, done.stderr) == (0, "")
     assert [line.split()[0] for line in done.stdout.splitlines()] == ["training", "trained:", "next:"]
     assert call(*TINY, *settings, "one")[0] == 0
@@ -180,14 +180,14 @@ def test_two_processes_train_as_one(call, folder):
 
 
 def test_two_processes_refuse_as_one(folder, run):
-    done = command(*TINY, "--seed", "1", "--out", run, "--devices", "2")
+    done = run_command(*TINY, "--seed", "1", "--out", run, "--devices", "2")
     assert (done.returncode, done.stdout) == (2, "")
-    assert one_sentence(done.stderr), done.stderr
+    assert is_one_sentence(done.stderr), done.stderr
     assert "holds another run: its seed is 0, not 1" in done.stderr
 
 
 def test_a_long_training_says_a_line_now_and_then(capsys):
-    from sapc.cli.bars import TrainingBar
+    from sapc.cli.progress import TrainingBar
 
     with TrainingBar("heat sapc") as bar:
         bar(1, 100, {})
@@ -342,15 +342,15 @@ def test_an_unfinished_run_is_used_with_a_warning_and_keeps_no_scores(run, folde
     config = json.loads(Path("run/config.json").read_text())
     Path("run/config.json").write_text(json.dumps({**config, "steps": 30}))
     os.rename("run/weights.safetensors", "run/checkpoint.safetensors")
-    before = contents(folder)
+    before = list_files(folder)
     small = ("--samples", "2", "--reference", "2", "--steps", "1", "--floor-repeats", "0", "--set", "test0")
-    done = command("evaluate", run, *small)
+    done = run_command("evaluate", run, *small)
     assert done.returncode == 0
-    assert one_sentence(done.stderr)
+    assert is_one_sentence(done.stderr)
     assert "weights of step 20 of 30" in done.stderr
     assert done.stdout.splitlines()[-1] == "not written: training is at step 20 of 30"
     assert "no sampling floor: not asked for" in done.stdout
-    assert contents(folder) == before
+    assert list_files(folder) == before
 
 
 def test_scores_as_json(call, run):
@@ -423,13 +423,13 @@ BAD = {
 
 @pytest.mark.parametrize("name", BAD)
 def test_a_bad_call_is_one_sentence_and_creates_nothing(call, run, folder, name):
-    before = contents(folder.parent)
+    before = list_files(folder.parent)
     arguments, message = BAD[name]
     code, out, err = call(*arguments)
     assert (code, out) == (2, "")
-    assert one_sentence(err), err
+    assert is_one_sentence(err), err
     assert message in err
-    assert contents(folder.parent) == before
+    assert list_files(folder.parent) == before
 
 
 CONDITIONS = {
@@ -449,7 +449,7 @@ def test_a_bad_condition_is_one_sentence(call, run, name):
     np.savez("c.npz", **arrays)
     code, out, err = call(*SAMPLE, "--condition", "c.npz")
     assert (code, out) == (2, "")
-    assert one_sentence(err), err
+    assert is_one_sentence(err), err
     assert message in err
     assert not Path("n").exists()
 

@@ -20,7 +20,7 @@ pytest.importorskip("typer")
 from rich.cells import cell_len
 
 import sapc
-from commands import contents, one_sentence
+from commands import is_one_sentence, list_files
 from sapc import cli
 from sapc.cli.demo import METHODS, METRICS, Demo
 from sapc.tasks import task_names
@@ -60,12 +60,12 @@ def done(finished, folder):
 def test_models_that_come_with_the_package_need_no_training(call, folder):
     code, out, err = call("demo", "--samples", "4", "--steps", "2", "--device", "cpu", "--out", "d")
     assert (code, err) == (0, "")
-    assert contents(folder) == ["d", "d/heat.png"]
+    assert list_files(folder) == ["d", "d/heat.png"]
     assert "models: heat-ffm, heat-sapc, which come with the package" in out
     assert "training:" not in out
     code, out, err = call("demo", "--task", "navier_stokes", "--out", "e")
-    assert (code, one_sentence(err), "3 axes" in err) == (2, True, True)
-    assert contents(folder) == ["d", "d/heat.png"]
+    assert (code, is_one_sentence(err), "3 axes" in err) == (2, True, True)
+    assert list_files(folder) == ["d", "d/heat.png"]
 
 
 def test_from_training_to_a_table_and_a_picture(call, folder):
@@ -161,7 +161,7 @@ def interrupted_after(start: str, *arguments: str) -> str:
         finally:
             process.kill()
     assert process.returncode == 130
-    assert one_sentence(err), err
+    assert is_one_sentence(err), err
     return err
 
 
@@ -184,10 +184,10 @@ def test_an_interrupted_training_is_continued_to_the_same_bits(call, folder, fin
 
 @pytest.mark.slow
 def test_interrupted_sampling_leaves_what_is_there(folder, done):
-    before = contents(folder), Path("d/heat-ffm/scores.json").read_text()
+    before = list_files(folder), Path("d/heat-ffm/scores.json").read_text()
     err = interrupted_after("already trained: d/heat-sapc", *QUICK, "--samples", "9999", "--steps", "999")
     assert "the same command continues" in err
-    assert (contents(folder), Path("d/heat-ffm/scores.json").read_text()) == before
+    assert (list_files(folder), Path("d/heat-ffm/scores.json").read_text()) == before
 
 
 def test_the_picture_shows_what_was_scored(finished):
@@ -219,23 +219,23 @@ BAD = {
 
 @pytest.mark.parametrize("name", BAD)
 def test_a_bad_call_is_one_sentence_and_changes_nothing(call, done, folder, name):
-    before = contents(folder.parent)
+    before = list_files(folder.parent)
     arguments, message = BAD[name]
     code, out, err = call(*QUICK, *arguments)
     assert (code, out) == (2, "")
-    assert one_sentence(err), err
+    assert is_one_sentence(err), err
     assert message in err
-    assert contents(folder.parent) == before
+    assert list_files(folder.parent) == before
 
 
 def test_the_folder_of_something_else_is_left_alone(call, folder):
     (folder / "d/heat-sapc").mkdir(parents=True)
     (folder / "d/heat-sapc/mine").write_text("mine")
-    before = contents(folder)
+    before = list_files(folder)
     code, _, err = call(*QUICK)
     assert code == 2
     assert "is not a run folder" in err
-    assert contents(folder) == before
+    assert list_files(folder) == before
 
 
 # -- the projection alone --

@@ -16,7 +16,7 @@ import h5py
 import xarray as xr
 
 import sapc
-from commands import command, one_sentence
+from commands import is_one_sentence, run_command
 from sapc.cli import main
 
 PHYSICS = """
@@ -169,7 +169,7 @@ def test_more_fields_than_were_held_out_are_as_many_of_each(folder, trained, tmp
     }.items():
         assert run("sample", trained, *line, *asked, "--out", tmp_path / "five.npz") == 2
         err = capsys.readouterr().err
-        assert one_sentence(err)
+        assert is_one_sentence(err)
         assert message in err
 
 
@@ -306,7 +306,7 @@ def test_a_frame_that_does_not_fit_is_one_sentence(folder, trained, tmp_path, ca
     line = ("--physics", folder / "my_physics.py", "--condition", tmp_path / "new.nc", "--n", 1)
     assert run("sample", trained, *line, "--out", tmp_path / "s.h5") == 2
     err = capsys.readouterr().err
-    assert one_sentence(err)
+    assert is_one_sentence(err)
     assert message in err
 
 
@@ -383,7 +383,7 @@ def test_bad_calls_end_in_one_sentence(folder, tmp_path, capsys, monkeypatch, na
     line, message = BAD[name]
     assert run(*line.format(f=folder).split()) == 2
     err = capsys.readouterr().err
-    assert one_sentence(err), err
+    assert is_one_sentence(err), err
     assert message in err
     # Nobody has to know Python's words to use the command line.
     assert not re.search(
@@ -406,10 +406,10 @@ def test_a_study_of_own_data_runs_in_worker_processes_and_has_a_report(folder, t
     (tmp_path / "own.py").write_text(
         listed + 'runs = cells(["water"], ["sapc", "ffm"], preset="tiny", steps=2, sampling_steps=2)\n'
     )
-    done = command("study", "run", "own.py", "--out", "study", cwd=tmp_path)
+    done = run_command("study", "run", "own.py", "--out", "study", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "2 cells: 2 done" in done.stdout
-    assert command("report", "study", "--out", "report", cwd=tmp_path).returncode == 0
+    assert run_command("report", "study", "--out", "report", cwd=tmp_path).returncode == 0
     assert "| water | MMSE | ours | " in (tmp_path / "report" / "tables.md").read_text()
 
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import sapc
-from interpreting import roomy
+from interpreting import with_large_frame
 from sapc.constraints.projection.feasible import Eager, restore, sup
 from sapc.constraints.projection.gpu import launch
 from sapc.constraints.projection.tolerance import excess, row_tolerance
@@ -26,7 +26,7 @@ RD, IC, BC = CURVED = ("reaction_diffusion", "stokes_ic", "stokes_bc")
 
 @pytest.fixture(autouse=True)
 def _room(monkeypatch):
-    monkeypatch.setattr(launch.Kernel, "_run", roomy(launch.Kernel._run))
+    monkeypatch.setattr(launch.Kernel, "_run", with_large_frame(launch.Kernel._run))
 
 
 @pytest.fixture(autouse=True)

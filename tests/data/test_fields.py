@@ -17,7 +17,7 @@ import xarray as xr
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sapc.cli.arrays import read_condition
+from sapc.cli.sample_files import read_condition
 from sapc.data import Fields, read_fields, read_sensors, to_xarray, write_netcdf
 from sapc.errors import SapcError, SapcWarning
 from sapc.grid import Axis, Grid

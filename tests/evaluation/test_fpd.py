@@ -16,7 +16,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 import sapc
-from commands import one_sentence
+from commands import is_one_sentence
 from sapc import fpd, metrics
 from sapc.errors import SapcError, SapcWarning
 from sapc.evaluation.evaluate import evaluate, write_scores
@@ -384,7 +384,7 @@ def test_bad_weights_are_one_sentence_before_the_work(call, own, options, messag
     before = sorted(Path("run").iterdir())
     code, out, err = call(*own, *options)
     assert (code, out) == (2, "")
-    assert one_sentence(err)
+    assert is_one_sentence(err)
     assert re.search(message, err)
     assert sorted(Path("run").iterdir()) == before
 

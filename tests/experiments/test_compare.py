@@ -18,7 +18,7 @@ pytest.importorskip("typer")
 from rich.cells import cell_len
 from rich.console import Console
 
-from commands import contents, one_sentence
+from commands import is_one_sentence, list_files
 from sapc import cli
 from sapc.errors import SapcError
 from sapc.evaluation.evaluate import evaluate
@@ -247,7 +247,7 @@ def test_an_interruption_loses_the_method_being_sampled_only(done, folder):
         finally:
             process.kill()
     assert process.returncode == 130
-    assert one_sentence(err), err
+    assert is_one_sentence(err), err
     assert "what is trained and scored is kept, and the same command continues from there" in err
     plan = Comparison("heat", out="c", **SETTINGS | {"steps": 300})
     assert "sapc" in scored(plan)
@@ -352,25 +352,25 @@ BAD = {
 @pytest.mark.slow
 @pytest.mark.parametrize("name", BAD)
 def test_a_bad_call_is_one_sentence_and_changes_nothing(call, done, folder, name):
-    before = contents(folder.parent)
+    before = list_files(folder.parent)
     arguments, message = BAD[name]
     line = [word if name != "unknown task" or word != "heat" else "haet" for word in QUICK]
     code, out, err = call(*line, *arguments)
     assert (code, out) == (2, "")
-    assert one_sentence(err), err
+    assert is_one_sentence(err), err
     assert message in err
-    assert contents(folder.parent) == before
+    assert list_files(folder.parent) == before
 
 
 @pytest.mark.parametrize("name", ["heat-pbfm", "heat-comparison.md"])
 def test_what_belongs_to_others_is_left_alone_before_any_training(call, folder, name):
     (folder / "c" / name).mkdir(parents=True)
     (folder / "c" / name / "mine").write_text("mine")
-    before = contents(folder)
+    before = list_files(folder)
     code, out, err = call(*QUICK)
     assert (code, out) == (2, "")
-    assert one_sentence(err), err
-    assert contents(folder) == before
+    assert is_one_sentence(err), err
+    assert list_files(folder) == before
 
 
 def test_bad_calls_from_python(finished):

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 from test_figures import trajectory, write_fields
 
-from commands import contents, one_sentence
+from commands import is_one_sentence, list_files
 from hand_made import collected, scores, write
 from sapc.experiments.report import make_report
 from sapc.experiments.report.data import ReportData
@@ -201,13 +201,13 @@ def test_tables_stand_task_by_task_with_their_marks(runs, made):
 
 
 def test_report_is_all_files_and_the_same_again(runs, made, tmp_path):
-    names = contents(made.folder)
+    names = list_files(made.folder)
     assert {"index.html", "tables.md", "results.csv", "generation.csv", "generation.tex"} <= set(names)
     assert sorted(str(path.relative_to(made.folder)) for path in made.files) == [
         n for n in names if n != "figures"
     ]
     again = make_report([runs], tmp_path / "report")
-    assert contents(again.folder) == names
+    assert list_files(again.folder) == names
     for name in names:
         if (again.folder / name).is_file():
             assert (again.folder / name).read_bytes() == (made.folder / name).read_bytes(), name
@@ -296,9 +296,9 @@ def test_bad_calls_end_in_one_sentence(call, arguments, words):
     Path("file").touch()
     code, out, err = call("report", *arguments)
     assert (code, out) == (2, "")
-    assert one_sentence(err)
+    assert is_one_sentence(err)
     assert words in err
-    assert contents(Path()) == ["file"]
+    assert list_files(Path()) == ["file"]
 
 
 def test_help_has_an_example(call):

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from commands import one_sentence
+from commands import is_one_sentence
 from sapc import SapcError, preset
 from sapc._files import sha256
 from sapc.evaluation.moments import load_kept
@@ -481,7 +481,7 @@ def test_a_bad_study_is_refused_in_one_sentence(call, folder, text, complaint):
     (folder / "bad.py").write_text(text)
     code, _, err = call("study", "run", "bad.py", "--device", "cpu")
     assert code == 2
-    assert one_sentence(err)
+    assert is_one_sentence(err)
     assert complaint in err
     assert not (folder / "runs").exists()
 
@@ -510,7 +510,7 @@ def test_a_bad_call_is_refused_in_one_sentence(call, folder, arguments, complain
     (folder / "full" / "letter.txt").write_text("mine")
     code, _, err = call("study", *arguments)
     assert code == 2
-    assert one_sentence(err)
+    assert is_one_sentence(err)
     assert complaint in err
     assert [p.name for p in (folder / "full").iterdir()] == ["letter.txt"]
 
@@ -518,7 +518,7 @@ def test_a_bad_call_is_refused_in_one_sentence(call, folder, arguments, complain
 def test_a_folder_is_its_own_place(done, call):
     code, _, err = call("study", "run", str(done.out), "--out", "elsewhere")
     assert code == 2
-    assert one_sentence(err)
+    assert is_one_sentence(err)
     assert "is a study's folder already" in err
     assert load_study(done.out, done.out).cells == done.cells
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from commands import one_sentence
+from commands import is_one_sentence
 from sapc import SapcError
 from sapc.experiments import Slurm, load_study, make_engine, open_study, run_study, statuses
 from sapc.experiments.engines.local import _places, threads_each
@@ -139,7 +139,7 @@ def test_a_missing_library_is_named(call, folder, monkeypatch, engine, package):
     monkeypatch.setitem(sys.modules, package, None)
     code, _, err = call("study", "run", "mini.py", "--engine", engine, "--out", "s")
     assert code == 2
-    assert one_sentence(err)
+    assert is_one_sentence(err)
     assert f"needs the package {package}; install it with: pip install 'sapc[{engine}]'" in err
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from commands import one_sentence
+from commands import is_one_sentence
 from sapc.experiments import Local, Study, load_study, open_study, run_study
 from sapc.experiments.cell import scores_file
 from sapc.experiments.results import read_rows
@@ -137,6 +137,6 @@ def test_a_study_without_any_scores_is_refused_in_one_sentence(call, folder):
     study.write()
     code, _, err = call("report", "mini", "--out", "report")
     assert code == 2
-    assert one_sentence(err)
+    assert is_one_sentence(err)
     assert "there are no scores that count in mini; 3 problems" in err
     assert not Path("report").exists()

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 import sapc
-from commands import one_sentence
+from commands import is_one_sentence
 from sapc import Method, Pin, SapcError, SapcWarning, get_method, method_names
 from sapc.experiments import Local, cells, load_study, run_study
 from sapc.experiments.report.data import ReportData, method_label, order_methods, short_label
@@ -342,7 +342,7 @@ def test_commands_take_a_plug_in_and_mark_it_as_own(call, folder):
     for name in ("gone.py", "train.py"):  # the second is the name of a file of ours
         code, out, err = call("--plugin", name, "methods")
         assert (code, out) == (2, "")
-        assert one_sentence(err)
+        assert is_one_sentence(err)
         assert f"there is no file {name}" in err
 
 
@@ -392,7 +392,7 @@ def test_a_study_of_own_methods_is_reported_with_and_without_their_file(study, f
 
     code, _, err = call("study", "status", "out")
     assert code == 2
-    assert one_sentence(err)
+    assert is_one_sentence(err)
     assert "unknown method 'mine'" in err
     code, out, _ = call("--plugin", "plug.py", "study", "status", "out", "--json")
     assert code == 0

@@ -18,7 +18,7 @@ for name in ("h5py", "rich", "typer"):
 import h5py
 
 import sapc
-from commands import one_sentence
+from commands import is_one_sentence
 from sapc import Axis, Fields, Grid, Pin
 from sapc.cli import main
 from sapc.tasks import registry
@@ -276,7 +276,7 @@ def test_runs_that_do_not_say_how_they_were_read(home, first, tmp_path, capsys):
     assert told.endswith(f"--data {home / 'first.hdf5'} --time first\n")
     sample = ("sample", old, *own, "--n", 1, "--steps", 1, "--out")
     assert run(*sample, tmp_path / "a.npz") == 2
-    assert one_sentence(capsys.readouterr().err)
+    assert is_one_sentence(capsys.readouterr().err)
     assert run(*sample, tmp_path / "a.npz", "--time", "first") == 0
     assert run("evaluate", old, *own, "--steps", 1, "--time", "first") == 0
     assert run("sample", "heat-sapc", "--time", "first", "--n", 1, "--out", tmp_path / "b.npz") == 2

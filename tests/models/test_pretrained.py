@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import sapc
-from commands import one_sentence
+from commands import is_one_sentence
 from sapc.methods import paper
 from sapc.models.card import model_card
 from sapc.tasks import task_names
@@ -256,13 +256,13 @@ def test_scores_of_other_weights_stay_behind(call, trained, folder):
     assert not (folder / "passed" / "scores.json").exists()
     path.write_text('{"format": "sapc-scores-1"}')
     code, _, err = call("export", "run", "again")
-    assert (code, one_sentence(err), "run/scores.json cannot be used" in err) == (2, True, True)
+    assert (code, is_one_sentence(err), "run/scores.json cannot be used" in err) == (2, True, True)
 
 
 def test_names_are_understood_where_folders_are(call, folder):
     assert "romoli2026source" in call("cite", "heat-sapc")[1]
     code, _, err = call("train", "--resume", "heat-sapc")
-    assert (code, one_sentence(err), "comes with the package" in err) == (2, True, True)
+    assert (code, is_one_sentence(err), "comes with the package" in err) == (2, True, True)
     assert call("report", "heat-sapc", "heat-ffm", "--out", "r")[0] == 0
     assert "8.2(4.6)e-6" in (folder / "r" / "tables.md").read_text()
 
@@ -283,7 +283,7 @@ def test_an_unfinished_run_is_not_exported(call, trained, folder):
     shutil.copy(trained / "config.json", folder / "run")
     code, out, err = call("export", "run", "passed")
     assert (code, out) == (2, "")
-    assert one_sentence(err)
+    assert is_one_sentence(err)
     assert "not trained to its end" in err
     assert not (folder / "passed").exists()
 

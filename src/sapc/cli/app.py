@@ -21,7 +21,7 @@ from .. import __version__
 from .._startup import INTERRUPTED, ignore_interrupts, listen_again
 from ..errors import SapcError
 from ..methods import use
-from .words import as_options
+from .messages import as_options
 
 if TYPE_CHECKING:
     from ..experiments.report.format import Table

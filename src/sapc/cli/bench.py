@@ -15,7 +15,7 @@ from ..experiments.timing import PARTS, Timer, measure
 from ..tasks import task_names
 from ..training import config, distributed
 from .app import app, err, print_table
-from .arguments import AsJson, Device, check_target
+from .options import AsJson, Device, check_target
 
 PAIR = ("task", "batch", "precision", "ffm_ms", "sapc_ms", "ratio")
 TABLES = {

@@ -10,8 +10,8 @@ import typer
 
 from ..tasks.check import check as look
 from .app import app
-from .arguments import AsJson
-from .own import Cells, ChannelNames, DataFile, Periodic, SampleAxis, Share, Steady, TimeAxis, given
+from .options import AsJson
+from .own_data import Cells, ChannelNames, DataFile, Periodic, SampleAxis, Share, Steady, TimeAxis, given
 
 
 @app.command()

@@ -15,7 +15,7 @@ from ..methods import Method, get_method, method_names, references
 from ..methods.references import Reference
 from ..training.run_folder import Folder, find
 from .app import app
-from .arguments import AsJson
+from .options import AsJson
 
 # what each reference is for, and for which methods, in the order to print
 Purposes = dict[Reference, dict[str, list[str]]]

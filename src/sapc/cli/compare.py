@@ -13,8 +13,8 @@ from ..experiments import Inline
 from ..experiments.comparison import Comparison, notes, tables
 from ..training.distributed import kind_of
 from .app import app, explained_interrupt, print_table
-from .arguments import AsJson, Device, Frd, Poseidon
-from .bars import CellBars
+from .options import AsJson, Device, Frd, Poseidon
+from .progress import CellBars
 
 AGAIN = "stopped; what is trained and scored is kept, and the same command continues from there"
 

@@ -11,8 +11,8 @@ import typer
 from .._files import folder_for
 from ..tasks import SPLITS, get_task
 from .app import app
-from .arguments import AsJson, GridText, OptionTexts, check_target, parse_grid, parse_options
-from .bars import bar_for
+from .options import AsJson, GridText, OptionTexts, check_target, parse_grid, parse_options
+from .progress import bar_for
 
 
 @app.command()

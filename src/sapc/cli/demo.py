@@ -28,8 +28,8 @@ from ..training.config import preset as get_preset
 from ..training.distributed import find_device
 from ..training.run_folder import HOME, Folder, environment, load_tensors, model_names
 from .app import app, err, explained_interrupt, print_table
-from .arguments import AsJson, Device
-from .bars import TrainingBar, announce, stages_bar
+from .options import AsJson, Device
+from .progress import TrainingBar, announce, stages_bar
 
 METHODS = ("ffm", "sapc")
 METRICS = ("mmse", "smse", "w2", "ce_local", "ce_global")

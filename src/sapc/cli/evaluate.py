@@ -22,14 +22,14 @@ from ..models.model import load
 from ..models.scores import MeanScores, Scores, SetScores
 from ..training.run_folder import find, is_shipped
 from .app import app, out
-from .arguments import AsJson, Device, Frd, Poseidon, RunFolder, SamplerName
-from .bars import stages_bar
-from .own import DataFile, PhysicsFile, SampleAxis, Steady, TimeAxis, said
+from .options import AsJson, Device, Frd, Poseidon, RunPath, SamplerName
+from .own_data import DataFile, PhysicsFile, SampleAxis, Steady, TimeAxis, said
+from .progress import stages_bar
 
 
 @app.command()
 def evaluate(
-    folder: RunFolder,
+    folder: RunPath,
     sets: Annotated[
         list[str] | None, typer.Option("--set", help="A test set; may be repeated. \\[test0 to test3]")
     ] = None,

@@ -12,7 +12,7 @@ from rich.table import Table
 from ..methods import SOURCES, Method, get_method, is_own, method_names
 from ..tasks import get_task, task_names
 from .app import app, out
-from .arguments import AsJson
+from .options import AsJson
 
 CAPTION = """kind: trains its own weights, or samples zero-shot with those of another
 NFE: evaluations of the network per sample; exact: where the residual vanishes by construction

@@ -18,7 +18,7 @@ from ..models.model import read_network
 from ..nn.network import parameter_count
 from ..training.run_folder import Folder, about_tensors, find, model_names
 from .app import app, out
-from .arguments import AsJson, RunFolder
+from .options import AsJson, RunPath
 
 
 @app.command()
@@ -46,7 +46,7 @@ def models(as_json: AsJson = False) -> None:
 
 @app.command()
 def export(
-    folder: RunFolder,
+    folder: RunPath,
     path: Annotated[Path, typer.Argument(help="The folder to write; it must not exist or be empty.")],
     half: Annotated[
         bool, typer.Option("--half", help="Weights in half precision: half the size, 11 bits each.")

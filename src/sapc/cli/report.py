@@ -12,8 +12,8 @@ import typer
 from ..experiments.report import make_report
 from ..training.run_folder import find
 from .app import app
-from .arguments import AsJson
-from .bars import stages_bar
+from .options import AsJson
+from .progress import stages_bar
 
 
 @app.command()

@@ -17,17 +17,17 @@ from ..models.sampling import with_sensors, worst_residuals
 from ..tasks import Task
 from ..training.run_folder import environment
 from .app import app
-from .arguments import AsJson, Device, GridText, RunFolder, SamplerName, check_target, parse_grid
-from .arrays import check_suffix, parse_quantiles, read_condition, write_samples
-from .bars import bar_for
-from .own import DataFile, PhysicsFile, SampleAxis, Steady, TimeAxis, said
+from .options import AsJson, Device, GridText, RunPath, SamplerName, check_target, parse_grid
+from .own_data import DataFile, PhysicsFile, SampleAxis, Steady, TimeAxis, said
+from .progress import bar_for
+from .sample_files import check_suffix, parse_quantiles, read_condition, write_samples
 
 USUAL = 64  # fields, where nobody says how many
 
 
 @app.command()
 def sample(
-    folder: RunFolder,
+    folder: RunPath,
     n: Annotated[
         int | None,
         typer.Option(

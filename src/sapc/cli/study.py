@@ -29,7 +29,7 @@ from ..experiments import (
 )
 from ..experiments.report.format import Table
 from .app import app, err, explained_interrupt, print_table, warn
-from .arguments import AsJson, Device, Poseidon
+from .options import AsJson, Device, Poseidon
 
 study_app = typer.Typer(
     help="A list of runs, from training to scores; a study is a Python file with a list `runs`."

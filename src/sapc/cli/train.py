@@ -20,9 +20,8 @@ from ..training.config import Run
 from ..training.continuation import extension, fine_tuning
 from ..training.run_folder import Folder, default_folder, find, is_shipped
 from .app import Stopped, app, warn
-from .arguments import AsJson, Device, GridText, OptionTexts, parse_grid, parse_options
-from .bars import TrainingBar
-from .own import (
+from .options import AsJson, Device, GridText, OptionTexts, parse_grid, parse_options
+from .own_data import (
     Cells,
     ChannelNames,
     DataFile,
@@ -35,6 +34,7 @@ from .own import (
     TimeAxis,
     given,
 )
+from .progress import TrainingBar
 
 Whole = int | None
 

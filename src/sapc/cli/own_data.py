@@ -12,7 +12,7 @@ from ..data import read_fields
 from ..errors import SapcError
 from ..tasks import Task
 from ..training.config import Run
-from .words import as_options
+from .messages import as_options
 
 DataFile = Annotated[
     Path | None, typer.Option("--data", help="Your own fields: HDF5, NetCDF or npz, samples first.")

@@ -17,7 +17,7 @@ GridText = Annotated[
 OptionTexts = Annotated[
     list[str] | None, typer.Option("--option", help="A task option, as initial_range=0,1. May be repeated.")
 ]
-RunFolder = Annotated[
+RunPath = Annotated[
     Path, typer.Argument(help="A run folder, as `sapc train` makes them, or a name that `sapc models` lists.")
 ]
 Device = Annotated[str, typer.Option("--device", help="cpu, cuda, or auto: the GPU where there is one.")]
