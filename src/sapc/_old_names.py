@@ -9,10 +9,12 @@ from functools import wraps
 from importlib import import_module
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
-from inspect import isfunction
+from inspect import isfunction, signature
 from operator import attrgetter
 from types import ModuleType
 from typing import Any, TypeVar
+
+from .errors import SapcError
 
 MOVED = {
     "card": "models.card",
@@ -104,6 +106,53 @@ def rename_method(old: str, new: str) -> Callable[..., Any]:
     return deprecate(
         lambda self, *args, **kwargs: getattr(self, new.split(".")[-1])(*args, **kwargs), old, new
     )
+
+
+def rename_arguments(**names: str) -> Callable[[F], F]:
+    """Take keyword arguments also by their old names: `@rename_arguments(clip="max_grad_norm")` above all other decorators.
+
+    An old name gives a warning that names the new one; a call that gives both is refused. A class is its constructor.
+    The new name need not be a parameter: it may be one of `**settings`.
+    """
+
+    def decorate(function: F) -> F:
+        if isinstance(function, type):
+            function.__init__ = decorate(function.__init__)  # type: ignore[misc]
+            return function
+        called = function.__qualname__.removesuffix(".__init__")
+
+        @wraps(function)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            for old in names.keys() & kwargs.keys():
+                new, value = names[old], kwargs.pop(old)
+                if new in signature(function).bind_partial(*args).arguments or new in kwargs:
+                    raise SapcError(
+                        f"{called} got {new}= and {old}=, which is its old name; give {new}= alone"
+                    )
+                warnings.warn(f"{old}= of {called} is now {new}=", DeprecationWarning, stacklevel=2)
+                kwargs[new] = value
+            return function(*args, **kwargs)
+
+        return call  # type: ignore[return-value]
+
+    return decorate
+
+
+def old_attribute(old: str, new: str) -> Any:
+    """Return a property for the old name of an attribute, as `span = old_attribute("Model.span", "Model.data_range")`.
+
+    It warns when it is read or set. In the body of a dataclass it has no annotation, so it is no field.
+    """
+
+    def get(self: Any) -> Any:
+        warnings.warn(f"{old} is now {new}", DeprecationWarning, stacklevel=2)
+        return attrgetter(new.split(".")[-1])(self)
+
+    def set_(self: Any, value: Any) -> None:
+        warnings.warn(f"{old} is now {new}", DeprecationWarning, stacklevel=2)
+        setattr(self, new.split(".")[-1], value)
+
+    return property(get, set_, doc=f"Old name of `{new}`.")
 
 
 def replace_module(name: str, function: F, module: ModuleType) -> F:
