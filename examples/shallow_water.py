@@ -127,7 +127,7 @@ def compare(fields, truth, grid, units, path):
             f"{name} at the end: mean off by {mean:.2f} of the deviation, spread {spread:.2f} of the simulations'"
         )
     made = sapc.to_xarray(fields, grid, units=units, quantiles=(0.05, 0.5, 0.95))
-    sapc.write_netcdf(path, made)
+    sapc.data.write_netcdf(path, made)
     print(f"wrote {path}")
 
 

@@ -36,7 +36,7 @@ from .constraints import (
     Pin,
     WithGradient,
 )
-from .data import Fields, read_fields, read_sensors, to_xarray, write_netcdf
+from .data import Fields, read_fields, read_sensors, to_xarray
 from .errors import SapcError, SapcWarning
 from .evaluation import evaluate as _evaluation
 from .evaluation import frechet as poseidon
@@ -68,7 +68,7 @@ __all__ = [
     "Run", "SapcError", "SapcWarning", "Task", "WithGradient", "__version__", "check", "evaluate", "flow",
     "fpd", "get_method", "get_task", "load", "load_dataset", "method_names", "metrics", "poseidon", "preset",
     "read_fields", "read_sensors", "register_method", "register_task", "source", "task_names", "to_xarray",
-    "train", "use", "write_netcdf",
+    "train", "use",
 ]  # fmt: skip
 
 evaluate = _old_names.replace_module("evaluate", _evaluation.evaluate, _evaluation)

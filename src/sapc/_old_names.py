@@ -62,8 +62,12 @@ RENAMED = {
     "sapc.OwnTask": "sapc.Task",
     "sapc.Plain": "sapc.GaussNewton",
     "sapc.own_task": "sapc.Task.from_data",
+    "sapc.write_netcdf": "sapc.data.write_netcdf",
     "sapc.constraints.Globalised": "sapc._old_names.globalised",
     "sapc.constraints.Plain": "sapc.GaussNewton",
+    "sapc.evaluation.moments.Kept": "sapc.evaluation.moments.EnsembleStatistics",
+    "sapc.evaluation.moments.load_kept": "sapc.evaluation.moments.EnsembleStatistics.load",
+    "sapc.evaluation.trajectory.Watch": "sapc.evaluation.trajectory.TrajectoryRecorder",
     "sapc.flow.times": "sapc.flow.time_pairs",
 }
 """Attributes of modules by their old names."""

@@ -1,4 +1,4 @@
-"""What is kept of ensembles for pictures: against direct computation, through a file, and from a damaged one."""
+"""Statistics of ensembles for pictures: against direct computation, through a file, and from a damaged one."""
 
 from __future__ import annotations
 
@@ -6,38 +6,38 @@ import pytest
 import torch
 
 from sapc import SapcError
-from sapc.evaluation.moments import FRAMES, Kept, load_kept
+from sapc.evaluation.moments import FRAMES, EnsembleStatistics
 from sapc.models.scores import fields_path
 
 
-def _kept(shape: tuple[int, ...]) -> tuple[Kept, torch.Tensor, torch.Tensor]:
+def _statistics(shape: tuple[int, ...]) -> tuple[EnsembleStatistics, torch.Tensor, torch.Tensor]:
     g = torch.Generator().manual_seed(0)
     samples = torch.randn(5, *shape, generator=g, dtype=torch.float64)
     solutions = 3 + torch.randn(7, *shape, generator=g)
-    kept = Kept()
-    kept.add("test2", samples, solutions)
-    return kept, samples, solutions
+    statistics = EnsembleStatistics()
+    statistics.add("test2", samples, solutions)
+    return statistics, samples, solutions
 
 
 @pytest.mark.parametrize("shape", [(6, 4), (3, 4, 25), (3, 4, 6)])
 def test_moments_are_those_of_the_fields_and_survive_a_file(tmp_path, shape):
-    kept, samples, solutions = _kept(shape)
-    kept.save(tmp_path / "fields.safetensors")
-    back = load_kept(tmp_path / "fields.safetensors")
-    assert back.frames == kept.frames
+    statistics, samples, solutions = _statistics(shape)
+    statistics.save(tmp_path / "fields.safetensors")
+    back = EnsembleStatistics.load(tmp_path / "fields.safetensors")
+    assert back.frames == statistics.frames
     for moments, fields in zip(back.sets["test2"], (samples, solutions), strict=True):
-        shown = fields if back.frames is None else fields[..., list(back.frames)]
-        torch.testing.assert_close(moments.mean, shown.double().mean(0).float(), rtol=0, atol=0)
-        torch.testing.assert_close(moments.std, shown.double().std(0).float(), rtol=0, atol=0)
-        torch.testing.assert_close(moments.example, shown[0].float(), rtol=0, atol=0)
+        frames = fields if back.frames is None else fields[..., list(back.frames)]
+        torch.testing.assert_close(moments.mean, frames.double().mean(0).float(), rtol=0, atol=0)
+        torch.testing.assert_close(moments.std, frames.double().std(0).float(), rtol=0, atol=0)
+        torch.testing.assert_close(moments.example, frames[0].float(), rtol=0, atol=0)
 
 
 def test_frames_reach_from_the_first_to_the_last():
-    kept, *_ = _kept((2, 2, 50))
-    assert len(kept.frames) == FRAMES
-    assert (kept.frames[0], kept.frames[-1]) == (0, 49)
-    assert _kept((2, 2, 4))[0].frames == (0, 1, 2, 3)
-    assert _kept((5, 50))[0].frames is None
+    statistics, *_ = _statistics((2, 2, 50))
+    assert len(statistics.frames) == FRAMES
+    assert (statistics.frames[0], statistics.frames[-1]) == (0, 49)
+    assert _statistics((2, 2, 4))[0].frames == (0, 1, 2, 3)
+    assert _statistics((5, 50))[0].frames is None
 
 
 def test_names_follow_the_scores(tmp_path):
@@ -48,16 +48,29 @@ def test_names_follow_the_scores(tmp_path):
 
 def test_a_damaged_or_foreign_file_is_refused_by_name(tmp_path):
     path = tmp_path / "fields.safetensors"
-    kept, *_ = _kept((3, 3))
-    kept.save(path)
+    statistics, *_ = _statistics((3, 3))
+    statistics.save(path)
     path.write_bytes(path.read_bytes()[:-8])
     with pytest.raises(SapcError, match=r"fields\.safetensors is damaged"):
-        load_kept(path)
+        EnsembleStatistics.load(path)
     from sapc.training.run_folder import save_tensors
 
     save_tensors(path, {}, {"format": "other"})
     with pytest.raises(SapcError, match="holds no fields"):
-        load_kept(path)
+        EnsembleStatistics.load(path)
     save_tensors(path, {}, {"format": "sapc-fields-1", "sets": ["test0"], "frames": None})
     with pytest.raises(SapcError, match="lacks 'test0/samples/mean'"):
-        load_kept(path)
+        EnsembleStatistics.load(path)
+
+
+def test_old_names_still_work_and_name_the_new_ones(tmp_path):
+    with pytest.warns(DeprecationWarning, match=r"Kept is now sapc\.evaluation\.moments\.EnsembleStatistics"):
+        from sapc.evaluation.moments import Kept
+    assert Kept is EnsembleStatistics
+    statistics, *_ = _statistics((3, 3))
+    statistics.save(tmp_path / "fields.safetensors")
+    with pytest.warns(
+        DeprecationWarning, match=r"is now sapc\.evaluation\.moments\.EnsembleStatistics\.load"
+    ):
+        from sapc.evaluation.moments import load_kept
+    assert list(load_kept(tmp_path / "fields.safetensors").sets) == ["test2"]

@@ -15,7 +15,7 @@ import sapc
 from sapc import flow
 from sapc.errors import SapcError
 from sapc.evaluation.evaluate import evaluate, write_scores
-from sapc.evaluation.trajectory import Watch
+from sapc.evaluation.trajectory import TrajectoryRecorder
 from sapc.methods import METHODS, get_method
 from variants import variant
 
@@ -42,10 +42,10 @@ def mild(vt, t):
 
 
 def run(sample, v, v1, H, steps, **options):
-    watch = Watch()
-    fields = sample(watch.around(v), v1, H, steps)
-    watch.finish(fields, H, **options)
-    return fields, watch.result()
+    recorder = TrajectoryRecorder()
+    fields = sample(recorder.wrap(v), v1, H, steps)
+    recorder.finish(fields, H, **options)
+    return fields, recorder.result()
 
 
 def close(a, b, tolerance=1e-12):
@@ -90,8 +90,8 @@ def test_states_and_velocities_keep_their_precision():
 
 
 def test_gradients_pass_through():
-    watch, vt = Watch(), randn(2, 3, 3).requires_grad_()
-    (slope,) = torch.autograd.grad(watch.around(mild)(vt, torch.ones(2)).sum(), vt)
+    recorder, vt = TrajectoryRecorder(), randn(2, 3, 3).requires_grad_()
+    (slope,) = torch.autograd.grad(recorder.wrap(mild)(vt, torch.ones(2)).sum(), vt)
     (plain,) = torch.autograd.grad(mild(vt, torch.ones(2)).sum(), vt)
     assert torch.equal(slope, plain)
 
@@ -229,15 +229,15 @@ def test_repeated_integrations_leave_the_last(scalar, grad):
 
 def test_only_two_fields_a_step_are_held(scalar):
     H, field = scalar
-    watch = Watch()
-    v = watch.around(lambda vt, t: vt)
+    recorder = TrajectoryRecorder()
+    v = recorder.wrap(lambda vt, t: vt)
     for _ in range(5):
         for t, _s in flow.time_pairs(4):
             flow.at(v, field(1), t)
             flow.at(v, field(2), t)
-    assert len(watch._records) == 4
-    watch.finish(field(0), H)
-    assert watch._records == []
+    assert len(recorder._records) == 4
+    recorder.finish(field(0), H)
+    assert recorder._records == []
 
 
 # -- batches --
@@ -247,14 +247,14 @@ def test_several_batches_are_one():
     task, H = task_and_manifold(n=7)
     sample, v1 = get_method("sapc").sample, randn(7, *task.grid.shape)
     _, whole = run(sample, mild, v1, H, 4)
-    watch = Watch()
+    recorder = TrajectoryRecorder()
     for rows in (torch.arange(3), torch.arange(3, 6), torch.tensor([6, 6, 6])):
-        part = sample(watch.around(mild), v1[rows], H[rows], 4)
-        watch.finish(part, H[rows], keep=1 if rows[0] == 6 else None)
+        part = sample(recorder.wrap(mild), v1[rows], H[rows], 4)
+        recorder.finish(part, H[rows], count=1 if rows[0] == 6 else None)
     for name, value in whole.to_dict().items():
-        close(watch.result().to_dict()[name], value)
-    assert watch.result().samples == 7
-    assert watch.seconds > 0
+        close(recorder.result().to_dict()[name], value)
+    assert recorder.result().samples == 7
+    assert recorder.seconds > 0
 
 
 def test_the_median_is_between_the_two_in_the_middle(scalar):
@@ -266,33 +266,45 @@ def test_the_median_is_between_the_two_in_the_middle(scalar):
 
 def test_a_run_that_failed_leaves_nothing(scalar):
     H, field = scalar
-    watch = Watch()
-    flow.at(watch.around(mild), field(1), 1.0)
-    flow.at(watch.around(mild), field(2), 1.0)
-    watch.finish(field(3), H)
-    assert watch.result().state_residual == [2.0, 3.0]
+    recorder = TrajectoryRecorder()
+    flow.at(recorder.wrap(mild), field(1), 1.0)
+    flow.at(recorder.wrap(mild), field(2), 1.0)
+    recorder.finish(field(3), H)
+    assert recorder.result().state_residual == [2.0, 3.0]
 
 
 def test_bad_calls_are_one_sentence(scalar):
     H, field = scalar
-    watch = Watch()
+    recorder = TrajectoryRecorder()
     with pytest.raises(SapcError, match="nothing was watched"):
-        watch.result()
-    with pytest.raises(SapcError, match=r"with watch.around\(v\)"):
-        watch.finish(field(0), H)
+        recorder.result()
+    with pytest.raises(SapcError, match=r"with recorder.wrap\(v\)"):
+        recorder.finish(field(0), H)
     with pytest.raises(SapcError, match="got 2 times"):
-        watch.around(mild)(field(0).expand(2, 2, 2), torch.tensor([1.0, 0.5]))
-    flow.at(watch.around(mild), field(0), 0.5)
+        recorder.wrap(mild)(field(0).expand(2, 2, 2), torch.tensor([1.0, 0.5]))
+    flow.at(recorder.wrap(mild), field(0), 0.5)
     with pytest.raises(SapcError, match=r"from t = 0\.5 to 0\.5"):
-        watch.finish(field(0), H)
-    flow.at(watch.around(mild), field(0), 1.0)
+        recorder.finish(field(0), H)
+    flow.at(recorder.wrap(mild), field(0), 1.0)
     with pytest.raises(SapcError, match=r"the state at t = 1 has \(1, 2, 2\)"):
-        watch.finish(field(0).expand(2, 2, 2), H)
-    get_method("ffm").sample(watch.around(mild), field(0), H, 2)
-    watch.finish(field(0), H)
-    get_method("ffm").sample(watch.around(mild), field(0), H, 3)
+        recorder.finish(field(0).expand(2, 2, 2), H)
+    get_method("ffm").sample(recorder.wrap(mild), field(0), H, 2)
+    recorder.finish(field(0), H)
+    get_method("ffm").sample(recorder.wrap(mild), field(0), H, 3)
     with pytest.raises(SapcError, match="a batch of 3 steps cannot be added to batches of 2"):
-        watch.finish(field(0), H)
+        recorder.finish(field(0), H)
+
+
+def test_old_names_still_work_and_name_the_new_ones(scalar):
+    H, field = scalar
+    with pytest.warns(DeprecationWarning, match=r"is now sapc\.evaluation\.trajectory\.TrajectoryRecorder"):
+        from sapc.evaluation.trajectory import Watch
+    recorder = Watch()
+    with pytest.warns(DeprecationWarning, match=r"TrajectoryRecorder\.wrap"):
+        v = recorder.around(mild)
+    flow.at(v, field(1), 1.0)
+    recorder.finish(field(3), H)
+    assert recorder.result().state_residual == [1.0, 3.0]
 
 
 # -- evaluation --
@@ -330,11 +342,11 @@ def test_evaluation_measures_on_the_manifold_of_the_set(trained):
     """Batches of two, the last one filled up: as all five samples at once."""
     model = sapc.load(trained, device="cpu")
     condition = model.task.dataset("test1", size=1).fields
-    watch = Watch()
-    fields = model.sample(5, condition, steps=4, batch=2, watch=watch)
+    recorder = TrajectoryRecorder()
+    fields = model.sample(5, condition, steps=4, batch=2, watch=recorder)
     assert torch.equal(fields, model.sample(5, condition, steps=4, batch=2))
     seen = evaluate(model, ["test1"], trajectory=True, **SMALL)["sets"]["test1"]["trajectory"]
-    assert seen == watch.result().to_dict()
+    assert seen == recorder.result().to_dict()
     of = model.manifold(condition).residual(fields).norm(dim=1).median()
     close(seen["state_residual"][-1], float(of))
 

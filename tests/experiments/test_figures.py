@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from hand_made import collected, scores
-from sapc.evaluation.moments import Kept, Moments
+from sapc.evaluation.moments import EnsembleStatistics, Moments
 from sapc.experiments.report.data import ReportData, order_methods, short_label
 from sapc.experiments.report.figures import FigureData, fields, task_figures
 from sapc.experiments.report.figures import plots as curves
@@ -69,14 +69,14 @@ def found(folder, methods=("sapc", "ffm"), without=(), task="heat", grid=(6, 5),
     return there
 
 
-def write_fields(scored, grid, sets=("test0", "test1")) -> Kept:
-    kept = Kept()
+def write_fields(scored, grid, sets=("test0", "test1")) -> EnsembleStatistics:
+    statistics = EnsembleStatistics()
     for j, name in enumerate(sets):
         draw = torch.Generator().manual_seed(10 * j + len(scored.method))
         solutions = torch.randn(6, *grid, generator=torch.Generator().manual_seed(j))
-        kept.add(name, torch.randn(6, *grid, generator=draw), solutions)
-    kept.save(fields_path(scored.path))
-    return kept
+        statistics.add(name, torch.randn(6, *grid, generator=draw), solutions)
+    statistics.save(fields_path(scored.path))
+    return statistics
 
 
 # -- telling methods apart --
@@ -364,7 +364,7 @@ def test_what_has_no_fields_is_told(tmp_path):
     there.problems.append(Problem("failed", tmp_path, "it diverged", "heat", "pcfm", 0))
     fields_path(there.scored[1].path).write_bytes(b"damaged")
     material = FigureData(ReportData(there), "heat")
-    assert list(material.kept) == ["sapc"]
+    assert list(material.statistics) == ["sapc"]
     made, notes = task_figures(material)
     ensembles = next(f for f in made if f.name == "heat-ensembles")
     assert "Missing: FFM, ECI, PCFM." in ensembles.caption
@@ -390,7 +390,7 @@ def test_fields_of_another_grid_are_left_out(tmp_path):
     there = found(tmp_path, ("sapc", "ffm", "eci"))
     write_fields(there.scored[2], (8, 5))
     material = FigureData(ReportData(there), "heat")
-    assert list(material.kept) == ["sapc", "ffm"]
+    assert list(material.statistics) == ["sapc", "ffm"]
     assert any("another grid" in note for note in material.problems)
 
 

@@ -21,7 +21,7 @@ import pytest
 from commands import is_one_sentence
 from sapc import SapcError, preset
 from sapc._files import sha256
-from sapc.evaluation.moments import load_kept
+from sapc.evaluation.moments import EnsembleStatistics
 from sapc.experiments import (
     Cell,
     Inline,
@@ -78,8 +78,8 @@ def test_a_study_becomes_run_folders_with_scores_and_fields(finished):
         assert scores["sets"]["test0"]["trajectory"]["samples"] == 3
         assert "trajectory" not in scores["sets"]["test1"]
         assert len(scores["sets"]["test1"]["floor"]["w2"]) == 1
-        kept = load_kept(fields_path(scores_file(finished.folder(cell), cell.method)))
-        assert list(kept.sets) == ["test0", "test1"]
+        statistics = EnsembleStatistics.load(fields_path(scores_file(finished.folder(cell), cell.method)))
+        assert list(statistics.sets) == ["test0", "test1"]
         assert finished.state(cell)["state"] == "done"
     eci = finished.cells[2].scored(finished.folder(finished.cells[2]))
     assert eci["mean"]["metrics"]["ce_local"] == 0.0

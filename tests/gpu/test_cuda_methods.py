@@ -5,7 +5,7 @@ import torch
 
 import sapc
 from sapc import flow
-from sapc.evaluation.trajectory import Watch
+from sapc.evaluation.trajectory import TrajectoryRecorder
 from sapc.methods import METHODS, dflow, get_method
 from sapc.nn.fno import matmul_precision
 from sapc.training.config import preset
@@ -49,7 +49,7 @@ class Case:
             return 0.6 * (vt - u) / flow.per_field(t, vt) + 0.3 * torch.tanh(3 * vt) + 0.1
 
         sample = method.bind_source(lambda: draw()[rows])
-        v = v if watch is None else watch.around(v)
+        v = v if watch is None else watch.wrap(v)
         with torch.no_grad():
             return sample(v, self.v1[rows], self.H[rows], STEPS)
 
@@ -98,7 +98,7 @@ def test_a_sample_does_not_depend_on_its_batch(cases, sampled):
 
 def test_a_watch_changes_no_bit(cases, sampled):
     method, fields = sampled
-    watch = Watch()
+    watch = TrajectoryRecorder()
     seen = cases[1].sample(method, watch=watch)
     watch.finish(seen, cases[1].H)
     assert torch.equal(seen, fields)

@@ -145,7 +145,7 @@ def _write_waves() -> None:
             file["u"].dims[i].label = name
     grid = sapc.Grid((sapc.Axis("x", 12, kind="periodic"), sapc.Axis("t", 6)), ("u",))
     made = sapc.to_xarray(torch.from_numpy(fields), grid, attributes={"history": "made", "source": "soak"})
-    sapc.write_netcdf("waves.nc", made)
+    sapc.data.write_netcdf("waves.nc", made)
     made[["u"]].to_netcdf("waves.cdf", engine="scipy", format="NETCDF3_CLASSIC")
 
 

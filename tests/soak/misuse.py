@@ -321,7 +321,7 @@ def _models() -> Iterator[Target]:
             "distances": (),
             "progress": None,
             "on_fields": None,
-            "keep": None,
+            "statistics": None,
         },
     )
     yield Target(
@@ -458,7 +458,7 @@ def _data() -> Iterator[Target]:
             "attributes": {},
         },
     )
-    yield Target("write_netcdf", sapc.write_netcdf, {"path": home() / "a.nc", "dataset": made})
+    yield Target("write_netcdf", sapc.data.write_netcdf, {"path": home() / "a.nc", "dataset": made})
 
 
 def cases() -> Iterator[tuple[str, Thunk]]:

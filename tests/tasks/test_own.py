@@ -552,7 +552,7 @@ WRONG = {
     "sapc.preset('small', data, 'sapc')": "got Fields",
     "sapc.load(None)": "a model is given by its path",
     "sapc.use(3)": "a plug-in is given by its path",
-    "sapc.write_netcdf('x.nc', torch.zeros(3))": "writes an xarray dataset",
+    "sapc.data.write_netcdf('x.nc', torch.zeros(3))": "writes an xarray dataset",
     "sapc.to_xarray(data.values, grid, quantiles=(2,))": "between 0 and 1",
     "sapc.to_xarray(data.values, grid, quantiles='0.5')": "between 0 and 1",
     "sapc.load('heat-sapc').sample(1, torch.zeros(1, 100, 100), also='x')": "also= takes constraints",

@@ -17,7 +17,7 @@ from ..evaluation import evaluate as evaluation
 from ..evaluation.config import EvaluationConfig
 from ..evaluation.frechet import GET
 from ..evaluation.frechet import distance as fpd
-from ..evaluation.moments import Kept
+from ..evaluation.moments import EnsembleStatistics
 from ..models.model import load
 from ..models.scores import MeanScores, Scores, SetScores
 from ..training.run_folder import find, is_shipped
@@ -82,12 +82,12 @@ def evaluate(
     config = EvaluationConfig(
         tuple(sets) if sets else None, samples, reference, steps, seed, repeats, method, batch, trajectory
     )
-    kept = Kept()
+    statistics = EnsembleStatistics()
     with stages_bar("starting") as bar:
-        result = evaluation.evaluate(model, config, distances=distances, progress=bar, keep=kept)
+        result = evaluation.evaluate(model, config, distances=distances, progress=bar, statistics=statistics)
     shipped = is_shipped(find(folder))
     finished = model.step == model.run.steps and not shipped
-    path = evaluation.write_scores(folder, result, kept) if finished else None
+    path = evaluation.write_scores(folder, result, statistics) if finished else None
     if not as_json:
         _print(result)
         if not poseidon:

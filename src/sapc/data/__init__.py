@@ -3,7 +3,7 @@
 data = sapc.read_fields("waves.nc", periodic=("x",))       # NetCDF, HDF5 or npz -> Fields
 train, validation = data.split_rows()
 at = sapc.read_sensors("gauges.csv", data.grid)            # CSV -> Sensors
-sapc.write_netcdf("new.nc", sapc.to_xarray(samples, data.grid, units=data.units))
+sapc.data.write_netcdf("new.nc", sapc.to_xarray(samples, data.grid, units=data.units))
 """
 
 from .fields import Fields

@@ -37,9 +37,9 @@ from . import metrics
 from .config import EvaluationConfig
 from .frechet import distance as frechet
 from .frechet.distance import Distance
-from .moments import Kept
+from .moments import EnsembleStatistics
 from .scores import write_scores as write_scores
-from .trajectory import Watch
+from .trajectory import TrajectoryRecorder
 
 COSTLY = 2**25  # grid points per draw from which solving in three dimensions takes minutes on a CPU
 
@@ -56,7 +56,7 @@ def evaluate(
     distances: Sequence[Distance] = (),
     progress: Progress | None = None,
     on_fields: Callable[[str, Tensor], None] | None = None,
-    keep: Kept | None = None,
+    statistics: EnsembleStatistics | None = None,
     **settings: Any,
 ) -> Scores:
     """Score a model, or the one in a run folder, on test sets.
@@ -69,7 +69,7 @@ def evaluate(
         distances: further metrics: `fpd`, `frd`, as `sapc.evaluation.frechet.distance.distances` makes them.
         progress: called with what is being done, parts done, parts in all.
         on_fields: called with every set's name and the fields generated for it.
-        keep: gets what pictures need: moments of samples and solutions.
+        statistics: gets what pictures need: moments of samples and solutions.
         settings: settings by name, instead of those in `config`.
     """
     model = model if isinstance(model, Model) else load(model, device)
@@ -82,7 +82,7 @@ def evaluate(
     )
     distances = tuple(distances) or frechet.distances(None, config.frd, model.device)
     ignore: Progress = lambda what, done, total: None
-    work = _Evaluation(model, sampler, config, distances, progress or ignore, on_fields, keep)
+    work = _Evaluation(model, sampler, config, distances, progress or ignore, on_fields, statistics)
     return work.score()
 
 
@@ -96,7 +96,7 @@ class _Evaluation:
     distances: tuple[Distance, ...]
     progress: Progress
     on_fields: Callable[[str, Tensor], None] | None
-    keep: Kept | None
+    statistics: EnsembleStatistics | None
 
     @property
     def task(self) -> Task:
@@ -149,12 +149,12 @@ class _Evaluation:
     def _score_set(self, split: str) -> SetScores:
         truth = self._solutions(split, self.config.reference, 0, f"{split}: solving")
         condition = truth[: self.task.condition_count(split)][: self.samples]
-        watch = Watch() if self.config.trajectory else None
-        generated, seconds, memory = self._generate(split, condition, watch)
+        recorder = TrajectoryRecorder() if self.config.trajectory else None
+        generated, seconds, memory = self._generate(split, condition, recorder)
         if self.on_fields is not None:
             self.on_fields(split, generated)
-        if self.keep is not None:
-            self.keep.add(split, generated, truth)
+        if self.statistics is not None:
+            self.statistics.add(split, generated, truth)
         self.progress(f"{split}: scoring", 0, 1)
         generated, H = generated.to(self.model.device), self.model.manifold(condition)
         values = {name: metric(generated, truth) for name, metric in metrics.DISTRIBUTION.items()}
@@ -172,15 +172,15 @@ class _Evaluation:
             seconds_per_sample=seconds,
             peak_memory=memory,
             more={f"{name}_each": each for name, each in by_encoder.items() if len(each) > 1},
-            trajectory=watch.result().to_dict() if watch else None,
+            trajectory=recorder.result().to_dict() if recorder else None,
         )
 
     def _trajectory(self, split: str) -> dict[str, Any]:
         """Sample a few fields again and record their way, so that the time of the others stays that of sampling."""
-        watch, condition = Watch(), solutions(self.model, split, self.config.reference, 0)[:1]
+        recorder, condition = TrajectoryRecorder(), solutions(self.model, split, self.config.reference, 0)[:1]
         number, seed = self.config.trajectory_samples, self.config.seed
-        self.model.sample(number, condition, self.steps, seed, method=self.method.name, watch=watch)
-        return watch.result().to_dict()
+        self.model.sample(number, condition, self.steps, seed, method=self.method.name, watch=recorder)
+        return recorder.result().to_dict()
 
     def _looking(self, label: str, distance: Distance) -> Callable[[int, int], None]:
         return lambda done, total: self.progress(f"{label}: features for {distance.name}", done, total)
@@ -188,7 +188,9 @@ class _Evaluation:
     def _solutions(self, split: str, size: int, seed: int, label: str) -> Tensor:
         return solutions(self.model, split, size, seed, lambda done, total: self.progress(label, done, total))
 
-    def _generate(self, split: str, condition: Tensor, watch: Watch | None) -> tuple[Tensor, float, int]:
+    def _generate(
+        self, split: str, condition: Tensor, recorder: TrajectoryRecorder | None
+    ) -> tuple[Tensor, float, int]:
         """Return the fields, the seconds per sample and the peak memory."""
         model, cuda = self.model, self.model.device.type == "cuda"
         sample = partial(model.sample, condition=condition, seed=self.config.seed, method=self.method.name)
@@ -200,9 +202,9 @@ class _Evaluation:
             torch.cuda.reset_peak_memory_stats(model.device)
         report = lambda done, total: self.progress(f"{split}: sampling", done, total)
         start = time.perf_counter()
-        fields = sample(self.samples, steps=self.steps, batch=size, progress=report, watch=watch)
+        fields = sample(self.samples, steps=self.steps, batch=size, progress=report, watch=recorder)
         seconds = time.perf_counter() - start  # the fields have arrived on the CPU: nothing is under way
-        seconds -= watch.seconds if watch else 0.0
+        seconds -= recorder.seconds if recorder else 0.0
         # The encoders of distances are there too, but have no part in sampling.
         others = sum(d.bytes for d in self.distances)
         peak = torch.cuda.max_memory_allocated(model.device) - others if cuda else _peak_memory()

@@ -16,11 +16,13 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from .._old_names import find_renamed
 from ..errors import SapcError
 from ..training.run_folder import load_tensors, save_tensors
 
 FORMAT = "sapc-fields-1"
 FRAMES = 10
+ENSEMBLES = ("samples", "solutions")
 PARTS = ("mean", "std", "example")
 
 
@@ -34,7 +36,7 @@ class Moments:
 
 
 @dataclass
-class Kept:
+class EnsembleStatistics:
     """Both ensembles of every test set; `frames` are the kept ones' numbers, of a field with two axes None.
 
     sets    by name: (of the samples, of the solutions)
@@ -48,34 +50,33 @@ class Kept:
         self.frames = frames_of(samples)
         self.sets[name] = (_moments(samples, self.frames), _moments(solutions, self.frames))
 
+    @classmethod
+    def load(cls, path: Path) -> EnsembleStatistics:
+        """Read a file back; a damaged or foreign one is refused by name."""
+        tensors, metadata = load_tensors(path)
+        if metadata.get("format") != FORMAT:
+            raise SapcError(f"{path} holds no fields for pictures ({FORMAT}), but {metadata.get('format')!r}")
+        try:
+            sets = {
+                name: tuple(
+                    Moments(*(tensors[f"{name}/{whose}/{part}"] for part in PARTS)) for whose in ENSEMBLES
+                )
+                for name in metadata["sets"]
+            }
+            frames = metadata["frames"]
+        except (KeyError, TypeError) as error:
+            raise SapcError(f"{path} lacks {error}; evaluate the run again") from error
+        return cls({name: (a, b) for name, (a, b) in sets.items()}, None if frames is None else tuple(frames))
+
     def save(self, path: Path) -> None:
         """Write all of it, atomically."""
         tensors = {
             f"{name}/{whose}/{part}": getattr(moments, part)
-            for name, both in self.sets.items()
-            for whose, moments in zip(("samples", "solutions"), both, strict=True)
+            for name, pair in self.sets.items()
+            for whose, moments in zip(ENSEMBLES, pair, strict=True)
             for part in PARTS
         }
         save_tensors(path, tensors, {"format": FORMAT, "sets": list(self.sets), "frames": self.frames})
-
-
-def load_kept(path: Path) -> Kept:
-    """Back from a file; a damaged or foreign one is refused by name."""
-    tensors, about = load_tensors(path)
-    if about.get("format") != FORMAT:
-        raise SapcError(f"{path} holds no fields for pictures ({FORMAT}), but {about.get('format')!r}")
-    try:
-        sets = {
-            name: tuple(
-                Moments(*(tensors[f"{name}/{whose}/{p}"] for p in PARTS))
-                for whose in ("samples", "solutions")
-            )
-            for name in about["sets"]
-        }
-        frames = about["frames"]
-    except (KeyError, TypeError) as error:
-        raise SapcError(f"{path} lacks {error}; evaluate the run again") from error
-    return Kept({name: (a, b) for name, (a, b) in sets.items()}, None if frames is None else tuple(frames))
 
 
 def frames_of(fields: Tensor) -> tuple[int, ...] | None:
@@ -87,6 +88,8 @@ def frames_of(fields: Tensor) -> tuple[int, ...] | None:
 
 
 def _moments(fields: Tensor, frames: tuple[int, ...] | None) -> Moments:
-    shown = fields if frames is None else fields[..., list(frames)]
-    u = shown.double()
+    u = (fields if frames is None else fields[..., list(frames)]).double()
     return Moments(*(x.float().cpu().contiguous() for x in (u.mean(0), u.std(0), u[0])))
+
+
+__getattr__ = find_renamed(__name__)

@@ -12,19 +12,21 @@ from .._files import sha256
 from ..errors import SapcError
 from ..models.scores import MeanScores, Scores, SetScores, fields_path, part_path, scores_path
 from ..training.run_folder import Folder
-from .moments import Kept
+from .moments import EnsembleStatistics
 
 __all__ = ["MeanScores", "Scores", "SetScores", "write_scores"]
 
 
 def write_scores(
-    folder: str | os.PathLike[str], scores: Scores | Mapping[str, Any], kept: Kept | None = None
+    folder: str | os.PathLike[str],
+    scores: Scores | Mapping[str, Any],
+    statistics: EnsembleStatistics | None = None,
 ) -> Path:
     """Write scores into their run folder and return the path: `scores.json`, or `scores-<method>.json` if another method sampled.
 
     Existing scores are replaced by some that say all of it, and more. Those of fewer sets, samples, steps or metrics go beside them, into
-    `scores-part.json`. Where only the metrics differ, existing ones are taken over: the samples were the same. What was `kept` of the
-    samples goes beside the scores, before them.
+    `scores-part.json`. Where only the metrics differ, existing ones are taken over: the samples were the same. `statistics` of the
+    samples go beside the scores, before them.
     """
     scores = scores if isinstance(scores, Scores) else Scores.from_dict(scores)
     run, home = scores.run, Folder(folder)
@@ -39,8 +41,8 @@ def write_scores(
     for place in (path, part_path(path)):
         if (merged := _merge(place, scores)) is not None:
             break
-    if kept is not None:
-        kept.save(fields_path(place))
+    if statistics is not None:
+        statistics.save(fields_path(place))
     (merged or scores).write(place)
     return place
 

@@ -1,8 +1,9 @@
 """What happens along a sampling run: how far from the manifold it goes, and how far from straight.
 
-A sampler sees the network as a callable v(vt, t). `Watch.around(v)` is that callable, with a record of every call; any method that is given
-it samples what it would have sampled, to the bit. The records of a run are its states v_t at falling times 1 = t > s > ... > 0, each with
-the estimate v0^ = v_t - t v(v_t, t) that the network makes there. With v0 the field returned, v1 the state at t = 1 (in SAPC the anchored
+A sampler sees the network as a callable v(vt, t). `TrajectoryRecorder.wrap(v)` is that callable, with a
+record of every call; any method that is given it samples what it would have sampled, to the bit. The records
+of a run are its states v_t at falling times 1 = t > s > ... > 0, each with the estimate v0^ = v_t - t v(v_t,
+t) that the network makes there. With v0 the field returned, v1 the state at t = 1 (in SAPC the anchored
 source, in D-Flow the optimised one) and R the stacked residual of H, a sample has
 
     endpoint_residual   |R(v0^)|                            the estimate before any projection, at every step
@@ -36,6 +37,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from .._old_names import find_renamed, rename_method
 from ..constraints import Manifold
 from ..errors import SapcError, whole
 from ..flow.path import Velocity, endpoint, interpolate
@@ -94,13 +96,13 @@ class _Measured:
     straight_energy: Tensor
 
 
-class Watch:
+class TrajectoryRecorder:
     """Looks on while fields are sampled, batch by batch.
 
-        watch = Watch()
-        fields = method.sample(watch.around(v), v1, H, steps)
-        watch.finish(fields, H)      # once per batch
-        watch.result()
+        recorder = TrajectoryRecorder()
+        fields = method.sample(recorder.wrap(v), v1, H, steps)
+        recorder.finish(fields, H)      # once per batch
+        recorder.result()
 
     On a GPU every call waits for the device, to read the time it is at.
 
@@ -113,16 +115,18 @@ class Watch:
         self._times: list[float] = []
         self._batches: list[_Measured] = []
 
-    def around(self, v: Velocity) -> Velocity:
-        """`v`, watched. What was recorded of a run that did not finish is forgotten."""
+    def wrap(self, v: Velocity) -> Velocity:
+        """Return `v` with a record of every call. What was recorded of a run that did not finish is forgotten."""
         self._records = []
 
-        def watched(vt: Tensor, t: Tensor) -> Tensor:
+        def recorded_velocity(vt: Tensor, t: Tensor) -> Tensor:
             velocity = v(vt, t)
             self._record(_one(t), vt.detach(), velocity.detach())
             return velocity
 
-        return watched
+        return recorded_velocity
+
+    around = rename_method("TrajectoryRecorder.around", "TrajectoryRecorder.wrap")
 
     def _record(self, t: float, vt: Tensor, velocity: Tensor) -> None:
         """The rule of the module docstring; times fall along the list."""
@@ -130,22 +134,22 @@ class Watch:
             self._records.pop()
         self._records.append(_Record(t, vt, velocity))
 
-    def finish(self, fields: Float[Tensor, "batch *grid"], H: Manifold, keep: int | None = None) -> None:
+    def finish(self, fields: Float[Tensor, "batch *grid"], H: Manifold, count: int | None = None) -> None:
         """Measure the run that returned these fields, and forget its states.
 
         H       the manifold to measure on, of one condition for all fields or one each; the method need not have known it
-        keep    how many of the fields count, from the first on, where the rest only fill the batch; all unless given
+        count   how many of the fields count, from the first on, where the rest only fill the batch; all unless given
         """
         _synchronise(fields)
         start = time.perf_counter()
         records, self._records = self._records, []
         _check(records, fields)
-        n = len(fields) if keep is None else min(whole(keep, "number of fields that count", 1), len(fields))
+        n = len(fields) if count is None else min(whole(count, "number of fields that count", 1), len(fields))
         times = [*(record.t for record in records), 0.0]
         if self._batches and times != self._times:
             raise SapcError(
                 f"a batch of {len(times) - 1} steps cannot be added to batches of {len(self._times) - 1} at other times; "
-                "watch runs of one kind with one Watch"
+                "watch runs of one kind with one TrajectoryRecorder"
             )
         self._batches.append(_measure(records, fields[:n], H if len(H) == 1 else H[:n]))
         self._times = times
@@ -200,7 +204,7 @@ def _measure(records: list[_Record], fields: Tensor, H: Manifold) -> _Measured:
 
 def _check(records: list[_Record], fields: Tensor) -> None:
     if not records:
-        raise SapcError("no call of the network was recorded: sample with watch.around(v) instead of v")
+        raise SapcError("no call of the network was recorded: sample with recorder.wrap(v) instead of v")
     if records[0].t != 1 or records[-1].t <= 0:
         raise SapcError(
             f"a run is watched from t = 1 to above 0, but this one was evaluated from t = {records[0].t:g} to {records[-1].t:g}"
@@ -209,7 +213,7 @@ def _check(records: list[_Record], fields: Tensor) -> None:
         if record.vt.shape != fields.shape:
             raise SapcError(
                 f"the fields have shape {tuple(fields.shape)}, the state at t = {record.t:g} has {tuple(record.vt.shape)}; "
-                "give finish all that was sampled, and say with keep= how many count"
+                "give finish all that was sampled, and say with count= how many count"
             )
 
 
@@ -248,3 +252,6 @@ def _plain(value: Any) -> Any:
 def _synchronise(x: Tensor) -> None:
     if x.is_cuda:
         torch.cuda.synchronize(x.device)
+
+
+__getattr__ = find_renamed(__name__)

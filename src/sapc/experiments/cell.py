@@ -21,7 +21,7 @@ from ..evaluation import metrics
 from ..evaluation.config import HELD_OUT, EvaluationConfig
 from ..evaluation.evaluate import Progress, evaluate
 from ..evaluation.frechet.distance import Distance
-from ..evaluation.moments import Kept
+from ..evaluation.moments import EnsembleStatistics
 from ..evaluation.scores import write_scores
 from ..methods import get_method, method_names
 from ..models.model import Model
@@ -181,11 +181,12 @@ class Cell:
     ) -> Scores:
         """Sample, score and write it. If `others` hold the sampling floor, which depends on solutions alone, it is taken from there."""
         floor = next((s for s in others if s.mean.floor and self._has_same_solutions(s, distances)), None)
-        chosen, kept = self.evaluation if floor is None else replace(self.evaluation, floor_repeats=0), Kept()
-        scores = evaluate(model, chosen, distances=distances, progress=progress, keep=kept)
+        chosen = self.evaluation if floor is None else replace(self.evaluation, floor_repeats=0)
+        statistics = EnsembleStatistics()
+        scores = evaluate(model, chosen, distances=distances, progress=progress, statistics=statistics)
         if floor is not None:
             scores = scores.with_floor_of(floor)
-        write_scores(folder.path, scores, kept)
+        write_scores(folder.path, scores, statistics)
         return replace(scores, weights=sha256(folder.weights))
 
     def _has_same_solutions(self, scores: Scores, distances: Sequence[Distance]) -> bool:

@@ -200,12 +200,12 @@ def _tensor(condition: Tensor | Dataset | Fields, task: Task) -> Tensor:
 
 @runtime_checkable
 class Watcher(Protocol):
-    """Looks on while fields are sampled, batch by batch: `sapc.evaluation.trajectory.Watch` is one."""
+    """Looks on while fields are sampled, batch by batch: `sapc.evaluation.trajectory.TrajectoryRecorder` is one."""
 
-    def around(self, v: Velocity) -> Velocity:
+    def wrap(self, v: Velocity) -> Velocity:
         """Wrap the velocity of a batch."""
 
-    def finish(self, fields: Tensor, H: Manifold, *, keep: int | None = None) -> None:
+    def finish(self, fields: Tensor, H: Manifold, *, count: int | None = None) -> None:
         """End a batch: its fields, their manifolds, and how many of them are no copies."""
 
 
@@ -240,7 +240,7 @@ class Sampling:
             # The next batch is drawn while a GPU is at work.
             following = next(batches, None)
             if watch is not None:
-                watch.finish(fields, own, keep=batch.new)
+                watch.finish(fields, own, count=batch.new)
             out[int(batch.rows[0]) :][: batch.new] = task.denormalize(fields[: batch.new]).cpu()
             batch = following
         return out
@@ -251,7 +251,7 @@ class Sampling:
         """Move one batch of draws to fields."""
         v = self.method.velocity(network, H)
         v = v if self.bounds is None else within(v, *self.bounds)
-        v = v if watch is None else watch.around(v)
+        v = v if watch is None else watch.wrap(v)
         fields = self.method.bind_source(draws.redraws_of(batch))(v, batch.v1, H, self.steps)
         if not isinstance(fields, Tensor) or fields.shape != batch.v1.shape:
             got = tuple(fields.shape) if isinstance(fields, Tensor) else type(fields).__name__

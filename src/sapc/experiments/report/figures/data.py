@@ -14,7 +14,7 @@ from typing import Any
 
 from ...._files import first_line
 from ....errors import SapcError
-from ....evaluation.moments import Kept, Moments, load_kept
+from ....evaluation.moments import EnsembleStatistics, Moments
 from ....methods import paper
 from ....models.scores import Scores, fields_path
 from ....tasks import get_task
@@ -34,7 +34,7 @@ class FigureData:
     """What the figures of one task are made of.
 
     methods       those that the runs are about, in the order of the figures
-    scores, kept  what is shown of a method; without fields it has no `kept`
+    scores, statistics    what is shown of a method; without fields it has no `statistics`
     watched       the scores whose trajectory is shown
     points        W2, CE and time of a method, over all seeds and test sets; printed: the paper's
     floor         of W2
@@ -44,7 +44,7 @@ class FigureData:
     def __init__(self, data: ReportData, task: str) -> None:
         self.task, self.title = task, task_label(task)
         self.scores: dict[str, Scores] = {}
-        self.kept: dict[str, Kept] = {}
+        self.statistics: dict[str, EnsembleStatistics] = {}
         self.watched: dict[str, Scores] = {}
         self.problems: list[str] = []
         others = [p.method for p in data.collected.problems if p.task == task and p.method]
@@ -67,16 +67,18 @@ class FigureData:
     @property
     def sets(self) -> list[str]:
         """Test sets that fields were kept of; first the one that most methods have."""
-        return _most({name: kept.sets for name, kept in self.kept.items()})
+        return _most({name: statistics.sets for name, statistics in self.statistics.items()})
 
     def solutions(self, name: str) -> Moments:
         """Return those of a test set; they are the same for all methods that were compared with as many."""
-        return next(kept.sets[name][1] for kept in self.kept.values() if name in kept.sets)
+        return next(
+            statistics.sets[name][1] for statistics in self.statistics.values() if name in statistics.sets
+        )
 
     def moments(self, method: str, name: str) -> Moments | None:
         """Return those of a method's samples on a test set; None where they were not kept."""
-        kept = self.kept.get(method)
-        return kept.sets[name][0] if kept and name in kept.sets else None
+        statistics = self.statistics.get(method)
+        return statistics.sets[name][0] if statistics and name in statistics.sets else None
 
     def trajectories(self) -> tuple[str, dict[str, dict[str, Any]]]:
         """Return the test set for which most methods were watched, and what was seen of each."""
@@ -95,7 +97,7 @@ class FigureData:
             if not path.exists():
                 continue
             try:
-                self.kept[method] = load_kept(path)
+                self.statistics[method] = EnsembleStatistics.load(path)
             except SapcError as error:
                 self.problems.append(f"fields of {short_label(method)}, seed {one.seed}: {first_line(error)}")
                 continue
@@ -110,31 +112,31 @@ class FigureData:
     def _keep_one_grid(self) -> None:
         """Keep the grid that most methods have."""
         shapes = {
-            method: (*next(iter(kept.sets.values()))[1].mean.shape, kept.frames)
-            for method, kept in self.kept.items()
-            if kept.sets
+            method: (*next(iter(statistics.sets.values()))[1].mean.shape, statistics.frames)
+            for method, statistics in self.statistics.items()
+            if statistics.sets
         }
         usual = Counter(shapes.values()).most_common(1)
-        for method in list(self.kept):
+        for method in list(self.statistics):
             if not usual or shapes.get(method) != usual[0][0]:
-                del self.kept[method]
+                del self.statistics[method]
                 if usual:
                     self._leave_out(method, "its fields are on another grid than most")
 
     def _find_space(self) -> Space:
         """Return where the fields live; of a task that this version does not know, points and frames are numbered."""
-        if not self.kept:
+        if not self.statistics:
             return Space()
-        method, kept = next(iter(self.kept.items()))
+        method, statistics = next(iter(self.statistics.items()))
         run = self.scores[method].run
         try:
             grid = get_task(self.task, grid=run.grid, **run.options).grid
         except SapcError:
-            return Space(times=tuple(map(float, kept.frames or ())))
-        if kept.frames is None:
+            return Space(times=tuple(map(float, statistics.frames or ())))
+        if statistics.frames is None:
             x, t = grid.axes
             return Space(extent=(t.start, t.stop, x.start, x.stop))
-        return Space(times=tuple(float(grid.time.points[i]) for i in kept.frames))
+        return Space(times=tuple(float(grid.time.points[i]) for i in statistics.frames))
 
 
 def printed_points(task: str) -> dict[str, Point]:
@@ -215,7 +217,7 @@ def _ensembles(data: FigureData) -> Sketch:
     kind = "frames in time from left to right" if solutions.mean.ndim == 3 else flat
     words = (
         f"Pointwise mean and standard deviation of the solutions and of every method's samples on {name} "
-        f"({_seeds(data.scores[m] for m in data.kept)}), {kind}. "
+        f"({_seeds(data.scores[m] for m in data.statistics)}), {kind}. "
         "Within a row all panels have one colour scale, that of the solutions; values beyond it are clipped to its ends."
     )
     words += f" Missing: {_list(missing)}." if missing else ""
@@ -248,10 +250,10 @@ def _trajectories(data: FigureData) -> Sketch:
 
 def _examples(data: FigureData) -> Sketch:
     """One solution and one sample per test set."""
-    if not data.kept:
+    if not data.statistics:
         raise SapcError(NO_FIELDS)
-    method = next(iter(data.kept))
-    sets = dict(sorted(data.kept[method].sets.items()))
+    method = next(iter(data.statistics))
+    sets = dict(sorted(data.statistics[method].sets.items()))
     whose = short_label(method)
     words = (
         f"One solution of every test set, and one sample of {whose} for the same condition. "
