@@ -36,7 +36,7 @@ from _measure import (
 )
 from torch import Tensor
 
-from sapc.experiments.timing import Data, Timer, solutions, stand_in
+from sapc.experiments.timing import Data, Timer, make_velocity, solutions
 from sapc.flow import source
 from sapc.methods import Method, get_method, method_names
 from sapc.models.model import JOINT
@@ -200,7 +200,7 @@ class Sampler:
         self.H = style.manifold(self.task.manifold(truth, solver=run.solver(self.task)))
         # L-BFGS stops at once if the end does not depend on the source.
         network = style.network(run, timer.device)
-        self.v = Counted(stand_in(network, self.task, truth, pull=PULL if joint else 1.0))
+        self.v = Counted(make_velocity(network, self.task, truth, pull=PULL if joint else 1.0))
         self.shown = run.make_method().shows
         self.v1 = self.draw(n)
 

@@ -9,5 +9,7 @@ published = run_path(str(Path(__file__).with_name("paper.py")))["runs"]
 runs = [
     cell
     for c in published
-    for cell in cells([c.run.task], [c.method], [c.run.seed], preset="full", watch=c.watch)
+    for cell in cells(
+        [c.run.task], [c.method], [c.run.seed], preset="full", watch=c.evaluation.trajectory_samples
+    )
 ]

@@ -81,7 +81,7 @@ def main() -> None:
         keep(study, cell, chosen)
 
     try:
-        run_study(study, engine, todo, tell=tell, beat=engine.check_time)
+        run_study(study, engine, todo, on_change=tell, on_poll=engine.check_time)
     except TimeOver:
         print("the time is over; the same command goes on", flush=True)
     for cell in todo:
@@ -135,7 +135,7 @@ def file_of(cell: Cell, chosen: argparse.Namespace) -> Path:
 def keep(study: Study, cell: Cell, chosen: argparse.Namespace) -> None:
     """Copy scores that are new."""
     target = file_of(cell, chosen)
-    if not target.exists() and cell.scored(study.folder(cell)) is not None:
+    if not target.exists() and cell.find_scores(study.folder(cell)) is not None:
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(scores_file(study.folder(cell), cell.method), target)
         print(f"kept {target.name}", flush=True)
@@ -163,7 +163,7 @@ def work(out: str, folder: str, names: Sequence[str], device: str, *more: Any) -
     study = open_study(out)
     cell = study.jobs()[folder][0]
     if cell.run.preset == "compact" and not study.folder(cell).trained:
-        study.note(cell, "training")
+        study.record(cell, "training")
         trained = Folder(study.out.parent / cell.run.preset / folder)
         loop.train(cell.run, trained.path, device=device)
         halve(trained, study.folder(cell))

@@ -8,7 +8,7 @@ from sapc import method_names, task_names
 from sapc.experiments import cells
 
 FLAT = [name for name in task_names() if name != "navier_stokes"]
-SETTINGS = {"preset": "tiny", "sampling_steps": 10, "floor_repeats": 1, "watch": 4, "dflow_samples": 4}
+SETTINGS = {"preset": "tiny", "sampling_steps": 10, "floor_repeats": 1, "watch": 4, "coupled_samples": 4}
 FEW = {"train": 8, "validation": 4, "samples": 4, "reference": 8}
 
 runs = [

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from sapc.experiments.results import Collected, Scored
+from sapc.experiments.results import Collection, ScoresFile
 from sapc.methods import METHODS
 from sapc.models.scores import Scores
 
@@ -72,9 +72,10 @@ def write(folder: Path, *contents: dict[str, Any]) -> list[Path]:
     return paths
 
 
-def collected(*contents: dict[str, Any], **more: Any) -> Collected:
+def collected(*contents: dict[str, Any], **more: Any) -> Collection:
     """What would be found, without files."""
     found = [
-        Scored(Path(f"{i}.json"), Scores.from_dict(copy.deepcopy(c)), **more) for i, c in enumerate(contents)
+        ScoresFile(Path(f"{i}.json"), Scores.from_dict(copy.deepcopy(c)), **more)
+        for i, c in enumerate(contents)
     ]
-    return Collected(found)
+    return Collection(found)

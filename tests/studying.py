@@ -26,7 +26,7 @@ def scores_of(study: Study) -> dict[str, Any]:
     """What does not depend on the time it took."""
     found = {}
     for cell in study.cells:
-        scores = cell.scored(study.folder(cell))
+        scores = cell.find_scores(study.folder(cell))
         assert scores is not None, cell.name
         parts = ("metrics", "floor", "worst_residual", "trajectory")
         found[cell.name] = {

@@ -152,7 +152,7 @@ def test_a_worker_that_is_asked_to_end_in_the_middle_of_a_note_leaves_nothing(tm
         os.close(0)
         os.open(os.devnull, os.O_RDONLY)
         os._exit(worker.main())
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == worker.INTERRUPTED
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == worker.EXIT_INTERRUPTED
     assert names(tmp_path) == []
 
 

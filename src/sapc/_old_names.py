@@ -68,6 +68,9 @@ RENAMED = {
     "sapc.evaluation.moments.Kept": "sapc.evaluation.moments.EnsembleStatistics",
     "sapc.evaluation.moments.load_kept": "sapc.evaluation.moments.EnsembleStatistics.load",
     "sapc.evaluation.trajectory.Watch": "sapc.evaluation.trajectory.TrajectoryRecorder",
+    "sapc.experiments.results.Collected": "sapc.experiments.results.Collection",
+    "sapc.experiments.results.Scored": "sapc.experiments.results.ScoresFile",
+    "sapc.experiments.time_left": "sapc.experiments.remaining_time",
     "sapc.flow.times": "sapc.flow.time_pairs",
 }
 """Attributes of modules by their old names."""

@@ -17,7 +17,7 @@ from rich.cells import cell_len
 
 import sapc
 from commands import is_one_sentence, list_files
-from sapc.experiments.timing import Timer, solutions, stand_in
+from sapc.experiments.timing import Timer, make_velocity, solutions
 from sapc.training.step import Training
 
 # The scripts of the repository, which are no package.
@@ -181,7 +181,7 @@ def test_the_networks_work_is_part_of_the_gradient():
     run = sapc.preset("tiny", "heat", "ffm")
     task = run.make_task()
     truth = solutions(run, CPU)[0].double()
-    v = stand_in(run.make_network(), task, truth, pull=0.9)
+    v = make_velocity(run.make_network(), task, truth, pull=0.9)
     vt, t = torch.randn_like(truth).requires_grad_(), torch.full((len(truth),), 0.5, dtype=torch.float64)
     (slope,) = torch.autograd.grad(v(vt, t).sum(), vt)
     rest = slope - 0.9 / 0.5  # what the replaced velocity does not explain is the network's

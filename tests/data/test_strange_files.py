@@ -16,7 +16,7 @@ from sapc._files import parse_json, read_json
 from sapc.errors import SapcError
 from sapc.evaluation.frechet.weights import _check_config
 from sapc.experiments import open_study
-from sapc.experiments.results.records import Trained
+from sapc.experiments.results.records import TrainedRun
 from sapc.models.scores import Scores
 from sapc.training.config import Backbone, Run
 from sapc.training.run_folder import Folder, about_tensors, load_tensors, save_tensors
@@ -88,7 +88,7 @@ def test_every_file_of_a_folder_may_be_nested_deeply(model_folder, tmp_path, tex
     with pytest.raises(SapcError, match=r"config\.json cannot be read as JSON.*get it anew"):
         _check_config(model_folder.config)
     assert model_folder.entries() == []
-    assert Trained(model_folder.path, RUN).seconds() == (None, "")
+    assert TrainedRun(model_folder.path, RUN).seconds() == (None, "")
     with pytest.warns(sapc.SapcWarning, match="begins anew"):
         model_folder.note_start()
     assert len(read_json(model_folder.environment)["starts"]) == 1

@@ -276,7 +276,7 @@ def test_how_many_samples():
     assert counts("heat") == [256, 32]
     assert counts("navier_stokes") == [32, 32]
     assert counts("heat", samples=20) == [20, 20]
-    assert counts("heat", samples=20, dflow_samples=40) == [20, 40]
+    assert counts("heat", samples=20, coupled_samples=40) == [20, 40]
 
 
 @pytest.mark.slow

@@ -61,9 +61,9 @@ def found(folder, methods=("sapc", "ffm"), without=(), task="heat", grid=(6, 5),
         contents.append(content)
     there = collected(*contents)
     there = replace(
-        there, scored=[replace(s, path=folder / f"scores-{s.method}-{s.seed}.json") for s in there.scored]
+        there, files=[replace(s, path=folder / f"scores-{s.method}-{s.seed}.json") for s in there.files]
     )
-    for s in there.scored:
+    for s in there.files:
         if s.method not in without:
             write_fields(s, grid)
     return there
@@ -362,7 +362,7 @@ def test_fields_of_a_task_that_is_not_known_are_numbered(tmp_path):
 def test_what_has_no_fields_is_told(tmp_path):
     there = found(tmp_path, ("sapc", "ffm", "eci"), without=("eci",), watched=False)
     there.problems.append(Problem("failed", tmp_path, "it diverged", "heat", "pcfm", 0))
-    fields_path(there.scored[1].path).write_bytes(b"damaged")
+    fields_path(there.files[1].path).write_bytes(b"damaged")
     material = FigureData(ReportData(there), "heat")
     assert list(material.statistics) == ["sapc"]
     made, notes = task_figures(material)
@@ -375,9 +375,9 @@ def test_what_has_no_fields_is_told(tmp_path):
 
 def test_fewer_samples_are_told(tmp_path):
     there = found(tmp_path, ("sapc", "ffm", "dflow"), watched=False)
-    few = there.scored[2].scores
+    few = there.files[2].scores
     few = replace(few, settings=replace(few.settings, samples=32))
-    there.scored[2] = replace(there.scored[2], scores=few)
+    there.files[2] = replace(there.files[2], scores=few)
     material = FigureData(ReportData(there), "heat")
     assert material.fewer == {"dflow": 32}
     made, _ = task_figures(material)
@@ -388,7 +388,7 @@ def test_fewer_samples_are_told(tmp_path):
 
 def test_fields_of_another_grid_are_left_out(tmp_path):
     there = found(tmp_path, ("sapc", "ffm", "eci"))
-    write_fields(there.scored[2], (8, 5))
+    write_fields(there.files[2], (8, 5))
     material = FigureData(ReportData(there), "heat")
     assert list(material.statistics) == ["sapc", "ffm"]
     assert any("another grid" in note for note in material.problems)
@@ -397,8 +397,8 @@ def test_fields_of_another_grid_are_left_out(tmp_path):
 @pytest.mark.slow
 def test_the_lowest_seed_with_fields_is_shown_and_the_fullest_set(tmp_path):
     there = found(tmp_path, ("sapc", "ffm"), seeds=(3, 1))
-    fields_path(there.scored[1].path).unlink()  # sapc, seed 1
-    write_fields(there.scored[0], (6, 5), ("test1",))
+    fields_path(there.files[1].path).unlink()  # sapc, seed 1
+    write_fields(there.files[0], (6, 5), ("test1",))
     material = FigureData(ReportData(there), "heat")
     assert material.scores["sapc"].run.seed == 3
     assert material.scores["ffm"].run.seed == 1
@@ -420,7 +420,7 @@ def test_without_ffm_there_is_no_ce_and_no_figure_of_it(tmp_path):
 
 def test_a_figure_that_fails_is_a_note_and_the_rest_is_drawn(tmp_path, monkeypatch):
     there = found(tmp_path)
-    for s in there.scored:
+    for s in there.files:
         for about in s.sets.values():
             del about.trajectory["deviation"]
     figures, notes = draw_all(ReportData(there), lambda *_: None)

@@ -24,7 +24,7 @@ from sapc.experiments.report import make_report
 from sapc.experiments.report.data import ReportData
 from sapc.experiments.report.make import FEW, MARK, check_out, is_page, page, write_page
 from sapc.experiments.report.tables import report_tables
-from sapc.experiments.results import Collected, Problem, Scored
+from sapc.experiments.results import Collection, Problem, ScoresFile
 from sapc.models.scores import Scores
 
 METHODS = ("sapc", "ffm", "eci")
@@ -49,7 +49,7 @@ def runs(tmp_path_factory) -> Path:
         path = folder / f"scores-{task}-{method}.json"
         path.write_text(json.dumps(content))
         if (task, method) != ("burgers", "eci"):
-            write_fields(Scored(path, Scores.from_dict(content)), (8, 6))
+            write_fields(ScoresFile(path, Scores.from_dict(content)), (8, 6))
     return folder
 
 
@@ -144,20 +144,20 @@ def test_problems_come_first(tmp_path):
     problems = [
         Problem(kind, tmp_path / f"run{i}", f"why {i}", "heat", "eci", i) for i, kind in enumerate(kinds)
     ]
-    there = Collected([*collected(scores()).scored], problems)
+    there = Collection([*collected(scores()).files], problems)
     text = page(there, report_tables(ReportData(there)), [])
     assert text.index("Not all is there") < text.index("<nav")
     assert "1 failed, 4 missing, 1 unfinished, 1 damaged, 1 left out" in text
     assert all(f"why {i}" in text for i in range(8))
     assert "<details>\n<summary>8 things do not count" in text
-    few = Collected(there.scored, problems[:FEW])
+    few = Collection(there.files, problems[:FEW])
     assert "<details open>\n<summary>6 things" in page(few, report_tables(ReportData(few)), [])
 
 
 def test_text_stays_text():
     nasty = "<script>alert(1)</script>&\"'"
     problems = [Problem("corrupt", Path(nasty), nasty, nasty, nasty)]
-    there = Collected(collected(scores()).scored, problems, [nasty])
+    there = Collection(collected(scores()).files, problems, [nasty])
     read = Reader(page(there, report_tables(ReportData(there)), [], notes={nasty: [nasty]}))
     assert not read.of("script")
     assert nasty in read.text

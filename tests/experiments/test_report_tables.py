@@ -16,7 +16,7 @@ from sapc.errors import SapcError
 from sapc.experiments.report.data import ReportData
 from sapc.experiments.report.format import Table, compact
 from sapc.experiments.report.tables import ranks, report_tables, write_tables
-from sapc.experiments.results import Collected, Problem
+from sapc.experiments.results import Collection, Problem
 from sapc.methods import paper
 
 pytest.importorskip("hypothesis")
@@ -386,7 +386,7 @@ def test_all_files(tmp_path):
 def test_a_place_that_cannot_be_written(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(SapcError, match="cannot create"):
-        write_tables(report_tables(ReportData(Collected())), tmp_path / "file" / "tables")
+        write_tables(report_tables(ReportData(Collection())), tmp_path / "file" / "tables")
 
 
 def test_what_reads_alike_is_ranked_alike_and_rounding_is_no_merit():

@@ -121,7 +121,7 @@ def test_cost_is_of_one_device_and_fpd_of_one_encoder():
         scores(method="ffm", sets=per_set(1.0, fpd=1.0)), scores(sets=per_set(1.0, fpd=2.0)),
         scores(method="eci", device="cpu", sets=per_set(1.0, fpd=3.0)),
     )  # fmt: skip
-    for one, name in zip(found.scored, "aab", strict=True):
+    for one, name in zip(found.files, "aab", strict=True):
         one.scores.settings.more["fpd_weights"] = [by(name)]
     assert values(found, "eci", "seconds_per_sample") == values(found, "eci", "fpd") == []
     assert values(found, "eci", "evaluations") == [100.0]
@@ -148,7 +148,7 @@ def test_cost_is_of_one_device_and_fpd_of_one_encoder():
 def test_the_protocol_of_most_scores_counts(tmp_path, change, what):
     write(tmp_path, scores(seed=9, **change), scores(method="ffm"), scores(), scores(seed=1))
     found = collect([tmp_path])
-    assert [(s.method, s.seed) for s in found.scored] == [("ffm", 0), ("sapc", 0), ("sapc", 1)]
+    assert [(s.method, s.seed) for s in found.files] == [("ffm", 0), ("sapc", 0), ("sapc", 1)]
     (problem,) = found.problems
     assert (problem.kind, problem.task, problem.method, problem.seed) == ("left_out", "heat", "sapc", 9)
     assert what in problem.why
@@ -161,14 +161,14 @@ def test_of_equally_many_the_longer_training_counts_per_task(tmp_path):
         scores(task="burgers"),
     )  # fmt: skip
     found = collect([tmp_path])
-    assert [(s.task, s.scores["run"]["steps"]) for s in found.scored] == [
+    assert [(s.task, s.scores["run"]["steps"]) for s in found.files] == [
         ("heat", 20000), ("burgers", 500), ("burgers", 500),
     ]  # fmt: skip
 
 
 def test_copies_do_not_make_a_majority(tmp_path):
     write(tmp_path, *[scores(steps=500)] * 3, scores(), scores(seed=1))
-    assert [s.scores["run"]["steps"] for s in collect([tmp_path]).scored] == [20000, 20000]
+    assert [s.scores["run"]["steps"] for s in collect([tmp_path]).files] == [20000, 20000]
 
 
 @pytest.mark.parametrize("name", ["samples", "settings_steps"])
@@ -182,7 +182,7 @@ def test_sampling_may_differ_between_methods_but_not_within_one(tmp_path, name):
         other(scores(method="dflow", seed=1)),
     )  # fmt: skip
     found = collect([tmp_path])
-    assert [(s.method, s.seed) for s in found.scored] == [
+    assert [(s.method, s.seed) for s in found.files] == [
         ("sapc", 0),
         ("sapc", 1),
         ("dflow", 0),
@@ -195,7 +195,7 @@ def test_a_joint_batch_is_part_of_the_problem(tmp_path):
     write(tmp_path, *(scores(method="dflow", seed=k, batch=b) for k, b in ((0, 32), (1, 32), (2, 64))))
     write(tmp_path, *(scores(seed=k, batch=b) for k, b in ((0, 32), (1, 64))))
     found = collect([tmp_path])
-    assert [(s.method, s.seed) for s in found.scored] == [
+    assert [(s.method, s.seed) for s in found.files] == [
         ("dflow", 0),
         ("dflow", 1),
         ("sapc", 0),
@@ -210,7 +210,7 @@ def test_precision_counts_where_it_is_told(tmp_path):
     ]
     write(tmp_path, *told, scores(method="eci"))
     found = collect([tmp_path])
-    assert [(s.method, s.seed) for s in found.scored] == [("sapc", 0), ("sapc", 2), ("eci", 0)]
+    assert [(s.method, s.seed) for s in found.files] == [("sapc", 0), ("sapc", 2), ("eci", 0)]
     assert "precision is 'tf32'" in found.problems[0].why
 
 
@@ -225,7 +225,7 @@ def test_precision_counts_where_it_is_told(tmp_path):
 def test_of_the_same_scores_the_more_complete_or_newer_one_counts(tmp_path, better):
     first, second, third = write(tmp_path, scores(), scores(**better), scores())
     found = collect([tmp_path])
-    assert [s.path for s in found.scored] == [second]
+    assert [s.path for s in found.files] == [second]
     assert [p.path for p in found.problems] == [third, first]
     assert all(str(second) in p.why for p in found.problems)
 
@@ -236,7 +236,7 @@ def test_seeds_of_a_method_share_their_test_sets(tmp_path):
     seeds = [scores(seed=k, sets=sets) for k, sets in ((0, whole), (42, part), (205, part))]
     write(tmp_path, *seeds, scores(method="ffm", sets=part))
     found = collect([tmp_path])
-    assert [(s.method, s.seed) for s in found.scored] == [("sapc", 0), ("ffm", 0)]
+    assert [(s.method, s.seed) for s in found.files] == [("sapc", 0), ("ffm", 0)]
     assert [p.seed for p in found.problems] == [42, 205]
     assert found.problems[0].why.startswith(
         "its list of test sets is ['test0'], that of the scores of sapc on heat that count"
@@ -247,12 +247,12 @@ def test_seeds_of_a_method_share_their_test_sets(tmp_path):
 def test_a_file_given_twice_is_found_once(tmp_path):
     (path,) = write(tmp_path, scores())
     found = collect([tmp_path, path, tmp_path / "." / path.name, tmp_path])
-    assert (len(found.scored), found.problems) == (1, [])
+    assert (len(found.files), found.problems) == (1, [])
 
 
 def test_a_method_of_ones_own_is_no_problem(tmp_path):
     write(tmp_path, scores(method="mine", task="own"))
-    assert [(s.task, s.method) for s in collect([tmp_path]).scored] == [("own", "mine")]
+    assert [(s.task, s.method) for s in collect([tmp_path]).files] == [("own", "mine")]
 
 
 # -- bad input --
@@ -312,7 +312,7 @@ def test_damaged_scores_are_a_problem(tmp_path, name):
     BAD[name](content)
     write(tmp_path, content, scores(method="ffm"))
     found = collect([tmp_path])
-    assert [s.method for s in found.scored] == ["ffm"]
+    assert [s.method for s in found.files] == ["ffm"]
     assert kinds(found) == ["corrupt"]
     one_line(found)
 
@@ -335,7 +335,7 @@ def test_what_is_no_file_of_scores_is_a_problem(tmp_path, content, kind):
     (tmp_path / "bad.json").write_bytes(content)
     for place in (tmp_path, tmp_path / "bad.json"):
         found = collect([place])
-        assert (found.scored, kinds(found)) == ([], [kind])
+        assert (found.files, kinds(found)) == ([], [kind])
         assert found.problems[0].path == tmp_path / "bad.json"
         one_line(found)
 
@@ -378,7 +378,7 @@ def test_a_path_that_does_not_exist_is_an_error(tmp_path):
 
 def test_nothing_at_all(tmp_path):
     for found in (collect([]), collect([tmp_path])):
-        assert (found.scored, found.problems, found.tasks) == ([], [], [])
+        assert (found.files, found.problems, found.tasks) == ([], [], [])
         assert (rows(found), summary([]), floors(found), notes(found)) == ([], {}, {}, [])
 
 
@@ -415,7 +415,7 @@ def test_whatever_stands_in_a_file_it_counts_or_is_told(tmp_path, place, value, 
     (tmp_path / "x.json").write_text(json.dumps(content)[:cut])
     found = collect([tmp_path])
     ours = str(content.get("format")).startswith("sapc-")
-    assert len(found.scored) + len(found.problems) == 1 or (ours and content["format"] != "sapc-scores-1")
+    assert len(found.files) + len(found.problems) == 1 or (ours and content["format"] != "sapc-scores-1")
     one_line(found)
     assert all(math.isfinite(row.value) for row in rows(found))
     summary(rows(found))
@@ -447,7 +447,7 @@ def runs(trained, tmp_path):
 
 def test_run_folders_with_what_they_tell(runs):
     found = collect([runs])
-    assert [(s.task, s.method, s.seed) for s in found.scored] == [
+    assert [(s.task, s.method, s.seed) for s in found.files] == [
         ("heat", "eci", 0),
         ("heat", "ffm", 0),
         ("heat", "sapc", 0),
@@ -470,14 +470,14 @@ def test_training_time_from_the_log_if_the_weights_are_gone(runs):
 
 def test_one_file_of_a_run_folder(runs):
     found = collect([runs / "heat-ffm" / "scores-eci.json"])
-    assert [(s.method, s.training["precision"]) for s in found.scored] == [("eci", "float32")]
+    assert [(s.method, s.training["precision"]) for s in found.files] == [("eci", "float32")]
 
 
 def test_scores_of_other_weights_do_not_count(runs):
     weights = runs / "heat-ffm" / "weights.safetensors"
     weights.write_bytes(weights.read_bytes() + b" ")
     found = collect([runs])
-    assert [s.method for s in found.scored] == ["sapc"]
+    assert [s.method for s in found.files] == ["sapc"]
     assert sorted((p.kind, p.method) for p in found.problems) == [("left_out", "eci"), ("left_out", "ffm")]
     assert all("other weights" in p.why for p in found.problems)
 
@@ -485,7 +485,7 @@ def test_scores_of_other_weights_do_not_count(runs):
 def test_scores_of_another_run_do_not_count(runs):
     shutil.copy(runs / "heat-sapc" / "scores.json", runs / "heat-ffm" / "scores.json")
     found = collect([runs])
-    assert sorted(s.method for s in found.scored) == ["eci", "sapc"]
+    assert sorted(s.method for s in found.files) == ["eci", "sapc"]
     assert "another run" in found.problems[0].why
 
 
@@ -496,7 +496,7 @@ def test_parts_count_where_the_whole_is_missing(runs):
     assert [(p.kind, p.path.name) for p in found.problems] == [("left_out", "scores-part.json")]
     (folder / "scores.json").write_text("{")
     found = collect([runs])
-    assert sorted(s.path.name for s in found.scored) == ["scores-eci.json", "scores-part.json", "scores.json"]
+    assert sorted(s.path.name for s in found.files) == ["scores-eci.json", "scores-part.json", "scores.json"]
     (problem,) = found.problems
     assert (problem.kind, problem.task, problem.method, problem.seed) == ("corrupt", "heat", "ffm", 0)
 
@@ -515,7 +515,7 @@ def test_a_damaged_configuration_is_told_and_the_scores_still_count(runs):
     config.write_text(json.dumps({**json.loads(config.read_text()), "steps": -1}))
     found = collect([runs])
     assert [(p.kind, p.path.name) for p in found.problems] == [("corrupt", "config.json")]
-    assert len(found.scored) == 3
+    assert len(found.files) == 3
 
 
 def test_scores_of_an_unfinished_training_do_not_count(tmp_path):
@@ -568,7 +568,7 @@ def study(runs):
 @pytest.mark.parametrize("given_as", ["folder", "file"])
 def test_studies_tell_what_is_missing(study, given_as):
     found = collect([study if given_as == "folder" else study / "study.json"])
-    assert sorted(s.method for s in found.scored) == ["eci", "ffm", "sapc"]
+    assert sorted(s.method for s in found.files) == ["eci", "ffm", "sapc"]
     assert found.studies == ["all"]
     told = {(p.task, p.method, p.seed): (p.kind, p.why) for p in found.problems}
     assert len(told) == len(found.problems) == 5
@@ -591,7 +591,7 @@ def test_cells_outside_the_study_are_looked_at(study, tmp_path):
         one["folder"] = f"../c/{one['folder']}"
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "elsewhere" / "study.json").write_text(json.dumps(content))
-    assert len(collect([tmp_path / "elsewhere"]).scored) == 3
+    assert len(collect([tmp_path / "elsewhere"]).files) == 3
 
 
 @pytest.mark.parametrize(
@@ -601,7 +601,7 @@ def test_cells_outside_the_study_are_looked_at(study, tmp_path):
 def test_a_manifest_that_cannot_be_read(runs, content):
     (runs / "study.json").write_text(content)
     found = collect([runs])
-    assert (len(found.scored), kinds(found)) == (3, ["corrupt"])
+    assert (len(found.files), kinds(found)) == (3, ["corrupt"])
 
 
 def test_a_cell_that_cannot_be_read(runs):
@@ -672,4 +672,4 @@ def test_nothing_that_was_found_is_changed():
     found = collected(content)
     rows(found)
     floors(found)
-    assert found.scored[0].scores == found.scored[0].scores.from_dict(content)
+    assert found.files[0].scores == found.files[0].scores.from_dict(content)

@@ -30,9 +30,9 @@ from sapc.experiments import (
     cells,
     load_study,
     open_study,
+    remaining_time,
     run_study,
     statuses,
-    time_left,
 )
 from sapc.experiments.cell import scores_file
 from sapc.experiments.engines import Handle, Job
@@ -73,7 +73,7 @@ def done(finished, folder) -> Study:
 def test_a_study_becomes_run_folders_with_scores_and_fields(finished):
     assert sorted(finished.jobs()) == ["heat-ffm-seed0", "heat-sapc-seed0"]
     for cell in finished.cells:
-        scores = cell.scored(finished.folder(cell))
+        scores = cell.find_scores(finished.folder(cell))
         assert list(scores["sets"]) == ["test0", "test1"]
         assert scores["sets"]["test0"]["trajectory"]["samples"] == 3
         assert "trajectory" not in scores["sets"]["test1"]
@@ -81,9 +81,9 @@ def test_a_study_becomes_run_folders_with_scores_and_fields(finished):
         statistics = EnsembleStatistics.load(fields_path(scores_file(finished.folder(cell), cell.method)))
         assert list(statistics.sets) == ["test0", "test1"]
         assert finished.state(cell)["state"] == "done"
-    eci = finished.cells[2].scored(finished.folder(finished.cells[2]))
+    eci = finished.cells[2].find_scores(finished.folder(finished.cells[2]))
     assert eci["mean"]["metrics"]["ce_local"] == 0.0
-    floors = [c.scored(finished.folder(c))["mean"]["floor"] for c in finished.cells]
+    floors = [c.find_scores(finished.folder(c))["mean"]["floor"] for c in finished.cells]
     assert floors[0] == floors[1] == floors[2]
 
 
@@ -92,7 +92,7 @@ def test_the_scores_are_those_of_an_evaluation(finished):
 
     cell = finished.cells[2]
     mine = evaluate(finished.folder(cell).path, ("test0", "test1"), 4, 8, 3, 0, 1, method="eci", device="cpu")
-    kept = cell.scored(finished.folder(cell))
+    kept = cell.find_scores(finished.folder(cell))
     for split in ("test0", "test1"):
         assert mine["sets"][split]["metrics"] == pytest.approx(kept["sets"][split]["metrics"], rel=1e-6)
         floor = kept["sets"][split]["floor"]
@@ -113,7 +113,7 @@ def test_in_one_process_it_is_the_same(finished, folder):
     study = load_study(study_file(folder), folder / "inline")
     told, stages = [], set()
     engine = Inline("cpu", lambda cell, stage, done, total, losses: stages.add((cell.method, stage)))
-    found = run_study(study, engine, tell=lambda cell, noted: told.append((cell.method, noted["state"])))
+    found = run_study(study, engine, on_change=lambda cell, noted: told.append((cell.method, noted["state"])))
     assert {s.state for s in found} == {"done"}
     assert weights_of(study) == weights_of(finished)
     assert scores_of(study) == scores_of(finished)
@@ -228,7 +228,7 @@ def test_an_interrupt_stops_the_workers_and_says_how_to_go_on(folder, number, ig
     assert process.returncode == 130, err
     assert err.endswith("sapc: stopped; what is done is kept, and the same command goes on\n")
     study = open_study(folder / "c")
-    assert not any(study.is_worked_on(name) for name in study.jobs())
+    assert not any(study.is_busy(name) for name in study.jobs())
 
 
 # -- failures --
@@ -278,7 +278,7 @@ def test_a_worker_that_is_killed_fails_its_cell_only(done, folder):
             os.kill(noted["process"], signal.SIGKILL)
 
     scores_file(study.folder(slow[1]), "eci").unlink()
-    found = run_study(study, Local("cpu", workers=1, threads=1), tell=tell)
+    found = run_study(study, Local("cpu", workers=1, threads=1), on_change=tell)
     assert killed
     assert [s.state for s in found] == ["failed", "done"]
     assert "was ended by signal SIGKILL" in found[0].error
@@ -305,14 +305,14 @@ def test_scores_that_lack_a_part_are_as_if_not_there(done, part):
     for wrong in (None, 1):
         write_json(path, {**read_json(path), part: wrong})
         assert [s.state for s in statuses(done)] == ["waiting", "done", "done"]
-    assert list(done.alike(done.cells[0])) == [c.scored(done.folder(c)) for c in done.cells[1:]]
+    assert list(done.scores_of_task(done.cells[0])) == [c.find_scores(done.folder(c)) for c in done.cells[1:]]
 
 
 def test_a_worker_that_breaks_before_its_work_is_a_failure(done):
     """An error of its own ends Python with exit code 1; so that nobody takes it for one that has noted why."""
     scores_file(done.folder(done.cells[0]), "sapc").unlink()
     state = done.out / "states" / f"{done.cells[0].name}.json"
-    done.note(done.cells[0], "waiting")
+    done.record(done.cells[0], "waiting")
     lost = Job(str(done.out), "heat-sapc-seed0", ("heat-sapc-seed0", "heat-sapc-seed1"))
     with Local("cpu", workers=1, threads=1) as engine:
         engine.start([lost])[0].result(timeout=60)
@@ -324,7 +324,7 @@ def test_a_worker_that_breaks_before_its_work_is_a_failure(done):
 class Idle:
     """An engine whose jobs end at once with nothing done, as where another process works on them."""
 
-    workers, attended = 1, True
+    workers, is_attended = 1, True
 
     def __enter__(self) -> Idle:
         return self
@@ -354,7 +354,7 @@ def test_a_study_that_is_worked_on_keeps_its_cells(done):
         Study("mini", cells_, done.out)
         for cells_ in (done.cells[:2], (*done.cells, *cells(["heat"], ["ffm"], seeds=(7,), **QUICK)))
     )
-    with done.working("heat-ffm-seed0") as mine:
+    with done.lock("heat-ffm-seed0") as mine:
         assert mine
         with pytest.raises(SapcError, match="a process works on heat-ffm-seed0 of the study mini"):
             fewer.write()
@@ -389,8 +389,8 @@ def test_the_grid_and_the_time_left(done, call):
     assert left["heat-eci-seed1"] == pytest.approx(rates["eci"])  # the training counts once
     assert all(s.known for s in found)  # of Burgers by a task with as many axes
     total = sum(left.values())
-    assert time_left(found, 1) == (pytest.approx(total), 0)
-    assert time_left(found, 100)[0] == pytest.approx(
+    assert remaining_time(found, 1) == (pytest.approx(total), 0)
+    assert remaining_time(found, 100)[0] == pytest.approx(
         max(
             left["heat-ffm-seed1"] + left["heat-eci-seed1"],
             left["heat-sapc-seed1"],
@@ -413,7 +413,7 @@ def test_nothing_known_no_estimate(tmp_path):
     study = Study("new", tuple(cells(["heat"], METHODS, **QUICK)), tmp_path / "new")
     found = statuses(study)
     assert {(s.seconds, s.known) for s in found} == {(0.0, False)}
-    assert time_left(found, 2) == (0.0, 3)
+    assert remaining_time(found, 2) == (0.0, 3)
 
 
 def test_a_running_training_shows_its_step(done):
@@ -423,9 +423,9 @@ def test_a_running_training_shows_its_step(done):
     folder.path.mkdir()
     write_json(folder.config, cell.run.to_dict())
     folder.append(step=5, loss=1.0, seconds=2.0)
-    study.note(cell, "training")
+    study.record(cell, "training")
     assert [s.state for s in statuses(study)] == ["stopped"]
-    with study.working(cell.folder) as mine:
+    with study.lock(cell.folder) as mine:
         assert mine
         # A lock belongs to an open file, so another one sees it.
         status = statuses(study)[0]
@@ -563,3 +563,23 @@ def test_a_study_survives_its_file(finished):
     assert open_study(finished.out).cells == finished.cells
     assert read_json(finished.out / "study.json")["cells"][2]["folder"] == "heat-ffm-seed0"
     assert Folder(finished.out / "heat-ffm-seed0").run() == finished.cells[1].run
+
+
+@pytest.mark.parametrize("name", ["ablation", "compact", "full", "paper", "smoke"])
+def test_the_studies_of_the_repository_can_be_read(name):
+    assert load_study(Path(__file__).parents[2] / "studies" / f"{name}.py").cells
+
+
+def test_old_names(done):
+    cell = done.cells[0]
+    for name, old, new in (
+        ("chosen", lambda: done.chosen(methods=["eci"]), done.select(methods=["eci"])),
+        ("alike", lambda: list(done.alike(cell)), list(done.scores_of_task(cell))),
+        ("is_worked_on", lambda: done.is_worked_on(cell.folder), False),
+        ("scored", lambda: cell.scored(done.folder(cell)), cell.find_scores(done.folder(cell))),
+    ):
+        with pytest.warns(DeprecationWarning, match=f"{name} is now"):
+            assert old() == new
+    with pytest.warns(DeprecationWarning, match="time_left is now"):
+        from sapc.experiments import time_left
+    assert time_left is remaining_time

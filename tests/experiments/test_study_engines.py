@@ -14,7 +14,7 @@ import pytest
 from commands import is_one_sentence
 from sapc import SapcError
 from sapc.experiments import Slurm, load_study, make_engine, open_study, run_study, statuses
-from sapc.experiments.engines.local import _places, threads_each
+from sapc.experiments.engines.local import _places, threads_per_worker
 from studying import FILE, scores_of, study_file, weights_of
 
 
@@ -72,7 +72,7 @@ def test_a_job_whose_time_is_over_is_requeued_and_goes_on(folder):
             os.kill(noted["process"], signal.SIGUSR2)
 
     parameters = {"cluster": "local", "timeout_min": 5, "cpus_per_task": 1}
-    found = run_study(study, Slurm("cpu", threads=1, parameters=parameters), tell=tell)
+    found = run_study(study, Slurm("cpu", threads=1, parameters=parameters), on_change=tell)
     assert interrupted
     assert [s.state for s in found] == ["done"]
     assert study.state(study.cells[0])["process"] != interrupted[0]
@@ -158,7 +158,7 @@ def test_every_gpu_is_a_place_and_cores_are_shared(monkeypatch):
     assert shown("auto", None) == ["5", "GPU-abc"]
     assert shown("cuda:1", None) == ["GPU-abc"]
     assert shown("cpu", 3) == [None] * 3
-    assert threads_each(10_000) == 1
+    assert threads_per_worker(10_000) == 1
 
 
 def test_engines_by_name():
@@ -166,5 +166,5 @@ def test_engines_by_name():
     assert make_engine("inline", "cpu").workers == 1
     with pytest.raises(SapcError, match="inline has one worker"):
         make_engine("inline", "cpu", 2)
-    assert make_engine("slurm", "cpu", 2).attended is False
-    assert make_engine("ray", "cpu", 2, address="ray://head:10001").attended
+    assert make_engine("slurm", "cpu", 2).is_attended is False
+    assert make_engine("ray", "cpu", 2, address="ray://head:10001").is_attended

@@ -79,7 +79,7 @@ def test_what_is_missing_failed_or_damaged_is_told_and_the_rest_reported(call, d
     assert cells["PCFM"] == "failed"
     assert cells["CAFM"] == "missing"
     assert cells["ECI"] == "missing"
-    assert sapc.scored(done.folder(sapc)) is not None
+    assert sapc.find_scores(done.folder(sapc)) is not None
     assert {row.method for row in numbers(Path("report"))} == {"sapc", "ffm"}
 
 

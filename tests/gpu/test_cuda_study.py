@@ -20,7 +20,7 @@ def test_a_study_runs_on_the_gpu_and_its_scores_are_those_of_the_cpu(tmp_path):
         study = load_study(study_file(tmp_path), tmp_path / device)
         states = run_study(study, Local(device, workers=1))
         assert [s.state for s in states] == ["done"] * 3, [s.error for s in states]
-        found[device] = [cell.scored(study.folder(cell)) for cell in study.cells]
+        found[device] = [cell.find_scores(study.folder(cell)) for cell in study.cells]
     for gpu, cpu in zip(*found.values(), strict=True):
         assert gpu["settings"]["device"].startswith("cuda")
         assert gpu["mean"]["metrics"]["w2"] == pytest.approx(cpu["mean"]["metrics"]["w2"], rel=1e-2)

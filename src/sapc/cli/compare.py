@@ -39,8 +39,9 @@ def compare(
     samples: Annotated[
         int | None, typer.Option(help="Fields per set and method. \\[256, navier_stokes 32]")
     ] = None,
-    dflow_samples: Annotated[
-        int | None, typer.Option(help="The same of D-Flow, which takes long. \\[at most 32]")
+    coupled_samples: Annotated[
+        int | None,
+        typer.Option("--dflow-samples", help="The same of D-Flow, which takes long. \\[at most 32]"),
     ] = None,
     reference: Annotated[int, typer.Option(help="Solutions to compare with.")] = 1225,
     steps: Annotated[
@@ -71,7 +72,7 @@ def compare(
         out=folder,
         sets=sets or ("test1",),
         samples=samples,
-        dflow_samples=dflow_samples,
+        coupled_samples=coupled_samples,
         reference=reference,
         steps=steps,
         seed=seed,

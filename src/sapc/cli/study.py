@@ -23,9 +23,9 @@ from ..experiments import (
     further_metrics,
     load_study,
     make_engine,
+    remaining_time,
     run_study,
     statuses,
-    time_left,
 )
 from ..experiments.report.format import Table
 from .app import app, err, explained_interrupt, print_table, warn
@@ -86,13 +86,13 @@ def run(
     Elsewhere: [bold]sapc study run studies/paper.py --engine slurm --slurm slurm_partition=gpu[/bold]
     """
     study = load_study(file, folder)
-    chosen = study.chosen(tasks or (), methods or (), seeds or ())
+    chosen = study.select(tasks or (), methods or (), seeds or ())
     place = make_engine(engine, device, workers, None, address, parse_parameters(slurm))
     if detach and engine != "slurm":
         raise SapcError(f"--detach leaves jobs in SLURM's queue, but the engine is {engine}")
     if not as_json:
         print(_opening(study, chosen, place), flush=True)
-    stay = "" if place.attended else "; jobs that were submitted stay in the queue"
+    stay = "" if place.is_attended else "; jobs that were submitted stay in the queue"
     advice = f"stopped; what is done is kept, and the same command goes on{stay}"
     with (
         _StudyBar(study, chosen, quiet=as_json) as bar,
@@ -100,7 +100,13 @@ def run(
         _signals_as_interrupts(),
     ):
         found = run_study(
-            study, place, chosen, poseidon=poseidon or None, wait=not detach, tell=bar.tell, beat=bar.beat
+            study,
+            place,
+            chosen,
+            poseidon=poseidon or None,
+            wait=not detach,
+            on_change=bar.tell,
+            on_poll=bar.beat,
         )
     _print(study, found, place.workers or 1, detach, as_json)
     if detach and not as_json:
@@ -128,7 +134,7 @@ def status(
     Example: [bold]sapc study status studies/smoke.py[/bold]
     """
     study = load_study(file, folder)
-    chosen = study.chosen(tasks or (), methods or (), seeds or ())
+    chosen = study.select(tasks or (), methods or (), seeds or ())
     found = statuses(study, chosen, further_metrics(poseidon or None))
     running = len({s.cell.folder for s in found if s.state == "running"})
     _print(study, found, max(workers, running), True, as_json)
@@ -218,7 +224,7 @@ class _StudyBar:
 def _print(study: Study, found: Sequence[Status], workers: int, estimate: bool, as_json: bool) -> None:
     """Print where cells stand, as tables or as JSON."""
     counts = {state: sum(s.state == state for s in found) for state in MARKS}
-    seconds, unknown = time_left(found, 1 if as_json and not estimate else workers)
+    seconds, unknown = remaining_time(found, 1 if as_json and not estimate else workers)
     if as_json:
         about = {"study": study.name, "folder": str(study.out), "cells": [s.to_dict() for s in found]}
         print(json.dumps(about | {"counts": counts, "seconds_left": seconds, "without_estimate": unknown}))

@@ -17,12 +17,15 @@ See `sapc.experiments.study` for what is kept where, `sapc.experiments.engines` 
 
 from __future__ import annotations
 
+from .._old_names import find_renamed
 from .cell import Cell, cells
 from .engines import ENGINES, Engine, Inline, Local, Ray, Slurm, make_engine
 from .run import run_study
-from .status import Status, statuses, time_left
+from .status import Status, remaining_time, statuses
 from .study import Study, load_study, open_study
 from .worker import further_metrics
+
+__getattr__ = find_renamed(__name__)
 
 __all__ = [
     "ENGINES",
@@ -39,7 +42,7 @@ __all__ = [
     "load_study",
     "make_engine",
     "open_study",
+    "remaining_time",
     "run_study",
     "statuses",
-    "time_left",
 ]

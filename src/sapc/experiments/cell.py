@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from .._files import sha256
+from .._old_names import rename_method
 from ..errors import SapcError
 from ..evaluation import metrics
 from ..evaluation.config import HELD_OUT, EvaluationConfig
@@ -140,7 +141,7 @@ class Cell:
 
     # -- scores --
 
-    def scored(self, folder: Folder, distances: Sequence[Distance] = ()) -> Scores | None:
+    def find_scores(self, folder: Folder, distances: Sequence[Distance] = ()) -> Scores | None:
         """Return the scores that are there already."""
         if not folder.trained or not self._is_in(folder):
             return None
@@ -149,6 +150,8 @@ class Cell:
             if is_wanted and scores.weights == _digest(folder.weights):
                 return scores
         return None
+
+    scored = rename_method("Cell.scored", "Cell.find_scores")
 
     def _is_in(self, folder: Folder) -> bool:
         """Whether a folder is that of this very run."""
@@ -229,7 +232,7 @@ def cells(
     preset: str = "paper",
     evaluation: EvaluationConfig | None = None,
     *,
-    dflow_samples: int | None = DFLOW_SAMPLES,
+    coupled_samples: int | None = DFLOW_SAMPLES,
     label: str = "",
     **changes: Any,
 ) -> list[Cell]:
@@ -241,7 +244,7 @@ def cells(
         seeds: of the trainings.
         preset: of the trainings.
         evaluation: how they are scored.
-        dflow_samples: bounds the samples of methods whose batch is one problem.
+        coupled_samples: bounds the samples of methods whose batch is one problem.
         label: see `Cell`.
         changes: settings of `evaluation` by name (sets, samples, reference, sampling_steps, floor_repeats, watch, frd), and settings in
             which the runs differ from the preset's.
@@ -260,8 +263,8 @@ def cells(
             for method in map(get_method, methods or method_names(own=False)):
                 run = config.preset(preset, task, method.weights, seed=seed, **changes)
                 cell = Cell(run, method.name, chosen, label)
-                if method.joint and dflow_samples is not None:
-                    few = min(dflow_samples, cell.settings.samples or dflow_samples)
+                if method.joint and coupled_samples is not None:
+                    few = min(coupled_samples, cell.settings.samples or coupled_samples)
                     cell = Cell(run, method.name, chosen, label, samples=few)
                 found.append(cell)
     return found

@@ -33,7 +33,7 @@ from .report.format import Table
 from .run import run_study
 from .status import Status
 from .study import Study, open_study
-from .worker import BUSY, Tell, ignore
+from .worker import BUSY, OnChange, ignore
 
 __all__ = ["Comparison", "Table", "markdown", "notes", "tables"]
 
@@ -49,7 +49,7 @@ class Comparison:
 
     methods         their names, all of the paper's and the user's own unless given
     samples         fields per test set and method, unless given 256 with two axes and 32 with three
-    dflow_samples   the same of methods whose samples depend on each other, at most 32 unless given
+    coupled_samples   the same of methods whose samples depend on each other, at most 32 unless given
     steps           of the samplers, each method's own number unless given
     seed            of data, weights and noise
     poseidon        where the weights of Poseidon-B are, for FPD; without them there is none
@@ -62,7 +62,7 @@ class Comparison:
     out: str | os.PathLike[str] = Path("runs/compare")
     sets: Sequence[str] = ("test1",)
     samples: int | None = None
-    dflow_samples: int | None = None
+    coupled_samples: int | None = None
     reference: int = 1225
     steps: int | None = None
     seed: int = 0
@@ -76,7 +76,7 @@ class Comparison:
         """One cell per method, in the order of the tables."""
         made = cells(
             [self.task], self.methods or method_names(), [self.seed], self.preset, sets=self.sets,
-            dflow_samples=None, reference=self.reference, sampling_steps=self.steps,
+            coupled_samples=None, reference=self.reference, sampling_steps=self.steps,
             floor_repeats=self.floor_repeats, frd=self.frd,
         )  # fmt: skip
         # A method that is named twice is compared once.
@@ -99,7 +99,7 @@ class Comparison:
             usual = 256 if len(get_task(self.task).grid.shape) == 2 else 32
         if not get_method(method).joint:
             return usual
-        return min(usual, JOINT) if self.dflow_samples is None else self.dflow_samples
+        return min(usual, JOINT) if self.coupled_samples is None else self.coupled_samples
 
     @property
     def study(self) -> Study:
@@ -134,12 +134,12 @@ class Comparison:
             if path.is_dir():
                 raise SapcError(f"{path} is a folder, but the result goes there; choose another --out")
 
-    def compare(self, engine: Engine | None = None, tell: Tell = ignore) -> dict[str, Any]:
+    def compare(self, engine: Engine | None = None, on_change: OnChange = ignore) -> dict[str, Any]:
         """Do all of it, in this process unless there is another engine; return the result, as JSON can hold it."""
         engine = engine or Inline(self.device)
         self.check()
         study, poseidon = self.study, None if self.poseidon is None else os.fspath(self.poseidon)
-        found = run_study(study, engine, self.cells, poseidon=poseidon, tell=tell, is_shared=True)
+        found = run_study(study, engine, self.cells, poseidon=poseidon, on_change=on_change, is_shared=True)
         failed = {s.cell.method: s.error or BUSY for s in found if s.state != "done"}
         if len(failed) == len(found):
             raise SapcError(next(iter(failed.values())))

@@ -12,7 +12,7 @@ from .cell import Cell
 from .engines import Engine, Handle, Inline, Job
 from .status import Status, statuses
 from .study import Study
-from .worker import Tell, describe, further_metrics, ignore
+from .worker import OnChange, describe, further_metrics, ignore
 
 POLL = 1.0  # seconds between looks at what has become of the jobs
 
@@ -24,13 +24,14 @@ def run_study(
     *,
     poseidon: str | None = None,
     wait: bool = True,
-    tell: Tell = ignore,
-    beat: Callable[[], None] = ignore,
+    on_change: OnChange = ignore,
+    on_poll: Callable[[], None] = ignore,
     is_shared: bool = False,
 ) -> list[Status]:
     """Do the cells of a study that are not done, all of them unless some are given, and return where they stand then.
 
-    `wait` is whether to stay until the jobs have ended; `beat` is called every second; `is_shared` is whether the study's folder may
+    `wait` is whether to stay until the jobs have ended; `on_change` is called with every new state of a cell, `on_poll`
+    every second; `is_shared` is whether the study's folder may
     hold other things already.
     """
     study.check()
@@ -40,7 +41,7 @@ def run_study(
     study.write(is_shared)
     for cell in left:
         if study.state(cell).get("state") in ("failed", "done"):  # it is tried again
-            study.note(cell, "waiting")
+            study.record(cell, "waiting")
     jobs: dict[str, list[Cell]] = {}
     for cell in left:
         jobs.setdefault(cell.folder, []).append(cell)
@@ -48,25 +49,25 @@ def run_study(
     where = None if poseidon is None else str(real_path(poseidon))
     todo = [Job(out, folder, tuple(c.name for c in own), where) for folder, own in jobs.items()]
     if isinstance(engine, Inline):
-        engine.attach(tell, distances)
-        tell = ignore
+        engine.attach(on_change, distances)
+        on_change = ignore
     if todo:
         with engine:
             handles = engine.start(todo)
             if wait:
-                _Watch(study, tell).wait(list(zip(jobs.values(), handles, strict=True)), beat)
+                _Watch(study, on_change).wait(list(zip(jobs.values(), handles, strict=True)), on_poll)
     return statuses(study, chosen, distances)
 
 
 class _Watch:
     """Looks at what is noted of cells, and tells what has changed."""
 
-    def __init__(self, study: Study, tell: Tell) -> None:
-        self.study, self.tell = study, tell
+    def __init__(self, study: Study, on_change: OnChange) -> None:
+        self.study, self.on_change = study, on_change
         self.stamps: dict[str, tuple[int, int]] = {}
         self.told: dict[str, tuple[Any, ...]] = {}
 
-    def wait(self, jobs: list[tuple[list[Cell], Handle]], beat: Callable[[], None]) -> None:
+    def wait(self, jobs: list[tuple[list[Cell], Handle]], on_poll: Callable[[], None]) -> None:
         """Return when all jobs have ended."""
         while True:
             # Asked before the states are read: so the last state of a job that has ended is seen.
@@ -77,14 +78,14 @@ class _Watch:
             jobs = [job for job, is_over in zip(jobs, ended, strict=True) if not is_over]
             if not jobs:
                 return
-            beat()
+            on_poll()
             time.sleep(POLL)
 
     def _look(self, cell: Cell, error: BaseException | None) -> None:
-        """Tell the state of a cell if it is new. If something ended its job, it has failed by that, unless it was done before."""
+        """Report the state of a cell if it is new. If something ended its job, it has failed by that, unless it was done before."""
         if error is not None and not isinstance(error, KeyboardInterrupt):
             if self.study.state(cell).get("state") not in ("done", "failed", "stopped"):
-                self.study.note(cell, "failed", error=describe(error), time=round(time.time(), 3))
+                self.study.record(cell, "failed", error=describe(error), time=round(time.time(), 3))
         elif self.stamps.get(cell.name) == (stamp := self.study.stamp(cell)):
             return
         else:
@@ -93,4 +94,4 @@ class _Watch:
         mark = (noted.get("state"), noted.get("error"))
         if mark[0] not in (None, "waiting") and self.told.get(cell.name) != mark:
             self.told[cell.name] = mark
-            self.tell(cell, noted)
+            self.on_change(cell, noted)

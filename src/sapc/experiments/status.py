@@ -72,13 +72,16 @@ def statuses(
     """Return where cells stand, all of the study's unless given; `distances` are the metrics beyond the usual ones that they need."""
     jobs = study.jobs()
     trainings = {
-        name: _Training(*_pace(study.folder(own[0]), own[0].run.steps), study.is_worked_on(name))
+        name: _Training(*_pace(study.folder(own[0]), own[0].run.steps), study.is_busy(name))
         for name, own in jobs.items()
     }
     notes = {cell.name: study.state(cell) for cell in study.cells}
     found = [
         _status(
-            cell, trainings[cell.folder], notes[cell.name], cell.scored(study.folder(cell), distances(cell))
+            cell,
+            trainings[cell.folder],
+            notes[cell.name],
+            cell.find_scores(study.folder(cell), distances(cell)),
         )
         for cell in (study.cells if cells is None else cells)
     ]
@@ -174,7 +177,7 @@ def _nearest(
     return None
 
 
-def time_left(found: Sequence[Status], workers: int) -> tuple[float, int]:
+def remaining_time(found: Sequence[Status], workers: int) -> tuple[float, int]:
     """Return seconds until all cells would be done, shared by some workers, and of how many cells that does not count all."""
     left = [s for s in found if s.state not in ("done", "failed")]
     jobs: dict[str, float] = {}

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from .._files import folder_for, line_of, read_json, real_path, write_json
+from .._old_names import rename_method
 from ..errors import SapcError
 from ..models.scores import Scores
 from ..training.run_folder import Folder, lock_file
@@ -61,7 +62,7 @@ class Study:
             found.setdefault(cell.folder, []).append(cell)
         return found
 
-    def chosen(
+    def select(
         self, tasks: Iterable[str] = (), methods: Iterable[str] = (), seeds: Iterable[int] = ()
     ) -> list[Cell]:
         """Return the cells of some tasks, methods and seeds; all of them where none is named."""
@@ -87,7 +88,7 @@ class Study:
         """Where a job's process writes."""
         return self.out / "logs" / f"{folder}.log"
 
-    def alike(self, cell: Cell) -> Iterator[Scores]:
+    def scores_of_task(self, cell: Cell) -> Iterator[Scores]:
         """Scores of the same task, whose sampling floor may serve."""
         for other in self.cells:
             if other.run.task == cell.run.task:
@@ -126,7 +127,7 @@ class Study:
             return
         if all(cell in self.cells for cell in other.cells):
             return
-        if busy := next(filter(other.is_worked_on, other.jobs()), None):
+        if busy := next(filter(other.is_busy, other.jobs()), None):
             raise SapcError(
                 f"a process works on {busy} of the study {other.name} in {self.out}, and this study would change or drop "
                 "cells of it; wait for it, or choose another --out"
@@ -139,7 +140,7 @@ class Study:
         except SapcError:
             return {}
 
-    def note(self, cell: Cell, state: str, **more: Any) -> None:
+    def record(self, cell: Cell, state: str, **more: Any) -> None:
         """Note what becomes of a cell."""
         write_json(self._state(cell), {"state": state, **more})
 
@@ -155,7 +156,7 @@ class Study:
         return self.out / "states" / f"{cell.name}.json"
 
     @contextmanager
-    def working(self, folder: str) -> Iterator[bool]:
+    def lock(self, folder: str) -> Iterator[bool]:
         """Inside the block nobody else works on a job; whether that is so: somebody else may have been first."""
         path = self._lock(folder)
         # Somebody else's study can be looked at, where that is allowed; locks on network file systems ask for more.
@@ -170,12 +171,18 @@ class Study:
     def _lock(self, folder: str) -> Path:
         return self.out / "states" / f"{folder}.lock"
 
-    def is_worked_on(self, folder: str) -> bool:
+    def is_busy(self, folder: str) -> bool:
         """Whether a process works on a job."""
         if not self._lock(folder).exists():
             return False
-        with self.working(folder) as mine:
+        with self.lock(folder) as mine:
             return not mine
+
+    alike = rename_method("Study.alike", "Study.scores_of_task")
+    chosen = rename_method("Study.chosen", "Study.select")
+    is_worked_on = rename_method("Study.is_worked_on", "Study.is_busy")
+    note = rename_method("Study.note", "Study.record")
+    working = rename_method("Study.working", "Study.lock")
 
 
 def load_study(path: str | os.PathLike[str], out: str | os.PathLike[str] | None = None) -> Study:

@@ -133,7 +133,7 @@ def make_network(run: Run, device: torch.device) -> nn.Module:
     return execution.network
 
 
-def stand_in(
+def make_velocity(
     network: nn.Module, task: Task, truth: Tensor, pull: float = 1.0, recorded: bool = False
 ) -> Callable[..., Tensor]:
     """Return a velocity with a network's work and a trained network's answer, for as many of the solutions as there are states.
@@ -175,7 +175,7 @@ def _time_training(run: Run, data: Data, timer: Timer, steps: int) -> list[dict[
 def _time_sampling(run: Run, data: Data, timer: Timer, steps: int) -> list[dict[str, Any]]:
     """Time a field with FFM and with SAPC in one batch, scaled to a hundred steps; with SAPC also a field alone."""
     H, truth, v1 = make_problem(run, data, timer.device)
-    v = stand_in(make_network(run, timer.device), run.make_task(), truth, recorded=True)
+    v = make_velocity(make_network(run, timer.device), run.make_task(), truth, recorded=True)
     row: dict[str, Any] = {"task": run.task, "batch": len(truth), "precision": run.precision}
     # A recording begins after a few evaluations.
     short = replace(timer, repeats=3, warm_up=1 if steps > 10 else 2)

@@ -35,10 +35,13 @@ from .study import Study, open_study
 
 PATIENCE = 60.0  # seconds that a job waits for a process that works on it: one that is being ended may still be saving
 BUSY = "another process is working on it"
-LEFT, INTERRUPTED = 3, 130  # exit codes of a worker that has noted why; with any other one it has died
+EXIT_UNFINISHED, EXIT_INTERRUPTED = (
+    3,
+    130,
+)  # exit codes of a worker that has noted why; with any other one it has died
 NOTE_SECONDS = 2.0  # between notes of an evaluation's progress
 
-Tell = Callable[[Cell, Mapping[str, Any]], None]
+OnChange = Callable[[Cell, Mapping[str, Any]], None]
 """Called with a cell and what was noted of it, whenever its state has changed."""
 
 CellProgress = Callable[[Cell, str, int, int, Mapping[str, float]], None]
@@ -68,13 +71,13 @@ class Means:
     """What a job is done with.
 
     distances    further metrics of a cell
-    tell         called when the state of a cell changes
+    on_change    called when the state of a cell changes
     progress     called while a cell is worked on
     """
 
     device: str
     distances: Callable[[Cell], tuple[Distance, ...]]
-    tell: Tell = ignore
+    on_change: OnChange = ignore
     progress: CellProgress = ignore
 
 
@@ -89,7 +92,7 @@ def work(
     """Do the cells `names` of one job; return those that are not done."""
     if threads:
         torch.set_num_threads(threads)
-    means = Means(device, further_metrics(poseidon, find_device(device)), tell=_log)
+    means = Means(device, further_metrics(poseidon, find_device(device)), on_change=_log)
     return work_with(means, out, folder, names)
 
 
@@ -107,7 +110,7 @@ def work_with(means: Means, out: str, folder: str, names: Sequence[str]) -> list
         )
     deadline = time.monotonic() + PATIENCE
     while True:
-        with study.working(folder) as mine:
+        with study.lock(folder) as mine:
             if mine:
                 return [cell.name for cell in _Job(study, wanted, means).run()]
         if time.monotonic() > deadline:
@@ -132,7 +135,9 @@ class _Job:
         remove_remains(self.study.out / "states")
         left = self.cells
         try:
-            left = [cell for cell in self.cells if not cell.scored(self.folder, self.means.distances(cell))]
+            left = [
+                cell for cell in self.cells if not cell.find_scores(self.folder, self.means.distances(cell))
+            ]
             if left:
                 self._train(left[0])
         except (Exception, KeyboardInterrupt) as error:
@@ -163,7 +168,11 @@ class _Job:
                 self.model = load(self.folder.path, self.means.device)
             show = lambda part, done, total: self._show(cell, "evaluating", part, done, total)
             cell.evaluate(
-                self.model, self.folder, self.study.alike(cell), self.means.distances(cell), progress=show
+                self.model,
+                self.folder,
+                self.study.scores_of_task(cell),
+                self.means.distances(cell),
+                progress=show,
             )
         except (Exception, KeyboardInterrupt) as error:
             self._fail([cell], error)
@@ -181,13 +190,13 @@ class _Job:
 
     def _note(self, cell: Cell, state: str, **more: Any) -> None:
         """Note a new state of a cell, and tell it."""
-        self.means.tell(cell, self._write(cell, state, **more))
+        self.means.on_change(cell, self._write(cell, state, **more))
 
     def _write(self, cell: Cell, state: str, **more: Any) -> dict[str, Any]:
         self.noted = time.monotonic()
         where = {"host": socket.gethostname(), "process": os.getpid(), "device": self.means.device}
         noted = {"time": round(time.time(), 3), **where, **more}
-        self.study.note(cell, state, **noted)
+        self.study.record(cell, state, **noted)
         return {"state": state, **noted}
 
     def _fail(self, cells: Sequence[Cell], error: BaseException) -> None:
@@ -238,8 +247,8 @@ def main(do: Callable[..., list[str]] | None = None) -> int:
                 given.out, given.folder, given.cell, given.device, given.threads, given.poseidon
             )
     except KeyboardInterrupt:
-        return INTERRUPTED
-    return LEFT if left else 0
+        return EXIT_INTERRUPTED
+    return EXIT_UNFINISHED if left else 0
 
 
 if __name__ == "__main__":

@@ -33,11 +33,11 @@ class Engine(Protocol):
     """A place where jobs run.
 
     workers     how many jobs run at a time, where that is known; for estimates of the time left
-    attended    whether the jobs end when the study is interrupted; if not, they stay in a queue
+    is_attended whether the jobs end when the study is interrupted; if not, they stay in a queue
     """
 
     workers: int | None
-    attended: bool
+    is_attended: bool
 
     def __enter__(self) -> Engine:
         """Make ready."""

@@ -9,24 +9,24 @@ from typing import Any
 from ...evaluation.frechet.distance import Distance
 from ...training.distributed import find_device
 from ..cell import Cell
-from ..worker import CellProgress, Means, Tell, further_metrics, ignore, work_with
+from ..worker import CellProgress, Means, OnChange, further_metrics, ignore, work_with
 from .base import Handle, Job
 
 
 class Inline:
     """Work in this process. A job that crashes the process takes the study along; what is done is kept."""
 
-    attended = True
+    is_attended = True
     workers: int | None = 1
 
     def __init__(self, device: str = "auto", progress: CellProgress = ignore) -> None:
         find_device(device)
-        self.device, self.progress, self.tell = device, progress, ignore
+        self.device, self.progress, self.on_change = device, progress, ignore
         self.distances: Callable[[Cell], tuple[Distance, ...]] | None = None
 
-    def attach(self, tell: Tell, distances: Callable[[Cell], tuple[Distance, ...]]) -> None:
+    def attach(self, on_change: OnChange, distances: Callable[[Cell], tuple[Distance, ...]]) -> None:
         """Tell changes of state at once, and use encoders that are loaded already."""
-        self.tell, self.distances = tell, distances
+        self.on_change, self.distances = on_change, distances
 
     def __enter__(self) -> Inline:
         return self
@@ -40,7 +40,7 @@ class Inline:
 
     def _do(self, job: Job) -> Handle:
         distances = self.distances or further_metrics(job.poseidon, find_device(self.device))
-        means = Means(self.device, distances, self.tell, self.progress)
+        means = Means(self.device, distances, self.on_change, self.progress)
         ended: Future[list[str]] = Future()
         try:
             ended.set_result(work_with(means, job.out, job.folder, job.cells))

@@ -21,7 +21,7 @@ import torch
 from ...errors import SapcError, whole
 from ...training.distributed import kind_of, safe_path
 from ..study import Study, open_study
-from ..worker import INTERRUPTED, LEFT
+from ..worker import EXIT_INTERRUPTED, EXIT_UNFINISHED
 from .base import Handle, Job
 
 CPU_WORKERS = 4
@@ -30,7 +30,7 @@ CPU_WORKERS = 4
 class Local:
     """Processes on this machine; `command` starts one that does a job."""
 
-    attended = True
+    is_attended = True
     command: tuple[str, ...] = (sys.executable, "-m", "sapc.experiments.worker")
 
     def __init__(self, device: str = "auto", workers: int | None = None, threads: int | None = None) -> None:
@@ -38,7 +38,7 @@ class Local:
             whole(workers, "number of workers", 1)
         self.devices = _places(device, workers)
         self.workers: int | None = len(self.devices)
-        self.threads = threads or threads_each(len(self.devices))
+        self.threads = threads or threads_per_worker(len(self.devices))
         self.free: queue.SimpleQueue[tuple[str, Mapping[str, str]]] = queue.SimpleQueue()
         self.processes: set[subprocess.Popen[bytes]] = set()
         self.ending, self.guard = False, threading.Lock()
@@ -68,13 +68,13 @@ class Local:
             study, left = open_study(job.out), list(job.cells)
             while left and not self.ending:
                 code = self._process(study, job, left, place)
-                if code in (0, LEFT, INTERRUPTED) or self.ending:
+                if code in (0, EXIT_UNFINISHED, EXIT_INTERRUPTED) or self.ending:
                     return
                 dead = _who_died(study, left)
                 why = f"its process {_cause(code)}; see {study.log(job.folder)}"
                 for cell in study.cells:
                     if cell.name in dead:
-                        study.note(cell, "failed", error=why)
+                        study.record(cell, "failed", error=why)
                 left = left[left.index(dead[-1]) + 1 :] if dead else []
         finally:
             self.free.put(place)
@@ -93,7 +93,7 @@ class Local:
         with open(study.log(job.folder), "ab") as log:
             with self.guard:
                 if self.ending:
-                    return INTERRUPTED
+                    return EXIT_INTERRUPTED
                 process = subprocess.Popen(line, stdin=subprocess.PIPE, stdout=log, stderr=log, env=own)
                 self.processes.add(process)
             try:
@@ -152,6 +152,6 @@ def core_count() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def threads_each(workers: int) -> int:
+def threads_per_worker(workers: int) -> int:
     """Threads of each of so many processes."""
     return max(1, core_count() // workers)

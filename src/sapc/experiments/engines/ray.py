@@ -18,7 +18,7 @@ from ...errors import SapcError, whole
 from ...methods.registry import VARIABLE
 from ...training.distributed import HOME
 from .base import Handle, Job
-from .local import core_count, threads_each
+from .local import core_count, threads_per_worker
 
 MISSING = "--engine ray needs the package ray; install it with: pip install 'sapc[ray]'"
 GRACE = 60.0  # seconds for tasks that were cancelled to save
@@ -27,7 +27,7 @@ GRACE = 60.0  # seconds for tasks that were cancelled to save
 class Ray:
     """Tasks of a Ray cluster, or of one that is started here for the time of the study."""
 
-    attended = True
+    is_attended = True
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class Ray:
         self.ray: Any = ray
         if self.address is None:
             self.workers = self.workers or core_count()
-            self.threads = self.threads or threads_each(self.workers)
+            self.threads = self.threads or threads_per_worker(self.workers)
         try:
             self._init()
         except Exception as error:

@@ -26,7 +26,7 @@ USUAL = {"timeout_min": 24 * 60, "cpus_per_task": 4, "name": "sapc"}
 class Slurm:
     """Jobs of a SLURM cluster."""
 
-    attended = False
+    is_attended = False
 
     def __init__(
         self,

@@ -23,12 +23,12 @@ WIDEST = 28  # characters of a short label
 class ReportData:
     """What was found, as tables and figures ask for it."""
 
-    collected: results.Collected
+    collection: results.Collection
 
     @cached_property
     def rows(self) -> list[results.Row]:
         """Every number that counts."""
-        return results.rows(self.collected)
+        return results.rows(self.collection)
 
     @cached_property
     def means(self) -> dict[tuple[str, str, str], results.Summary]:
@@ -38,32 +38,34 @@ class ReportData:
     @cached_property
     def floors(self) -> dict[tuple[str, str, int], results.Summary]:
         """Of every (task, metric, number of samples)."""
-        return results.floors(self.collected)
+        return results.floors(self.collection)
 
     @property
     def tasks(self) -> list[str]:
         """Those that something is known about, in the paper's order."""
-        return order_tasks(self.collected.tasks)
+        return order_tasks(self.collection.tasks)
 
     @property
     def methods(self) -> list[str]:
         """Those with scores."""
-        return list(dict.fromkeys(s.method for s in self.collected.scored))
+        return list(dict.fromkeys(s.method for s in self.collection.files))
 
-    def asked(self, methods: Sequence[str]) -> list[str]:
+    def select_requested(self, methods: Sequence[str]) -> list[str]:
         """Select methods that studies ask for or that have scores; all of them where no study says what is asked for."""
-        asked = {*self.collected.asked, *self.methods} if self.collected.asked else methods
+        asked = {*self.collection.study_methods, *self.methods} if self.collection.study_methods else methods
         return [m for m in methods if m in asked]
 
     def samples(self, task: str, method: str) -> int:
         """Return the number per test set; 0 without scores."""
-        return max((s.samples for s in self.collected.of(task, method)), default=0)
+        return max((s.samples for s in self.collection.of(task, method)), default=0)
 
     def absence(self, task: str, method: str, metric: str) -> str:
         """Return what stands in place of a number."""
-        scored = self.collected.of(task, method)
+        scored = self.collection.of(task, method)
         if not scored:
-            failed = (("failed", task, method) == (p.kind, p.task, p.method) for p in self.collected.problems)
+            failed = (
+                ("failed", task, method) == (p.kind, p.task, p.method) for p in self.collection.problems
+            )
             return FAILED if any(failed) else MISSING
         if any(metric in about.metrics for s in scored for about in s.sets.values()):
             return NOT_RECORDED

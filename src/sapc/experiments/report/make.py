@@ -28,7 +28,7 @@ from ... import __version__
 from ..._files import first_line, folder_for, read_json, replacing
 from ...errors import SapcError
 from ...tasks import get_task, task_names
-from ..results import Collected, Problem, collect, write_rows
+from ..results import Collection, Problem, collect, write_rows
 from . import notes as words
 from .data import ReportData, order_tasks, task_label
 from .figures import Figure, FigureData, pyplot, task_figures
@@ -79,10 +79,10 @@ def make_report(
     pyplot()
     template()
     tell("collecting", 0, 1)
-    collected = collect(paths)
-    if not collected.scored:
-        raise SapcError(_describe_nothing(paths, collected))
-    data = ReportData(collected)
+    collection = collect(paths)
+    if not collection.files:
+        raise SapcError(_describe_nothing(paths, collection))
+    data = ReportData(collection)
     tables = report_tables(data)
     figures, notes = draw_all(data, tell)
     tell("writing", 0, 1)
@@ -91,8 +91,8 @@ def make_report(
         written += write_files({figure.file: figure.data for figure in figures}, out / "figures", FIGURE_FILE)
         write_rows(data.rows, out / "results.csv")
         # The page comes last: it tells of the rest.
-        written.append(write_page(collected, tables, figures, out, title, notes))
-    return Report(out, sorted(written), collected.problems, notes)
+        written.append(write_page(collection, tables, figures, out, title, notes))
+    return Report(out, sorted(written), collection.problems, notes)
 
 
 def draw_all(data: ReportData, progress: Progress) -> tuple[list[Figure], dict[str, list[str]]]:
@@ -136,11 +136,11 @@ def _is_run(folder: Path) -> bool:
         return False
 
 
-def _describe_nothing(paths: Sequence[str | os.PathLike[str]], collected: Collected) -> str:
+def _describe_nothing(paths: Sequence[str | os.PathLike[str]], collection: Collection) -> str:
     where = ", ".join(str(path) for path in paths) or "no folder at all"
-    if not collected.problems:
+    if not collection.problems:
         return f"there are no scores in {where}; run `sapc evaluate` on trained runs first"
-    first, number = collected.problems[0], len(collected.problems)
+    first, number = collection.problems[0], len(collection.problems)
     return f"there are no scores that count in {where}; {number} problems, the first one: {first}"
 
 
@@ -148,7 +148,7 @@ def _describe_nothing(paths: Sequence[str | os.PathLike[str]], collected: Collec
 
 
 def write_page(
-    collected: Collected,
+    collection: Collection,
     tables: Sequence[ReportTable],
     figures: Sequence[Figure],
     out: str | os.PathLike[str],
@@ -156,14 +156,14 @@ def write_page(
     notes: Mapping[str, Sequence[str]] | None = None,
 ) -> Path:
     """Write `out/index.html` and return its path; `notes` say per task which figures are not there, and why."""
-    text = page(collected, tables, figures, title, notes)
+    text = page(collection, tables, figures, title, notes)
     with folder_for(out) as folder, replacing(folder / "index.html") as partial:
         partial.write_text(text, encoding="utf-8")
     return Path(out) / "index.html"
 
 
 def page(
-    collected: Collected,
+    collection: Collection,
     tables: Sequence[ReportTable],
     figures: Sequence[Figure],
     title: str = "",
@@ -171,23 +171,23 @@ def page(
 ) -> str:
     """Return the text of the page."""
     notes = notes or {}
-    facts, shared = words.facts(collected), words.shared_notes(tables)
+    facts, shared = words.facts(collection), words.shared_notes(tables)
     cards = {table.name: _describe_table(table, shared) for table in tables}
     cost = cards.pop("cost", None)
     order = list(KINDS)
-    counts: Counter[str] = Counter(p.kind for p in collected.problems)
+    counts: Counter[str] = Counter(p.kind for p in collection.problems)
     sections = order_tasks(sorted({*(figure.task for figure in figures), *notes}))
     text: str = template().render(
-        title=title or "Results" + (f" of {', '.join(collected.studies)}" if collected.studies else ""),
+        title=title or "Results" + (f" of {', '.join(collection.studies)}" if collection.studies else ""),
         version=__version__,
         mark=MARK,
         facts=facts,
         warnings=words.warnings(tables),
         presets=dict(facts).get("Presets", ""),
         shared=shared,
-        references=words.references(collected),
+        references=words.references(collection),
         problems=sorted(
-            collected.problems, key=lambda p: (order.index(p.kind), p.task, p.method, p.seed or 0)
+            collection.problems, key=lambda p: (order.index(p.kind), p.task, p.method, p.seed or 0)
         ),
         counted=", ".join(f"{counts[kind]} {name}" for kind, name in KINDS.items() if counts[kind]),
         kinds=KINDS,

@@ -11,7 +11,7 @@ from ...methods import find_method, paper
 from ...methods.references import Reference
 from ...tasks import get_task
 from .. import results
-from ..results import Collected, Scored
+from ..results import Collection, ScoresFile
 from .data import ReportData, method_label, order_methods, order_tasks, short_label, task_label
 from .format import Table
 
@@ -42,7 +42,7 @@ OTHER = "the numbers are not to be compared with the paper's"
 def notes_of_means(data: ReportData, name: str, methods: Sequence[str]) -> list[str]:
     """Return the notes of a table of means."""
     metrics = {"generation": paper.GENERATION, "supplement": paper.SUPPLEMENT}.get(name, paper.ABLATION)
-    scored = [(t, m) for t in data.tasks for m in methods if data.collected.of(t, m)]
+    scored = [(t, m) for t in data.tasks for m in methods if data.collection.of(t, m)]
     lacks_fpd = any((*pair, "fpd") not in data.means for pair in scored)
     notes = {
         FORM: True,
@@ -78,7 +78,7 @@ def _unranked(data: ReportData, methods: Sequence[str]) -> list[str]:
         if few:
             why = f"fewer samples, so a higher floor and no rank, have {', '.join(few)} (n in the cells)."
             notes.append(f"{task_label(task)}: {why}")
-        sets = {m: frozenset(x for s in data.collected.of(task, m) for x in s.sets) for m in numbers}
+        sets = {m: frozenset(x for s in data.collection.of(task, m) for x in s.sets) for m in numbers}
         if len(set(sets.values())) > 1:
             widest = max(sets.values(), key=len)
             part = [f"{method_label(m)} ({', '.join(sorted(s))})" for m, s in sets.items() if s != widest]
@@ -94,14 +94,14 @@ def _ground_truth(tasks: Iterable[str]) -> list[str]:
 
 def _protocols(data: ReportData, methods: Sequence[str]) -> list[str]:
     """Say per task how its numbers were made, then what is missing."""
-    notes = [] if data.collected.scored else ["No scores were found: all numbers are the paper's."]
+    notes = [] if data.collection.files else ["No scores were found: all numbers are the paper's."]
     for task in data.tasks:
-        scored = [s for m in methods for s in data.collected.of(task, m)]
+        scored = [s for m in methods for s in data.collection.of(task, m)]
         if scored:
             notes += [_protocol(task, scored), _comparison(task, scored)]
-    if data.collected.scored:
-        notes += results.notes(data.collected)
-    problems = data.collected.problems
+    if data.collection.files:
+        notes += results.notes(data.collection)
+    problems = data.collection.problems
     if problems:
         counts = Counter(p.kind for p in problems)
         listed = ", ".join(f"{n} {kind.replace('_', ' ')}" for kind, n in counts.items())
@@ -109,7 +109,7 @@ def _protocols(data: ReportData, methods: Sequence[str]) -> list[str]:
     return notes + [str(p) for p in problems if p.kind == "failed" and p.method in methods]
 
 
-def _protocol(task: str, scored: Sequence[Scored]) -> str:
+def _protocol(task: str, scored: Sequence[ScoresFile]) -> str:
     run, reference = scored[0].scores.run, scored[0].scores.settings.reference
     sets = sorted({name for s in scored for name in s.sets})
     unknown = {"sapc": "unknown", "torch": "unknown"}
@@ -123,7 +123,7 @@ def _protocol(task: str, scored: Sequence[Scored]) -> str:
     )
 
 
-def _by_method(scored: Sequence[Scored], value: Callable[[Scored], int]) -> str:
+def _by_method(scored: Sequence[ScoresFile], value: Callable[[ScoresFile], int]) -> str:
     """Return the values of all methods, if they are the same, else with the methods they belong to."""
     values: dict[str, set[int]] = {}
     for s in scored:
@@ -136,7 +136,7 @@ def _by_method(scored: Sequence[Scored], value: Callable[[Scored], int]) -> str:
     return " and ".join(f"{text} ({', '.join(names)})" for text, names in texts.items())
 
 
-def _comparison(task: str, scored: Sequence[Scored]) -> str:
+def _comparison(task: str, scored: Sequence[ScoresFile]) -> str:
     """Say whether this is the paper's protocol, and if not, what is different and what that means."""
     large, small = _differences(task, scored)
     if not large and not small:
@@ -146,7 +146,7 @@ def _comparison(task: str, scored: Sequence[Scored]) -> str:
     return f"{task_label(task)}: not the paper's protocol ({'; '.join([*large, *small])}){meaning}."
 
 
-def _differences(task: str, scored: Sequence[Scored]) -> tuple[list[str], list[str]]:
+def _differences(task: str, scored: Sequence[ScoresFile]) -> tuple[list[str], list[str]]:
     """Return differences from the paper's protocol: those after which numbers are of something else, and those of size and arithmetic."""
     theirs, run = paper.protocol(), scored[0].scores.run
     if task not in theirs.samples:
@@ -180,14 +180,14 @@ def _published_grid(task: str) -> tuple[int, ...] | None:
 # -- of the page --
 
 
-def facts(collected: Collected) -> list[tuple[str, str]]:
+def facts(collection: Collection) -> list[tuple[str, str]]:
     """Return terms and what there is to say about them: how many runs, of what, with what, on what."""
-    scored = collected.scored
+    scored = collection.files
     methods = order_methods(s.method for s in scored)
     tasks = order_tasks(sorted(s.task for s in scored))
     days = sorted({s.time[:10] for s in scored if s.time})
     terms = [
-        ("Studies", ", ".join(collected.studies)),
+        ("Studies", ", ".join(collection.studies)),
         ("Evaluations", f"{len(scored)}: {_number(tasks, 'task')}, {_number(methods, 'method')}"),
         ("Tasks", ", ".join(map(task_label, tasks))),
         ("Methods", ", ".join(map(short_label, methods))),
@@ -218,9 +218,9 @@ def shared_notes(tables: Sequence[Table]) -> list[str]:
     return [note for note in first if all(note in notes for notes in others)]
 
 
-def references(collected: Collected) -> list[Reference]:
+def references(collection: Collection) -> list[Reference]:
     """Return what to cite for the methods that were evaluated."""
-    methods = map(find_method, order_methods(s.method for s in collected.scored))
+    methods = map(find_method, order_methods(s.method for s in collection.files))
     published = (method.reference for method in methods if method and method.reference)
     return list(dict.fromkeys([paper.SOURCE, *published]))
 
@@ -234,6 +234,6 @@ def _values(values: Iterable[int | str]) -> str:
     return ", ".join(map(str, sorted(set(values), key=lambda v: (v if isinstance(v, int) else 0, str(v)))))
 
 
-def _versions(scored: Scored) -> str:
+def _versions(scored: ScoresFile) -> str:
     known = scored.scores.environment
     return ", ".join(f"{name} {known[name]}" for name in ("sapc", "torch", "python") if known.get(name))

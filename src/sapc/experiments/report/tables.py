@@ -96,10 +96,15 @@ class TableBuilder:
 
 def report_tables(data: ReportData) -> list[ReportTable]:
     """Make generation, supplement, ablation (each where a method of its own is asked for) and cost."""
-    found = list(dict.fromkeys((*data.methods, *data.collected.asked)))
+    found = list(dict.fromkeys((*data.methods, *data.collection.study_methods)))
     others = order_methods(m for m in found if m not in (*paper.METHODS, *paper.ABLATION_METHODS))
-    compared, ablated = data.asked((*paper.METHODS, *others)), data.asked(paper.ABLATION_METHODS)
-    every = data.asked((*paper.METHODS, *order_methods(m for m in found if m not in paper.METHODS)))
+    compared, ablated = (
+        data.select_requested((*paper.METHODS, *others)),
+        data.select_requested(paper.ABLATION_METHODS),
+    )
+    every = data.select_requested(
+        (*paper.METHODS, *order_methods(m for m in found if m not in paper.METHODS))
+    )
     made = []
     if compared:
         made.append(_means(data, "generation", "Generation", paper.GENERATION, compared))
@@ -223,7 +228,7 @@ def _cost_values(data: ReportData, task: str, methods: Sequence[str]) -> dict[st
 
 def _cost_absence(data: ReportData, task: str, method: str, name: str) -> str:
     """Return what stands in place of a number: nothing to compare FFM with, the training of another method, or what is missing."""
-    scored = data.collected.of(task, method)
+    scored = data.collection.of(task, method)
     if not scored:
         return data.absence(task, method, name)
     weights = scored[0].scores.run.method

@@ -1,7 +1,7 @@
 """Results: from folders full of runs to one tidy table.
 
     found = collect([Path("runs/study"), Path("results")])
-    found.scored      what counts: one file of scores per task, method and seed, all of a task made by one protocol
+    found.files      what counts: one file of scores per task, method and seed, all of a task made by one protocol
     found.problems    what is missing, failed, unfinished, damaged or left out, each with one line that says why
     table = rows(found)                 task, method, seed, set, metric, value
     summary(table)["heat", "eci", "mmse"].mean
@@ -18,16 +18,19 @@ sets, so that FFM's mean is 1.
 
 from __future__ import annotations
 
+from ..._old_names import find_renamed
 from .collect import collect
-from .records import Collected, Problem, Scored
+from .records import Collection, Problem, ScoresFile
 from .table import COST, Row, Summary, floors, notes, read_rows, rows, summary, write_rows
+
+__getattr__ = find_renamed(__name__)
 
 __all__ = [
     "COST",
-    "Collected",
+    "Collection",
     "Problem",
     "Row",
-    "Scored",
+    "ScoresFile",
     "Summary",
     "collect",
     "floors",

@@ -25,13 +25,13 @@ from ...methods import find_method
 from ...methods.registry import NAME
 from ...models.scores import ForeignFormatError, Scores, read_any, whole_name
 from ...training.config import Run
-from .records import TRAINED, Collected, Kind, Problem, Scored, Trained, number
+from .records import TRAINED, Collection, Kind, Problem, ScoresFile, TrainedRun, number
 
 STUDY, MANIFEST, STATES = "sapc-study-1", "study.json", "states"
 OURS = ("config.json", "environment.json", MANIFEST)
 UNDER_WAY = ("running", "training", "evaluating", "stopped")
 _CELL = {"name": str, "task": str, "method": str, "seed": int, "folder": str}
-Value = Callable[[Scored], Any]
+Value = Callable[[ScoresFile], Any]
 PROTOCOL: dict[str, Value] = {
     "grid": attrgetter("scores.run.grid"),
     "options": attrgetter("scores.run.options"),
@@ -48,7 +48,7 @@ SAMPLING: dict[str, Value] = {
 BATCH: dict[str, Value] = {"batch, which is one problem,": attrgetter("scores.settings.batch")}
 
 
-def collect(paths: Sequence[str | os.PathLike[str]]) -> Collected:
+def collect(paths: Sequence[str | os.PathLike[str]]) -> Collection:
     """Return all scores in and below these folders or files, and every problem with them.
 
     Raises:
@@ -60,10 +60,10 @@ def collect(paths: Sequence[str | os.PathLike[str]]) -> Collected:
             raise SapcError(f"there is no {path}; give folders or files of results that exist")
         found.look(path)
     found.finish()
-    scored, left = select(found.scored)
+    scored, left = select(found.files)
     names = [str(name) for _, name, _ in found.studies]
     asked = tuple(dict.fromkeys(method for _, method in found.listed))
-    return Collected(scored, found.problems + left, names, asked, tuple(found.unlisted(scored)))
+    return Collection(scored, found.problems + left, names, asked, tuple(found.unlisted_files(scored)))
 
 
 @dataclass
@@ -75,10 +75,10 @@ class _Collector:
     listed     run folder and method of every cell of the studies
     """
 
-    scored: list[Scored] = field(default_factory=list)
+    files: list[ScoresFile] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
     studies: list[tuple[Path, Any, list[Any]]] = field(default_factory=list)
-    bare: list[Trained] = field(default_factory=list)
+    bare: list[TrainedRun] = field(default_factory=list)
     seen: set[Path] = field(default_factory=set)
     listed: dict[tuple[Path, str], None] = field(default_factory=dict)
 
@@ -116,12 +116,12 @@ class _Collector:
         self.seen.add(real_path(path))
         return len(self.seen) > before
 
-    def _problem(self, kind: Kind, path: Path, why: str, trained: Trained | None = None) -> None:
+    def _problem(self, kind: Kind, path: Path, why: str, trained: TrainedRun | None = None) -> None:
         self.problems.append(trained.problem(kind, path, why) if trained else Problem(kind, path, why))
 
     # -- runs --
 
-    def _trained(self, folder: Path) -> Trained | None:
+    def _trained(self, folder: Path) -> TrainedRun | None:
         """Return the run in a folder, if there is one."""
         config = folder / "config.json"
         if not config.is_file():
@@ -129,13 +129,13 @@ class _Collector:
         try:
             content = read_any(config)
             is_run = isinstance(content, dict) and str(content.get("format")).startswith("sapc-run-")
-            return Trained(folder, _run(content)) if is_run else None
+            return TrainedRun(folder, _run(content)) if is_run else None
         except SapcError as error:
             if self._is_new(config):
                 self._problem("corrupt", config, str(error))
             return None
 
-    def _run_folder(self, trained: Trained, names: Sequence[str]) -> None:
+    def _run_folder(self, trained: TrainedRun, names: Sequence[str]) -> None:
         folder = trained.folder.path
         if not self._is_new(folder):
             return
@@ -150,7 +150,7 @@ class _Collector:
         if not names and len(self.problems) == before:
             self.bare.append(trained)
 
-    def _scores(self, path: Path, trained: Trained | None = None) -> bool:
+    def _scores(self, path: Path, trained: TrainedRun | None = None) -> bool:
         """Take a file of scores, or note what is wrong with it; return whether it was taken."""
         if not self._is_new(path):
             return False
@@ -166,14 +166,14 @@ class _Collector:
         except SapcError as error:
             self._problem("corrupt", path, str(error), trained)
             return False
-        run, found = scores.run, trained.scored(path, scores) if trained else _loose(path, scores)
+        run, found = scores.run, trained.make_file(path, scores) if trained else _loose(path, scores)
         if run.trained < run.steps:
             why = f"scores of an unfinished training, step {run.trained} of {run.steps}"
             self.problems.append(found.problem("unfinished", why))
         elif trained is not None and (why := trained.contradicts(scores)):
             self.problems.append(found.problem("left_out", why))
         else:
-            self.scored.append(found)
+            self.files.append(found)
             return True
         return False
 
@@ -216,10 +216,10 @@ class _Collector:
         if trained is not None:
             # It may lie outside the study.
             self._run_folder(trained, sorted(p.name for p in folder.glob("scores*.json")))
-        own = [s for s in self.scored if (real_path(s.path.parent), s.method) == place]
+        own = [s for s in self.files if (real_path(s.path.parent), s.method) == place]
         if trained is not None and (why := trained.differs(cell.get("run"))):
             # The scores of another run than the study asks for do not count.
-            self.scored = [s for s in self.scored if s not in own]
+            self.files = [s for s in self.files if s not in own]
             self.problems += [Problem("left_out", s.path, why, *about) for s in own]
             if kind == "failed":
                 self.problems.append(Problem(kind, folder, state, *about))
@@ -231,7 +231,7 @@ class _Collector:
             kind, state = trained.status()
         self.problems.append(Problem(kind, folder, state, *about))
 
-    def unlisted(self, scored: Sequence[Scored]) -> list[str]:
+    def unlisted_files(self, scored: Sequence[ScoresFile]) -> list[str]:
         """Return scores that count and lie in a study's folder, without being in its list."""
         roots = [real_path(study) for study, *_ in self.studies]
         inside = [s for s in scored if any(root in real_path(s.path).parents for root in roots)]
@@ -262,21 +262,21 @@ def _state(path: Path) -> tuple[Kind, str]:
     return "missing", "has no scores" + (f"; its state is {state!r:.40}" if state else " and was not begun")
 
 
-def _loose(path: Path, scores: Scores) -> Scored:
+def _loose(path: Path, scores: Scores) -> ScoresFile:
     """Return scores outside of a run folder, with what they tell themselves of the training."""
     told = scores.more.get("training")
     told = told if isinstance(told, dict) else {}
     seconds = number(told.get("seconds")) if scores.settings.method == scores.run.method else None
-    return Scored(path, scores, {k: v for k, v in told.items() if k == "precision"}, seconds)
+    return ScoresFile(path, scores, {k: v for k, v in told.items() if k == "precision"}, seconds)
 
 
 # -- what belongs together --
 
 
-def select(found: Sequence[Scored]) -> tuple[list[Scored], list[Problem]]:
+def select(found: Sequence[ScoresFile]) -> tuple[list[ScoresFile], list[Problem]]:
     """What counts, in the order it was found, and the rest as problems."""
     left: list[Problem] = []
-    kept: list[Scored] = []
+    kept: list[ScoresFile] = []
     for task in dict.fromkeys(s.task for s in found):
         alike = _largest([s for s in found if s.task == task], PROTOCOL, task, left)
         for name in TRAINED:
@@ -295,19 +295,19 @@ def select(found: Sequence[Scored]) -> tuple[list[Scored], list[Problem]]:
     return [s for s in found if s in kept], left
 
 
-def _training(name: str, s: Scored) -> Any:
+def _training(name: str, s: ScoresFile) -> Any:
     return s.training[name]
 
 
 def _largest(
-    scored: Sequence[Scored],
+    scored: Sequence[ScoresFile],
     values: Mapping[str, Value],
     where: str,
     left: list[Problem],
-    weigh: Callable[[Sequence[Scored]], Any] | None = None,
-) -> list[Scored]:
+    weigh: Callable[[Sequence[ScoresFile]], Any] | None = None,
+) -> list[ScoresFile]:
     """The largest group of those alike in all these values; the others are told what they differ in."""
-    groups: dict[tuple[str, ...], list[Scored]] = {}
+    groups: dict[tuple[str, ...], list[ScoresFile]] = {}
     for s in scored:
         groups.setdefault(tuple(_plain(get(s)) for get in values.values()), []).append(s)
     best = max(groups.values(), key=weigh or (lambda group: _weight(group, values)))
@@ -319,7 +319,7 @@ def _largest(
     return best
 
 
-def _weight(group: Sequence[Scored], values: Mapping[str, Value]) -> tuple[Any, ...]:
+def _weight(group: Sequence[ScoresFile], values: Mapping[str, Value]) -> tuple[Any, ...]:
     numbers = [get(group[0]) for get in values.values()]
     return (
         len({(s.method, s.seed) for s in group}),
@@ -329,12 +329,12 @@ def _weight(group: Sequence[Scored], values: Mapping[str, Value]) -> tuple[Any, 
     )
 
 
-def _all_sets(group: Sequence[Scored]) -> tuple[Any, ...]:
+def _all_sets(group: Sequence[ScoresFile]) -> tuple[Any, ...]:
     """Most values of seeds x test sets, then most sets."""
     return len(group) * len(group[0].sets), len(group[0].sets), max(s.time for s in group)
 
 
-def _one_per_seed(scored: Sequence[Scored], left: list[Problem]) -> list[Scored]:
+def _one_per_seed(scored: Sequence[ScoresFile], left: list[Problem]) -> list[ScoresFile]:
     """Of several scores of one seed the most complete, then the newest."""
     kept = []
     for seed in dict.fromkeys(s.seed for s in scored):
@@ -345,7 +345,7 @@ def _one_per_seed(scored: Sequence[Scored], left: list[Problem]) -> list[Scored]
     return kept
 
 
-def _complete(s: Scored) -> tuple[int, int, str, bool, str]:
+def _complete(s: ScoresFile) -> tuple[int, int, str, bool, str]:
     metrics = {name for about in s.sets.values() for name in about.metrics}
     return len(s.sets), len(metrics), s.time, any(about.floor for about in s.sets.values()), str(s.path)
 

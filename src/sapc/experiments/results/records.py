@@ -50,7 +50,7 @@ class Problem:
 
 # Two files of the same content are still two: equal is only what is the same.
 @dataclass(frozen=True, eq=False)
-class Scored:
+class ScoresFile:
     """A file of scores.
 
     training           settings of the training, as far as they are known
@@ -113,41 +113,41 @@ class Scored:
 
 
 @dataclass(frozen=True)
-class Collected:
+class Collection:
     """What was found: scores that count, and problems.
 
-    studies     by the name in their manifest
-    asked       the methods that their manifests list
-    unlisted    scores that lie in a study's folder and count, but are not, or no longer, in its list
+    studies         by the name in their manifest
+    study_methods   the methods that their manifests list
+    unlisted_files  scores that lie in a study's folder and count, but are not, or no longer, in its list
     """
 
-    scored: list[Scored] = field(default_factory=list)
+    files: list[ScoresFile] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
     studies: list[str] = field(default_factory=list)
-    asked: tuple[str, ...] = ()
-    unlisted: tuple[str, ...] = ()
+    study_methods: tuple[str, ...] = ()
+    unlisted_files: tuple[str, ...] = ()
 
     @property
     def tasks(self) -> list[str]:
         """All that something is known about."""
-        found = [s.task for s in self.scored] + [p.task for p in self.problems]
+        found = [s.task for s in self.files] + [p.task for p in self.problems]
         return list(dict.fromkeys(filter(None, found)))
 
-    def of(self, task: str, method: str = "") -> list[Scored]:
+    def of(self, task: str, method: str = "") -> list[ScoresFile]:
         """The scores of a task, or of a method on it."""
-        return [s for s in self.scored if s.task == task and method in ("", s.method)]
+        return [s for s in self.files if s.task == task and method in ("", s.method)]
 
 
-class Trained:
+class TrainedRun:
     """A run and its folder; `settings` are those of the run, as JSON holds them."""
 
     def __init__(self, path: Path, run: Run) -> None:
         self.folder, self.run, self.settings = Folder(path), run, _plain(run.to_dict())
 
-    def scored(self, path: Path, scores: Scores) -> Scored:
+    def make_file(self, path: Path, scores: Scores) -> ScoresFile:
         """Return scores of this run, with what is known of its training."""
         seconds, device = self.seconds() if scores.settings.method == scores.run.method else (None, "")
-        return Scored(path, scores, {name: self.settings[name] for name in TRAINED}, seconds, device)
+        return ScoresFile(path, scores, {name: self.settings[name] for name in TRAINED}, seconds, device)
 
     def problem(self, kind: Kind, path: Path, why: str) -> Problem:
         """Return why something in this folder does not count."""

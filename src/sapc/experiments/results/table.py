@@ -15,7 +15,7 @@ from typing import Any, get_type_hints
 from ..._files import first_line, replacing
 from ...errors import SapcError
 from ...evaluation import metrics
-from .records import Collected, Scored
+from .records import Collection, ScoresFile
 
 COST = ("evaluations", "seconds_per_sample", "peak_memory", "training_seconds")
 """Metrics whose median counts: network evaluations per sample, seconds, bytes, seconds."""
@@ -57,23 +57,25 @@ class Summary:
         return cls(statistics.mean(values), error, n, *about, statistics.median(values))
 
 
-def rows(collected: Collected) -> list[Row]:
+def rows(collection: Collection) -> list[Row]:
     """Every number that counts. Costs are those of a task's most frequent device, FPD and FRD those by its most frequent encoder."""
     found = []
-    for task, basis in _bases(collected).items():
-        for s in collected.of(task):
+    for task, basis in _bases(collection).items():
+        for s in collection.of(task):
             found += [Row(task, s.method, s.seed, *cell) for cell in basis.cells(s)]
     return found
 
 
-def notes(collected: Collected) -> list[str]:
+def notes(collection: Collection) -> list[str]:
     """What the rows do not hold, and why; and what they hold that might not be expected."""
     said = []
-    if collected.unlisted:
-        few = ", ".join(collected.unlisted[:3]) + (" and others" if len(collected.unlisted) > 3 else "")
-        number = len(collected.unlisted)
+    if collection.unlisted_files:
+        few = ", ".join(collection.unlisted_files[:3]) + (
+            " and others" if len(collection.unlisted_files) > 3 else ""
+        )
+        number = len(collection.unlisted_files)
         said.append(f"{number} of the scores are in a study's folder, but not in its list, and count: {few}")
-    for task, basis in _bases(collected).items():
+    for task, basis in _bases(collection).items():
         if isinstance(basis.ffm_errors, str):
             said.append(f"no CE for {task}: {basis.ffm_errors}")
         if len(basis.devices) > 1:
@@ -96,7 +98,7 @@ class _Basis:
     ffm_errors    FFM's mean errors over all of its seeds and sets, or why there are none to divide by
     """
 
-    def __init__(self, scored: Sequence[Scored]) -> None:
+    def __init__(self, scored: Sequence[ScoresFile]) -> None:
         self.devices = Counter(s.device for s in scored)
         self.trained_on = Counter(s.training_device for s in scored if s.training_seconds is not None)
         self.encoders = {
@@ -107,11 +109,11 @@ class _Basis:
         }
         self.ffm_errors = _ffm_errors(scored)
 
-    def is_comparable(self, s: Scored, metric: str) -> bool:
+    def is_comparable(self, s: ScoresFile, metric: str) -> bool:
         """Whether a distance was made by the most frequent encoder; other metrics need none."""
         return metric not in DISTANCES or _encoder(s, metric) == _commonest(self.encoders[metric])
 
-    def cells(self, s: Scored) -> Iterable[tuple[str, str, float]]:
+    def cells(self, s: ScoresFile) -> Iterable[tuple[str, str, float]]:
         """Test set, metric and value of every number that counts."""
         for split, about in s.sets.items():
             values = about.metrics
@@ -130,11 +132,11 @@ class _Basis:
             yield "", "training_seconds", float(s.training_seconds)
 
 
-def _bases(collected: Collected) -> dict[str, _Basis]:
-    return {task: _Basis(collected.of(task)) for task in dict.fromkeys(s.task for s in collected.scored)}
+def _bases(collection: Collection) -> dict[str, _Basis]:
+    return {task: _Basis(collection.of(task)) for task in dict.fromkeys(s.task for s in collection.files)}
 
 
-def _ffm_errors(scored: Sequence[Scored]) -> tuple[float, float] | str:
+def _ffm_errors(scored: Sequence[ScoresFile]) -> tuple[float, float] | str:
     found = [about.metrics for s in scored if s.method == "ffm" for about in s.sets.values()]
     if not found:
         return "it divides by the errors of ffm, and there are no scores of ffm"
@@ -146,7 +148,7 @@ def _ffm_errors(scored: Sequence[Scored]) -> tuple[float, float] | str:
     return local, global_
 
 
-def _encoder(s: Scored, name: str) -> str:
+def _encoder(s: ScoresFile, name: str) -> str:
     """Which weights made a distance."""
     return json.dumps(s.scores.settings.more.get(f"{name}_weights"), sort_keys=True)
 
@@ -170,14 +172,14 @@ def summary(rows: Sequence[Row]) -> dict[tuple[str, str, str], Summary]:
     }
 
 
-def floors(collected: Collected) -> dict[tuple[str, str, int], Summary]:
+def floors(collection: Collection) -> dict[tuple[str, str, int], Summary]:
     """The sampling floor of every (task, metric, number of samples), over test sets and repeats.
 
     It depends on neither method nor seed, and a longer list of repeats begins with the shorter one: of every set the longest counts.
     """
     longest: dict[tuple[str, str, int], dict[str, list[float]]] = {}
-    bases = _bases(collected)
-    for s in collected.scored:
+    bases = _bases(collection)
+    for s in collection.files:
         for split, about in s.sets.items():
             for name, values in about.floor.items():
                 if bases[s.task].is_comparable(s, name):

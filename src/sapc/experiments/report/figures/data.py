@@ -18,7 +18,7 @@ from ....evaluation.moments import EnsembleStatistics, Moments
 from ....methods import paper
 from ....models.scores import Scores, fields_path
 from ....tasks import get_task
-from ...results import Scored
+from ...results import ScoresFile
 from ..data import ReportData, file_name, order_methods, short_label, task_label
 from . import fields, plots
 from .fields import Space
@@ -47,10 +47,10 @@ class FigureData:
         self.statistics: dict[str, EnsembleStatistics] = {}
         self.watched: dict[str, Scores] = {}
         self.problems: list[str] = []
-        others = [p.method for p in data.collected.problems if p.task == task and p.method]
-        self.methods = order_methods([*(s.method for s in data.collected.of(task)), *others])
+        others = [p.method for p in data.collection.problems if p.task == task and p.method]
+        self.methods = order_methods([*(s.method for s in data.collection.of(task)), *others])
         for method in self.methods:
-            self._choose(method, sorted(data.collected.of(task, method), key=lambda s: s.seed))
+            self._choose(method, sorted(data.collection.of(task, method), key=lambda s: s.seed))
         self._keep_one_grid()
         self.space = self._find_space()
         self.points = {m: point for m in self.methods if (point := _point(data, task, m))}
@@ -86,7 +86,7 @@ class FigureData:
         name = next(iter(_most(watched)), "")
         return name, {method: found[name] for method, found in watched.items() if name in found}
 
-    def _choose(self, method: str, scored: list[Scored]) -> None:
+    def _choose(self, method: str, scored: list[ScoresFile]) -> None:
         """Choose the evaluation to show."""
         for one in scored:
             if one.scores.trajectories:
