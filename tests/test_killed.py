@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import sapc
-from sapc._files import FORGOTTEN, PARTIAL, remove_remains, replacing, replacing_folder
+from sapc._files import PARTIAL, STALE_SECONDS, atomic_folder, atomic_write, remove_remains
 from sapc.data.cache import cached
 from sapc.experiments import Local, load_study, worker
 from sapc.experiments.engines import Job
@@ -35,7 +35,7 @@ def die() -> None:
 
 
 def half_written(path: Path) -> None:
-    with replacing(path) as partial:
+    with atomic_write(path) as partial:
         partial.write_text("half")
         die()
 
@@ -51,14 +51,14 @@ def test_the_next_write_into_a_folder_takes_away_what_dead_writers_left(tmp_path
     killed(lambda: half_written(tmp_path / ("a" * 250)))
     (left,) = names(tmp_path)
     assert PARTIAL.fullmatch(left)
-    with replacing(tmp_path / "c") as partial:
+    with atomic_write(tmp_path / "c") as partial:
         partial.write_text("whole")
     assert names(tmp_path) == ["c"]
 
 
 def test_what_is_being_written_stays(tmp_path):
     """By this process, by another one, and on another machine; there only time tells."""
-    with replacing(tmp_path / "mine") as mine:
+    with atomic_write(tmp_path / "mine") as mine:
         elsewhere = re.sub(r"\.[0-9a-f]{8}-", ".00000000-", mine.name)
         alive = re.sub(r"-\d+-", f"-{os.getppid()}-", mine.name)
         foreign = ".somebody.partial"
@@ -66,7 +66,7 @@ def test_what_is_being_written_stays(tmp_path):
             (tmp_path / name).write_text("live")
         remove_remains(tmp_path)
         assert names(tmp_path) == sorted({mine.name, elsewhere, alive, foreign})
-        past = time.time() - FORGOTTEN - 1
+        past = time.time() - STALE_SECONDS - 1
         for name in (elsewhere, alive, foreign):
             os.utime(tmp_path / name, (past, past))
         remove_remains(tmp_path)
@@ -133,7 +133,7 @@ def test_an_interrupt_while_a_file_is_created_leaves_nothing(tmp_path, monkeypat
         raise KeyboardInterrupt
 
     monkeypatch.setattr(os, "close", interrupt)
-    with pytest.raises(KeyboardInterrupt), replacing(tmp_path / "file"):
+    with pytest.raises(KeyboardInterrupt), atomic_write(tmp_path / "file"):
         pytest.fail("the file was to be interrupted before it is written")
     assert names(tmp_path) == []
 
@@ -142,7 +142,7 @@ def test_a_worker_that_is_asked_to_end_in_the_middle_of_a_note_leaves_nothing(tm
     """Its standard input is closed: it hears SIGTERM as Ctrl-C, and what it writes at that moment disappears."""
 
     def write(*_: object) -> list[str]:
-        with replacing(tmp_path / "note.json"):
+        with atomic_write(tmp_path / "note.json"):
             time.sleep(60)
         return []
 
@@ -158,7 +158,7 @@ def test_a_worker_that_is_asked_to_end_in_the_middle_of_a_note_leaves_nothing(tm
 
 def test_a_folder_that_failed_leaves_nothing(tmp_path):
     def fail() -> None:
-        with replacing_folder(tmp_path / "new" / "out") as folder:
+        with atomic_folder(tmp_path / "new" / "out") as folder:
             (folder / "file").write_text("half")
             raise KeyError
 

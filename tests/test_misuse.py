@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import sapc
-from sapc.errors import SapcError, check_record, explain_misuse, fits
+from sapc.errors import SapcError, check_record, explain_misuse, has_type
 from soak import misuse
 
 
@@ -93,7 +93,7 @@ def test_a_failure_with_arguments_as_declared_stays_what_it_is():
     ],
 )  # fmt: skip
 def test_a_value_fits_its_declaration_or_not(value, hint, expected):
-    assert fits(value, hint) is expected
+    assert has_type(value, hint) is expected
 
 
 def test_a_record_is_held_to_its_declaration():

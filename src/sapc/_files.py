@@ -28,13 +28,15 @@ from typing import Any
 from .errors import SapcError
 
 PARTIAL = re.compile(r"\..*\.(?P<machine>[0-9a-f]{8})-(?P<process>\d+)-\w+\.partial", re.DOTALL)
-FORGOTTEN = 24 * 3600.0  # seconds after which what another machine was writing is taken for remains
-DEPTH = 64  # of nested lists and records in JSON
-SHOWN = 40  # characters of a target's name in that of its partial file: a long name must not become too long
+STALE_SECONDS = 24 * 3600.0  # seconds after which what another machine was writing is taken for remains
+MAX_DEPTH = 64  # of nested lists and records in JSON
+NAME_CHARACTERS = (
+    40  # characters of a target's name in that of its partial file: a long name must not become too long
+)
 
 
 @contextmanager
-def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
+def atomic_write(path: str | os.PathLike[str]) -> Iterator[Path]:
     """A temporary file beside `path`: it takes its place when the block ends well, else it disappears."""
     path = Path(path)
     partial = None
@@ -59,10 +61,10 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 
 @contextmanager
-def replacing_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """Like `replacing`, a folder: where `path` does not exist or is an empty folder, it takes its place."""
+def atomic_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """Like `atomic_write`, a folder: where `path` does not exist or is an empty folder, it takes its place."""
     path = Path(os.path.abspath(path))
-    with folder_for(path.parent):
+    with ensure_folder(path.parent):
         partial = None
         try:
             remove_remains(path.parent)
@@ -103,7 +105,7 @@ def _is_forgotten(entry: os.DirEntry[str], named: re.Match[str]) -> bool:
     """Whether nobody writes it any more; of another machine's processes only time can tell."""
     if named["machine"] != _machine() or os.name != "posix":
         with suppress(OSError):
-            return time.time() - entry.stat(follow_symlinks=False).st_mtime > FORGOTTEN
+            return time.time() - entry.stat(follow_symlinks=False).st_mtime > STALE_SECONDS
         return False
     try:
         os.kill(int(named["process"]), 0)
@@ -116,7 +118,9 @@ def _is_forgotten(entry: os.DirEntry[str], named: re.Match[str]) -> bool:
 
 def _partial(path: Path) -> Path:
     """A name beside `path` that says who writes, and that nothing has."""
-    return path.parent / (f".{path.name[:SHOWN]}.{_machine()}-{os.getpid()}-{secrets.token_hex(8)}.partial")
+    return path.parent / (
+        f".{path.name[:NAME_CHARACTERS]}.{_machine()}-{os.getpid()}-{secrets.token_hex(8)}.partial"
+    )
 
 
 @cache
@@ -129,7 +133,7 @@ def _machine() -> str:
 
 
 @contextmanager
-def folder_for(folder: str | os.PathLike[str]) -> Iterator[Path]:
+def ensure_folder(folder: str | os.PathLike[str]) -> Iterator[Path]:
     """A folder that exists inside the block; what had to be created disappears if the block fails and left it empty."""
     folder = Path(folder)
     missing = [f for f in (folder, *folder.parents) if not os.path.exists(f)]
@@ -162,7 +166,7 @@ def parse_json(text: str | bytes) -> Any:
         ):  # half of a pair of surrogates is no character: nobody could write it again
             json.dumps(content, ensure_ascii=False).encode()
     except RecursionError as error:
-        raise SapcError(f"cannot be read as JSON (nested more than {DEPTH} deep)") from error
+        raise SapcError(f"cannot be read as JSON (nested more than {MAX_DEPTH} deep)") from error
     except ValueError as error:  # no JSON, no UTF-8, or a number of thousands of digits
         raise SapcError(f"cannot be read as JSON ({first_line(error)})") from error
     return content
@@ -171,7 +175,7 @@ def parse_json(text: str | bytes) -> Any:
 def _check_depth(content: Any) -> None:
     """Refuse what can just be read, but not be copied or written again."""
     level = [content]
-    for _ in range(DEPTH):
+    for _ in range(MAX_DEPTH):
         parts = (list(x.values()) if isinstance(x, dict) else x for x in level if isinstance(x, dict | list))
         if not (level := [value for part in parts for value in part]):
             return
@@ -193,7 +197,7 @@ def read_json(path: Path, what: str = "a JSON record") -> dict[str, Any]:
 
 def write_json(path: Path, content: Any) -> None:
     """Write a JSON file, atomically."""
-    with replacing(path) as partial:
+    with atomic_write(path) as partial:
         partial.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 

@@ -17,8 +17,8 @@ from types import NoneType, UnionType
 from typing import Any, Literal, SupportsIndex, TypeVar, Union, get_args, get_origin, get_type_hints
 
 F = TypeVar("F", bound=Callable[..., Any])
-LONGEST = 900  # characters of a sentence
-BEYOND = 2**63  # whole numbers stay below it: torch, numpy and file formats count in 64 bits
+MAX_MESSAGE = 900  # characters of a sentence
+INT_LIMIT = 2**63  # whole numbers stay below it: torch, numpy and file formats count in 64 bits
 
 
 class SapcError(ValueError):
@@ -28,7 +28,9 @@ class SapcError(ValueError):
         # Values that a message shows may have lines, and any length: the middle is cut out, the advice at the end stays.
         text = " ".join(str(sentence).split("\n"))
         super().__init__(
-            text if len(text) <= LONGEST else f"{text[: LONGEST // 2]} ... {text[-LONGEST // 3 :]}"
+            text
+            if len(text) <= MAX_MESSAGE
+            else f"{text[: MAX_MESSAGE // 2]} ... {text[-MAX_MESSAGE // 3 :]}"
         )
 
 
@@ -39,7 +41,7 @@ class SapcWarning(UserWarning):
 # -- arguments of a call --
 
 
-def path_of(value: Any, what: str) -> Path:
+def check_path(value: Any, what: str) -> Path:
     """A path, or an error that names what was given in its place."""
     if not isinstance(value, str | os.PathLike) or not isinstance(os.fspath(value), str):
         raise SapcError(f"{what} is given by its path, got {type(value).__name__}")
@@ -48,7 +50,7 @@ def path_of(value: Any, what: str) -> Path:
     return Path(value)
 
 
-def whole(value: SupportsIndex, what: str, least: int) -> int:
+def check_int(value: SupportsIndex, what: str, least: int) -> int:
     """A whole number of at least `least`, or an error that names it."""
     if (number := _index(value)) is None or number < least:
         raise SapcError(f"the {what} must be a whole number of at least {least}, got {_shown(value)}")
@@ -63,20 +65,20 @@ def is_finite(value: Any) -> bool:
         return False
 
 
-def real(value: Any, what: str) -> float:
+def check_number(value: Any, what: str) -> float:
     """A finite number, or an error that names it."""
     if not is_finite(value):
         raise SapcError(f"the {what} must be a finite number, got {_shown(value)}")
     return float(value)
 
 
-def check_kind(value: Any, kinds: type | tuple[type, ...], what: str, expected: str) -> None:
+def check_type(value: Any, kinds: type | tuple[type, ...], what: str, expected: str) -> None:
     """Refuse a value that is not of some kinds; `expected` says in words what is."""
     if not isinstance(value, kinds):
         raise SapcError(f"{what} must be {expected}, got {_shown(value)}")
 
 
-def choice(value: Any, what: str, among: Iterable[str]) -> str:
+def check_choice(value: Any, what: str, among: Iterable[str]) -> str:
     """One of some words, or an error that lists them."""
     known = tuple(among)
     if not isinstance(value, str) or value not in known:
@@ -89,7 +91,7 @@ def choice(value: Any, what: str, among: Iterable[str]) -> str:
 
 def _available() -> int:
     """Bytes that can be had: what the system reports as available, or the limit of the control group if that is less."""
-    system = BEYOND
+    system = INT_LIMIT
     try:
         lines = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
         system = 1024 * int(lines["MemAvailable"].split()[0])
@@ -111,7 +113,7 @@ def require_memory(size: int, what: str) -> None:
 
 
 @contextmanager
-def allocating(what: str) -> Iterator[None]:
+def explain_memory_errors(what: str) -> Iterator[None]:
     """Turn a failed allocation inside the block, as numpy and torch report it, into one sentence."""
     try:
         yield
@@ -176,7 +178,7 @@ def _misused(function: Any, signature: inspect.Signature, args: Any, kwargs: Any
     called = function.__qualname__.removesuffix(".__init__")
     with jaxtyped("context"):  # axes of the same name are as long in all of them
         for name, value, hint in pairs:
-            if not fits(value, hint):
+            if not has_type(value, hint):
                 return f"{name} of {called} must be {_words(hint)}, got {_shown(value)}"
     return ""
 
@@ -190,26 +192,28 @@ def _hints(function: Any) -> dict[str, Any]:
     return found
 
 
-def fits(value: Any, hint: Any) -> bool:
+def has_type(value: Any, hint: Any) -> bool:
     """Whether a value is of a declared type, as deep as the declaration goes."""
     kind, of = get_origin(hint) or hint, get_args(hint)
     if hint is None or hint is NoneType:
         return value is None
     if kind in (Union, UnionType):
-        return any(fits(value, one) for one in of)
+        return any(has_type(value, one) for one in of)
     if kind is Literal:
         return any(value is one or (type(value) is type(one) and value == one) for one in of)
     if _holds(kind, Mapping, of):
-        return isinstance(value, Mapping) and all(fits(k, of[0]) and fits(v, of[1]) for k, v in value.items())
+        return isinstance(value, Mapping) and all(
+            has_type(k, of[0]) and has_type(v, of[1]) for k, v in value.items()
+        )
     if kind is tuple and of and of[-1] is not Ellipsis:
-        return isinstance(value, tuple) and len(value) == len(of) and all(map(fits, value, of))
+        return isinstance(value, tuple) and len(value) == len(of) and all(map(has_type, value, of))
     if _holds(kind, Iterable, of):
         is_list = isinstance(value, kind) and not isinstance(value, str | bytes)
-        return is_list and all(fits(v, of[0]) for v in value)
+        return is_list and all(has_type(v, of[0]) for v in value)
     if kind in (int, SupportsIndex):
-        return (number := _index(value)) is not None and abs(number) < BEYOND
+        return (number := _index(value)) is not None and abs(number) < INT_LIMIT
     if kind is float:
-        return fits(value, int) if isinstance(value, int) else isinstance(value, Real)
+        return has_type(value, int) if isinstance(value, int) else isinstance(value, Real)
     if kind is str:
         return isinstance(value, str) and "\0" not in value
     if kind is Callable:
@@ -261,11 +265,11 @@ def check_record(record: Any, **least: int) -> None:
     """
     for name, hint in get_type_hints(type(record)).items():
         value, low = getattr(record, name), least.get(name, 1)
-        if isinstance(value, int) and value >= BEYOND:
+        if isinstance(value, int) and value >= INT_LIMIT:
             raise SapcError(f"{name} must be below 2^63, got {_shown(value)}")
         entries = value if isinstance(value, tuple) else (value,)
         is_empty = not entries and low > 0
-        if is_empty or not fits(value, hint) or not all(_is_plain(entry, low) for entry in entries):
+        if is_empty or not has_type(value, hint) or not all(_is_plain(entry, low) for entry in entries):
             raise SapcError(f"{name} must be {_words(hint, low)}, got {_shown(value)}")
 
 
@@ -274,7 +278,7 @@ def _is_plain(value: Any, least: int) -> bool:
     if isinstance(value, bool):
         return True
     if isinstance(value, int):
-        return least <= value < BEYOND
+        return least <= value < INT_LIMIT
     if isinstance(value, float):
         return 0 < value < math.inf
     # Arrays and tensors of one number count as numbers in a call, but a file cannot hold them.

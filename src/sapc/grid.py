@@ -25,7 +25,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ._stencils import difference, difference_into
-from .errors import SapcError, explain_misuse, fits, is_finite
+from .errors import SapcError, explain_misuse, has_type, is_finite
 
 Kind = Literal["periodic", "closed", "cells"]
 # Names that an axis of space has, and time never.
@@ -97,7 +97,9 @@ class Axis:
         return difference(u, dim % u.ndim, 0.5 / self.spacing)
 
     def _check(self, u: Any, dim: Any) -> None:
-        if not (fits(u, Tensor) and fits(dim, int) and -u.ndim <= dim < u.ndim and u.dtype != torch.bool):
+        if not (
+            has_type(u, Tensor) and has_type(dim, int) and -u.ndim <= dim < u.ndim and u.dtype != torch.bool
+        ):
             raise SapcError(
                 f"a derivative is of a tensor along one of its dimensions, got {type(u).__name__} and {dim!r:.40}"
             )

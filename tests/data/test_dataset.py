@@ -14,7 +14,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from sapc._files import folder_for, replacing
+from sapc._files import atomic_write, ensure_folder
 from sapc.data import read_fields
 from sapc.data.cache import cache_folder
 from sapc.data.dataset import checksum
@@ -235,7 +235,7 @@ def test_an_interrupted_write_leaves_the_old_file_and_nothing_else(tmp_path, err
     path.write_text("old")
 
     def write() -> None:
-        with replacing(path) as partial:
+        with atomic_write(path) as partial:
             partial.write_text("half of the n")
             raise error("stop")
 
@@ -271,7 +271,7 @@ def test_paths_that_cannot_be_written_are_refused(data, tmp_path):
 
 def test_folders_made_for_a_failed_write_disappear(tmp_path):
     def write(error: BaseException | None) -> None:
-        with folder_for(tmp_path / "a" / "b") as folder:
+        with ensure_folder(tmp_path / "a" / "b") as folder:
             assert folder.is_dir()
             if error is not None:
                 raise error
@@ -287,7 +287,7 @@ def test_folders_made_for_a_failed_write_disappear(tmp_path):
         write(SapcError("no"))
     assert os.listdir(tmp_path / "a") == ["b"]  # it was there before
     (tmp_path / "file").write_text("")
-    with pytest.raises(SapcError, match="cannot create the folder"), folder_for(tmp_path / "file" / "x"):
+    with pytest.raises(SapcError, match="cannot create the folder"), ensure_folder(tmp_path / "file" / "x"):
         pass
 
 

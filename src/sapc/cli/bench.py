@@ -8,8 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
-from .._files import folder_for, write_json
-from ..errors import SapcError, whole
+from .._files import ensure_folder, write_json
+from ..errors import SapcError, check_int
 from ..experiments.report.format import Table
 from ..experiments.timing import PARTS, Timer, measure
 from ..tasks import task_names
@@ -59,13 +59,13 @@ def bench(
         if part not in PARTS:
             choice = ", ".join(PARTS)
             raise SapcError(f"unknown part {part!r}; choose from {choice}; benchmarks/ has more of them")
-    whole(steps, "number of sampling steps", 1)
+    check_int(steps, "number of sampling steps", 1)
     if path is not None:
         check_target(path, force)
 
     def save(result: dict[str, Any]) -> None:
         if path is not None:
-            with folder_for(path.parent):
+            with ensure_folder(path.parent):
                 write_json(path, result)
 
     timer = Timer(place, *((20, 5) if place.type == "cuda" else (3, 1)))

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from .._files import folder_for
+from .._files import ensure_folder
 from ..tasks import SPLITS, get_task
 from .app import app
 from .options import AsJson, GridText, OptionTexts, check_target, parse_grid, parse_options
@@ -39,7 +39,7 @@ def data(
     check_target(path, force)
     with bar_for(f"{task} {split}") as bar:
         made = chosen.dataset(split, size=size, seed=seed, device=device, progress=bar)
-    with folder_for(path.parent):
+    with ensure_folder(path.parent):
         made.save(path)
     summary = {
         "path": str(path),

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 from torch import Tensor
 
-from .._files import folder_for
+from .._files import ensure_folder
 from ..errors import SapcError
 from ..evaluation.config import EvaluationConfig
 from ..evaluation.evaluate import Progress, evaluate, write_scores
@@ -168,7 +168,7 @@ class Demo:
         title = (
             f"{task.title}, {self.split}: {self.samples} samples of each method beside {REFERENCE} solutions"
         )
-        with folder_for(self.out):
+        with ensure_folder(self.out):
             ensembles(task, truth, fields, w2, title, self.picture)
         return result
 

@@ -13,7 +13,7 @@ from rich.table import Table
 from .._files import read_json
 from ..errors import SapcError
 from ..models.card import CardText
-from ..models.hub import kept_physics, matching, read_scores, write_model
+from ..models.hub import drop_foreign_scores, physics_text, read_scores, write_model
 from ..models.model import read_network
 from ..nn.network import parameter_count
 from ..training.run_folder import Folder, about_tensors, find, model_names
@@ -68,8 +68,8 @@ def export(
     run = home.run()
     network, _, about = read_network(folder, home, run)
     about.setdefault("device", _device(home))
-    card = CardText(name, license, kept_physics(run, home))
-    scores = matching(home, read_scores(home))
+    card = CardText(name, license, physics_text(run, home))
+    scores = drop_foreign_scores(home, read_scores(home))
     written = write_model(path, run, network.state_dict(), about, half=half, scores=scores, card=card)
     size = sum(file.stat().st_size for file in written.iterdir())
     print(

@@ -11,7 +11,7 @@ import typer
 from torch import Tensor
 
 from ..data import read_sensors
-from ..errors import SapcError, whole
+from ..errors import SapcError, check_int
 from ..models.model import Model, load
 from ..models.sampling import with_sensors, worst_residuals
 from ..tasks import Task
@@ -104,7 +104,7 @@ def sample(
     task, sampler = model.on(points), model.sampler(method)
     split = split or task.test_sets[0]
     n, members = (
-        None if x is None else whole(x, f"number of {of}", 1)
+        None if x is None else check_int(x, f"number of {of}", 1)
         for x, of in ((n, "samples"), (members, "members"))
     )
     values = read_condition(condition, task) if condition else _of_set(task, split, n, members)

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .._files import first_line, folder_for, replacing
+from .._files import atomic_write, ensure_folder, first_line
 from ..data import to_xarray, write_netcdf
 from ..data.conditions import has_conditions, place_pinned, read_pinned
 from ..data.dataset import FORMAT as DATASET
@@ -199,7 +199,7 @@ def write_samples(
             file.attrs["format"], file.attrs["header"] = FORMAT, header
             for name, array in ready.items():
                 file[name] = array
-    with folder_for(path.parent), replacing(path) as partial:
+    with ensure_folder(path.parent), atomic_write(path) as partial:
         partial.write_bytes(content.getbuffer())
 
 

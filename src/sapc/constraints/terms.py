@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 from torch import Tensor
 
-from ..errors import SapcError, explain_misuse, fits
+from ..errors import SapcError, explain_misuse, has_type
 from ..grid import Axis, FrameIntegral, Grid, kept_like
 from .acceleration import LawKernel
 
@@ -271,9 +271,9 @@ class Balance(Stackable):
         if self.times is not None:
             object.__setattr__(self, "times", torch.as_tensor(self.times))
         for name in ("rate", "coefficient"):
-            if not fits(part := getattr(self, name), Callable[[Tensor], Tensor] | None):
+            if not has_type(part := getattr(self, name), Callable[[Tensor], Tensor] | None):
                 raise SapcError(f"`{name}` of a Balance is a function of fields, got {type(part).__name__}")
-        if not fits(self.stored, Callable[[Tensor], Tensor]):
+        if not has_type(self.stored, Callable[[Tensor], Tensor]):
             raise SapcError(
                 f"`stored` of a Balance is a function of fields, as grid.integral('h'), got {self.stored!r:.40}"
             )
@@ -394,7 +394,7 @@ class Constraint(Stackable):
     kinds: ClassVar[Any] = Callable[[Tensor], Tensor]
 
     def __post_init__(self) -> None:
-        if not fits(self.function, self.kinds):
+        if not has_type(self.function, self.kinds):
             raise SapcError(
                 f"the function of {type(self).__name__} must be a function of fields, got {type(self.function).__name__}"
             )

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from .._files import folder_for, remove_remains
+from .._files import ensure_folder, remove_remains
 from ..errors import SapcError, SapcWarning
 from .dataset import Dataset, load_dataset
 
@@ -72,7 +72,7 @@ def cached(choice: CacheChoice, description: Mapping[str, Any], make: Callable[[
             warnings.warn(told, SapcWarning, stacklevel=3)
     data = make()
     try:
-        with folder_for(folder):
+        with ensure_folder(folder):
             data.save(path)
     except SapcError as error:
         told = f"the dataset is not cached: {error}; set SAPC_CACHE to another folder or to off"

@@ -21,8 +21,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from .._files import first_line, parse_json, replacing
-from ..errors import SapcError, explain_misuse, path_of
+from .._files import atomic_write, first_line, parse_json
+from ..errors import SapcError, check_path, explain_misuse
 from ..grid import Grid
 from .reading.hdf5 import Array, load_array, open_hdf5
 
@@ -64,7 +64,7 @@ class Dataset:
         import h5py
 
         header = json.dumps(self.describe(), sort_keys=True)
-        with replacing(path) as partial, _Sink(partial) as sink, h5py.File(sink, "w") as file:
+        with atomic_write(path) as partial, _Sink(partial) as sink, h5py.File(sink, "w") as file:
             file.attrs["format"] = FORMAT
             file.attrs["header"] = header
             fields = _array(self.fields)
@@ -90,7 +90,7 @@ class Dataset:
 @explain_misuse
 def load_dataset(path: str | os.PathLike[str]) -> Dataset:
     """Read a dataset back, bit for bit, after checking that the file is whole."""
-    path = path_of(path, "a dataset")
+    path = check_path(path, "a dataset")
     if not path.is_file():
         raise SapcError(f"there is no dataset file {path}; write one with `sapc data TASK --out PATH`")
     try:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from .._old_names import rename_method
-from ..errors import SapcError, fits
+from ..errors import SapcError, has_type
 from ..grid import Grid
 
 
@@ -80,7 +80,7 @@ class Normalizer:
         """Invert `to_dict`; refuse what is not one finite number per channel."""
         mean, deviation = data.get("mean", ()), data.get("deviation", ())
         for values in (mean, deviation):
-            is_per_channel = fits(values, Sequence[float]) and len(values) == grid.width
+            is_per_channel = has_type(values, Sequence[float]) and len(values) == grid.width
             if not is_per_channel or not all(map(math.isfinite, values)):
                 raise SapcError(
                     f"mean and deviation are {grid.width} finite numbers each, got {values!r:.60}"

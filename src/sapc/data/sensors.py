@@ -21,7 +21,7 @@ from jaxtyping import Bool, Float64
 from torch import Tensor
 
 from .._files import first_line
-from ..errors import SapcError, SapcWarning, explain_misuse, path_of, require_memory
+from ..errors import SapcError, SapcWarning, check_path, explain_misuse, require_memory
 from ..grid import Axis, Grid
 
 
@@ -47,7 +47,7 @@ class _Reading(NamedTuple):
 @explain_misuse
 def read_sensors(path: str | os.PathLike[str], grid: Grid) -> Sensors:
     """Values at sensors from a CSV file, on the points of `grid` that are nearest."""
-    path = path_of(path, "a file of sensors")
+    path = check_path(path, "a file of sensors")
     if not isinstance(grid, Grid):
         raise SapcError(f"sensors need a grid, as read_sensors(path, task.grid), got {type(grid).__name__}")
     readings = [_reading(line, row, grid) for line, row in _rows(path, grid)]

@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .._files import folder_for, replacing
+from .._files import atomic_write, ensure_folder
 from .._version import __version__
 from ..errors import SapcError, explain_misuse
 from ..grid import Grid
@@ -188,6 +188,6 @@ def write_netcdf(path: str | os.PathLike[str], dataset: Dataset) -> Path:
         for name, v in dataset.variables.items()
     }
     dataset.to_netcdf(content, engine="h5netcdf", format="NETCDF4", encoding=encoding)
-    with folder_for(path.parent), replacing(path) as partial:
+    with ensure_folder(path.parent), atomic_write(path) as partial:
         partial.write_bytes(content.getbuffer())
     return path

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..errors import SapcError, whole
+from ..errors import SapcError, check_int
 from ..methods import Method
 from ..tasks import TEST_SETS
 
@@ -105,7 +105,7 @@ class EvaluationConfig:
             (self.trajectory_samples, "number of samples to watch", 0),
         ):
             if value is not None:
-                whole(value, what, least)
+                check_int(value, what, least)
 
     def check_sets(self, known: Sequence[str]) -> None:
         """Refuse what is not among the known test sets."""

@@ -39,7 +39,7 @@ from torch import Tensor
 
 from .._old_names import find_renamed, rename_method
 from ..constraints import Manifold
-from ..errors import SapcError, whole
+from ..errors import SapcError, check_int
 from ..flow.path import Velocity, endpoint, interpolate
 
 
@@ -144,7 +144,11 @@ class TrajectoryRecorder:
         start = time.perf_counter()
         records, self._records = self._records, []
         _check(records, fields)
-        n = len(fields) if count is None else min(whole(count, "number of fields that count", 1), len(fields))
+        n = (
+            len(fields)
+            if count is None
+            else min(check_int(count, "number of fields that count", 1), len(fields))
+        )
         times = [*(record.t for record in records), 0.0]
         if self._batches and times != self._times:
             raise SapcError(

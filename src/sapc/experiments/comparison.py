@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .._files import replacing, write_json
+from .._files import atomic_write, write_json
 from ..errors import SapcError
 from ..evaluation import metrics
 from ..evaluation.frechet import distance as fpd
@@ -146,7 +146,7 @@ class Comparison:
         result = self._result(study, found, failed)
         as_json, as_markdown = self.files
         write_json(as_json, result)
-        with replacing(as_markdown) as partial:
+        with atomic_write(as_markdown) as partial:
             partial.write_text(markdown(result))
         return result
 

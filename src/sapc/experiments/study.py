@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .._files import folder_for, line_of, read_json, real_path, write_json
+from .._files import ensure_folder, line_of, read_json, real_path, write_json
 from .._old_names import rename_method
 from ..errors import SapcError
 from ..models.scores import Scores
@@ -113,7 +113,7 @@ class Study:
         if is_used and not there.exists() and not is_shared:
             raise SapcError(f"{self.out} is not empty and holds no study; choose another --out")
         self._refuse_others(there)
-        with folder_for(self.out):
+        with ensure_folder(self.out):
             content = {"format": FORMAT, "name": self.name, "cells": [cell.to_dict() for cell in self.cells]}
             write_json(there, content)  # first: a folder with anything else and without it is not a study's
             for part in ("states", "logs"):

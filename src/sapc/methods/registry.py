@@ -33,7 +33,7 @@ from types import FrameType, ModuleType
 from typing import Any, get_args
 
 from .._files import first_line, line_of
-from ..errors import SapcError, SapcWarning, explain_misuse, path_of, whole
+from ..errors import SapcError, SapcWarning, check_int, check_path, explain_misuse
 from .ablations import S1, S2, S3
 from .base import Exactness, Method
 from .cafm import CAFM
@@ -130,7 +130,7 @@ def use(path: str | os.PathLike[str]) -> tuple[Method, ...]:
     A relative path is looked up from the current folder, then from the folder of the file that calls this. A file that was used before
     and has not changed is not run again.
     """
-    file = _find(path_of(path, "a plug-in").expanduser(), Path(_caller().f_code.co_filename))
+    file = _find(check_path(path, "a plug-in").expanduser(), Path(_caller().f_code.co_filename))
     if os.pathsep in str(file):
         raise SapcError(
             f"{file} has a {os.pathsep!r} in its path, which separates paths in {VARIABLE}; move or rename it"
@@ -320,8 +320,8 @@ def _check(method: Any) -> None:
             raise SapcError(
                 f"`{part}` of the method {method.name!r} must be {wanted}, got {_short(getattr(method, part))}"
             )
-    whole(method.nfe, f"nfe of the method {method.name!r}", 1)
-    whole(method.steps, f"number of steps of the method {method.name!r}", 1)
+    check_int(method.nfe, f"nfe of the method {method.name!r}", 1)
+    check_int(method.steps, f"number of steps of the method {method.name!r}", 1)
 
 
 def _is_title(title: Any) -> bool:

@@ -12,8 +12,8 @@ from typing import Any
 
 import torch
 
-from .._files import first_line, replacing, replacing_folder, sha256, write_json
-from ..errors import SapcError, SapcWarning, path_of
+from .._files import atomic_folder, atomic_write, first_line, sha256, write_json
+from ..errors import SapcError, SapcWarning, check_path
 from ..tasks.physics import digest_of
 from ..training.config import Run
 from ..training.run_folder import Folder, Tensors, load_tensors, save_tensors
@@ -24,7 +24,7 @@ REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+")
 FILES = ["config.json", "model.safetensors"]
 
 
-def fetched(repository: str, revision: str | None = None) -> Path:
+def download(repository: str, revision: str | None = None) -> Path:
     """The folder of a repository's files, from the hub or from its cache."""
     try:
         from huggingface_hub import snapshot_download
@@ -58,7 +58,7 @@ def read_scores(folder: Folder) -> Scores | None:
         ) from error
 
 
-def scores_beside(folder: Folder, weights: Tensors) -> Scores | None:
+def scores_of_weights(folder: Folder, weights: Tensors) -> Scores | None:
     """Return the scores in a run folder, if there are some and they are of these very weights."""
     if (scores := read_scores(folder)) is None:
         return None
@@ -66,10 +66,10 @@ def scores_beside(folder: Folder, weights: Tensors) -> Scores | None:
     alike = kept.keys() == weights.keys() and all(
         torch.equal(kept[name].to(value.dtype), value.cpu()) for name, value in weights.items()
     )
-    return matching(folder, scores) if alike else None
+    return drop_foreign_scores(folder, scores) if alike else None
 
 
-def matching(folder: Folder, scores: Scores | None) -> Scores | None:
+def drop_foreign_scores(folder: Folder, scores: Scores | None) -> Scores | None:
     """Return scores that are of the weights in the folder; those of others stay behind with a warning."""
     if scores is not None and scores.weights not in (None, sha256(folder.weights)):
         warnings.warn(SapcWarning(f"{folder.scores} is of other weights and stays behind"), stacklevel=3)
@@ -77,7 +77,7 @@ def matching(folder: Folder, scores: Scores | None) -> Scores | None:
     return scores
 
 
-def kept_physics(run: Run, folder: Folder | None) -> str | None:
+def physics_text(run: Run, folder: Folder | None) -> str | None:
     """The text of the physics that a run was trained with, if it is at hand: as it was given, or as the folder keeps it."""
     digest = run.description.physics_sha256
     texts = [run.physics.text] if run.physics is not None else []
@@ -97,7 +97,7 @@ def write_model(
     card: CardText,
 ) -> Path:
     """See `Model.save_pretrained`; the folder is there when it is complete, and a failure leaves nothing."""
-    home = path_of(path, "a model's folder")
+    home = check_path(path, "a model's folder")
     if home.exists() and (not home.is_dir() or any(home.iterdir())):
         raise SapcError(f"{path} exists and is not an empty folder; choose another one")
     # It would be exchanged for another one, under the caller's feet.
@@ -110,7 +110,7 @@ def write_model(
     parameters = sum(value.numel() for value in network.values())
     found = _check_scores(scores)
     text = model_card(run, parameters, about, half, found, rounded, card)
-    with replacing_folder(home) as folder:
+    with atomic_folder(home) as folder:
         save_tensors(folder / "model.safetensors", weights, about)
         if found is not None:
             # Measured with other weights, if these were rounded.
@@ -118,7 +118,7 @@ def write_model(
             replace(found, weights=digest).write(folder / "scores.json")
         for file, content in (("README.md", text), ("physics.py", card.physics)):
             if content is not None:
-                with replacing(folder / file) as partial:
+                with atomic_write(folder / file) as partial:
                     partial.write_text(content, encoding="utf-8")
         write_json(folder / "config.json", run.to_dict())
     return home

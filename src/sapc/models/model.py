@@ -20,7 +20,15 @@ from torch import Tensor, nn
 from ..constraints import Manifold
 from ..constraints.terms import Stackable
 from ..data import Fields, Sensors
-from ..errors import SapcError, SapcWarning, allocating, explain_misuse, real, require_memory, whole
+from ..errors import (
+    SapcError,
+    SapcWarning,
+    check_int,
+    check_number,
+    explain_memory_errors,
+    explain_misuse,
+    require_memory,
+)
 from ..methods import Method, get_method
 from ..nn.fno import matmul_precision
 from ..nn.network import NetworkSource, describe, execution_of, find_device, parameter_count, weights_of
@@ -37,7 +45,7 @@ from ..training.run_folder import (
     steps_of,
 )
 from .card import CardText
-from .hub import REPOSITORY, fetched, kept_physics, scores_beside, write_model
+from .hub import REPOSITORY, download, physics_text, scores_of_weights, write_model
 from .sampling import (
     Condition,
     Progress,
@@ -153,7 +161,7 @@ class Model:
         if span is not None:
             if len(span) != 2:
                 raise SapcError(f"the range of the training data are two numbers, got {span!r:.40}")
-            low, high = (real(value, "range of the training data") for value in span)
+            low, high = (check_number(value, "range of the training data") for value in span)
             self.span = low, high
         self.about = dict(about or {})
         self.task, self.method = self.run.make_task(), run.make_method()
@@ -197,8 +205,8 @@ class Model:
         span = {} if self.span is None else {"range": list(self.span)}
         about, weights = {**self.about, **span, "step": self.step}, weights_of(self.network)
         if self.folder is not None and scores is None:
-            scores = scores_beside(self.folder, weights)
-        card = CardText(name, license, kept_physics(self.run, self.folder))
+            scores = scores_of_weights(self.folder, weights)
+        card = CardText(name, license, physics_text(self.run, self.folder))
         return write_model(path, self.run, weights, about, half=half, scores=scores, card=card)
 
     @classmethod
@@ -219,7 +227,7 @@ class Model:
         """
         folder = find(where)
         if not folder.exists() and REPOSITORY.fullmatch(str(where)):
-            folder = fetched(str(where), revision)
+            folder = download(str(where), revision)
         return load(folder, device, physics=physics, data=data, network=network)
 
     # -- sampling --
@@ -268,7 +276,7 @@ class Model:
             torch.inference_mode(False),  # whatever the caller's: D-Flow needs gradients
             torch.no_grad(),
             matmul_precision(self.run.precision),
-            allocating(f"{sampling.size} fields at a time"),
+            explain_memory_errors(f"{sampling.size} fields at a time"),
         ):
             fields = sampling.run(network, watch)
         if progress is not None:
@@ -287,8 +295,8 @@ class Model:
         batch: SupportsIndex | None,
     ) -> Sampling:
         """Decide what a call leaves open, and refuse what cannot be."""
-        n, seed, task = whole(n, "number of samples", 1), whole(seed, "seed", 0), condition.task
-        steps = method.steps if steps is None else whole(steps, "number of sampling steps", 1)
+        n, seed, task = check_int(n, "number of samples", 1), check_int(seed, "seed", 0), condition.task
+        steps = method.steps if steps is None else check_int(steps, "number of sampling steps", 1)
         size, points = self.batch_size(n, task, batch, method), " x ".join(map(str, task.grid.shape))
         if n % (k := len(condition.values)):
             raise SapcError(
@@ -366,7 +374,7 @@ class Model:
                 most = JOINT[len(task.grid.shape)]
             points = math.prod(task.paper_grid.shape) / math.prod(task.grid.shape)
             batch = max(1, int(most * min(1.0, points)))
-        return math.ceil(n / math.ceil(n / whole(batch, "batch", 1)))
+        return math.ceil(n / math.ceil(n / check_int(batch, "batch", 1)))
 
     def compile_for(self, evaluations: int) -> None:
         """Compile the network if so many evaluations make that worth while and the caller of `load` left it open."""

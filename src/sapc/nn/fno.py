@@ -42,7 +42,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import gelu, linear
 
-from ..errors import SapcError, SapcWarning, choice, explain_misuse, fits, whole
+from ..errors import SapcError, SapcWarning, check_choice, check_int, explain_misuse, has_type
 from .dft import Block, Transforms, transforms
 from .kernels import why_not
 
@@ -117,7 +117,7 @@ class FNO(nn.Module):
         compiled: bool = False,
     ) -> None:
         super().__init__()
-        per_axis = (modes,) * whole(grid_dims, "grid_dims", 1) if isinstance(modes, int) else tuple(modes)
+        per_axis = (modes,) * check_int(grid_dims, "grid_dims", 1) if isinstance(modes, int) else tuple(modes)
         _check(grid_dims, per_axis, (hidden, projection, blocks, channels), time_channels, conditions)
         _check_path(precision, transform)
         self.modes = (*per_axis[:-1], per_axis[-1] // 2 + 1)
@@ -335,13 +335,13 @@ def _check(
     dims: int, modes: tuple[int, ...], widths: tuple[int, int, int, int], time: int, conditions: int
 ) -> None:
     hidden, projection, blocks, channels = widths
-    if not all(fits(n, int) and n >= 1 for n in (dims, *modes, *widths)) or len(modes) != dims:
+    if not all(has_type(n, int) and n >= 1 for n in (dims, *modes, *widths)) or len(modes) != dims:
         raise SapcError(
             f"an FNO needs grid_dims >= 1, one positive number of modes per axis and positive widths; got grid_dims {dims}, "
             f"modes {modes}, hidden {hidden}, projection {projection}, blocks {blocks}, channels {channels}"
         )
-    inputs = channels * (1 + whole(conditions, "conditions", 0))
-    widest = max(hidden, projection, whole(time, "time_channels", 4), inputs)
+    inputs = channels * (1 + check_int(conditions, "conditions", 0))
+    widest = max(hidden, projection, check_int(time, "time_channels", 4), inputs)
     if blocks > MOST_BLOCKS or math.prod(modes) * widest**2 >= LARGEST:
         raise SapcError(
             f"an FNO of {blocks} blocks, {widest} channels and modes {modes} cannot be stored anywhere; choose smaller sizes"
@@ -351,7 +351,7 @@ def _check(
 
 
 def _check_path(precision: str, transform: str) -> None:
-    choice(precision, "precision", get_args(Precision))
+    check_choice(precision, "precision", get_args(Precision))
     if transform not in get_args(Path) or (transform == "fft" and precision in ("bf16", "fp16")):
         raise SapcError(
             f"transform {transform!r} with precision {precision}: choose 'auto', 'fused', 'dft', or 'fft' in float32 or tf32"

@@ -27,7 +27,7 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from ..errors import SapcError, check_kind, check_record
+from ..errors import SapcError, check_record, check_type
 from .cuda_graph import Replayed
 from .fno import FNO
 
@@ -63,7 +63,7 @@ class Backbone:
 
     def __post_init__(self) -> None:
         make_plain(self, "modes", "hidden", "projection", "time_channels", "blocks")
-        check_kind(self.modes, tuple, "modes", "a list of whole numbers, one per axis")
+        check_type(self.modes, tuple, "modes", "a list of whole numbers, one per axis")
         FNO.shapes(len(self.modes), **vars(self))
 
     def check_grid(self, lattice: tuple[int, ...]) -> None:

@@ -26,7 +26,7 @@ from ..data import Fields
 from ..data.cache import CacheChoice
 from ..data.dataset import Dataset
 from ..data.normalizer import Identity, Normalizer
-from ..errors import SapcError, explain_misuse, whole
+from ..errors import SapcError, check_int, explain_misuse
 from ..grid import Grid
 from . import sources
 from .description import DataDescription
@@ -225,7 +225,7 @@ class Task:
         """Size, seed and device as `dataset` will use them; refuse now what it would refuse."""
         size = self._check_size(split, size)
         sources.check_memory(self, size, torch.float32)
-        return size, whole(seed, "seed", 0), sources.find_device(device)
+        return size, check_int(seed, "seed", 0), sources.find_device(device)
 
     @explain_misuse
     def dataset(
@@ -247,7 +247,7 @@ class Task:
     @explain_misuse
     def draw(self, split: str, size: int | None = None, seed: int = 0) -> dict[str, Tensor]:
         """The parameters of a split's first `size` samples, `{name: (size, ...)}` in float64."""
-        return sources.draw(self, split, self._check_size(split, size), whole(seed, "seed", 0))
+        return sources.draw(self, split, self._check_size(split, size), check_int(seed, "seed", 0))
 
     @explain_misuse
     def solve(
@@ -280,7 +280,7 @@ class Task:
         if split not in self.sizes:
             raise SapcError(f"unknown split {split!r}; choose one of {', '.join(self.sizes)}")
         most = self.sizes[split]
-        size = most if size is None else whole(size, "size", 1)
+        size = most if size is None else check_int(size, "size", 1)
         if not self.can_draw and size > most:
             raise SapcError(f"the split {split} of {self.name} has {most} samples, and {size} were asked for")
         return size

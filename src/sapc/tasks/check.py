@@ -22,7 +22,7 @@ from torch import Tensor
 
 from ..constraints import FeasiblePoint, Manifold
 from ..constraints.terms import Affine, Balance, Constraint, Pin
-from ..errors import SapcError, explain_misuse, whole
+from ..errors import SapcError, check_int, explain_misuse
 from ..flow import source
 from .base import Task
 from .physics import pins_of
@@ -145,7 +145,7 @@ def check(task: Task, noise: int = 16, seed: int = 0, device: str | torch.device
         raise SapcError(
             f"check looks at a task of your own, as sapc.check(sapc.Task.from_data(data, physics)), got {type(task).__name__}"
         )
-    noise = whole(noise, "number of draws", 1)
+    noise = check_int(noise, "number of draws", 1)
     fields = task.dataset("train").fields
     device = find_device(device)
     few = task.normalize(fields[:: max(1, len(fields) // noise)][:noise].double().to(device))

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..data.normalizer import Normalizer
-from ..errors import SapcError, fits, whole
+from ..errors import SapcError, check_int, has_type
 from ..grid import Grid
 
 OPTION = "own"
@@ -108,10 +108,10 @@ class DataDescription:
             raise SapcError(f"{what}: it is {self.entries!r:.60}")
         for name, kind in KINDS.items():
             entry = self.entries.get(name, {} if name in OPTIONAL else None)
-            has_keys = fits(entry, kind) and set(entry) == KEYS.get(name, set(entry))
+            has_keys = has_type(entry, kind) and set(entry) == KEYS.get(name, set(entry))
             if not has_keys or (name == "reading" and not set(entry) <= READING):
                 raise SapcError(f"{what}: its {name} is {entry!r:.60}")
-        whole(self.entries["split"]["seed"], "seed of the split of own data", 0)
+        check_int(self.entries["split"]["seed"], "seed of the split of own data", 0)
         self.normalizer(self.grid)
 
 

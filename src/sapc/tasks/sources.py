@@ -42,7 +42,7 @@ from ..data import Fields
 from ..data.cache import CacheChoice, cached
 from ..data.dataset import Dataset
 from ..data.fields import SPLITS as FILE_SPLITS
-from ..errors import SapcError, allocating, require_memory
+from ..errors import SapcError, explain_memory_errors, require_memory
 from .description import DataDescription
 
 if TYPE_CHECKING:
@@ -190,7 +190,7 @@ class FieldsSource:
 
 def draw(task: Task, split: str, size: int, seed: int) -> dict[str, Tensor]:
     """Draw parameters from the streams of a split."""
-    with allocating(describe(task, size)):
+    with explain_memory_errors(describe(task, size)):
         return task._draw(Streams(task.name, split, seed), size)
 
 
@@ -200,7 +200,7 @@ def solve(
     """Solve block by block on `device` in float64; the fields arrive on the CPU."""
     n = _check_parameters(task, parameters)
     check_memory(task, n, dtype)
-    with allocating(describe(task, n)):
+    with explain_memory_errors(describe(task, n)):
         fields = torch.empty(n, *task.grid.shape, dtype=dtype)
         for start, end in blocks(task, n, device.type):
             stop = min(end, n)

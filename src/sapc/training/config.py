@@ -22,7 +22,7 @@ from torch import nn
 
 from ..constraints import FeasiblePoint, NearestPoint, Solver
 from ..data import Fields
-from ..errors import SapcError, check_kind, check_record, choice, explain_misuse
+from ..errors import SapcError, check_choice, check_record, check_type, explain_misuse
 from ..methods import Method, get_method
 from ..nn.fno import LARGEST, Precision
 from ..nn.network import Backbone, Inputs, NetworkSource, OwnNetwork, make_plain, read_settings, to_tuples
@@ -84,7 +84,7 @@ class Run:
         if self.factor >= 1:
             raise SapcError(f"factor must be below 1, got {self.factor}")
         for name, kinds in (("precision", Precision), ("projector", Projector), ("schedule", Schedule)):
-            choice(getattr(self, name), name, get_args(kinds))
+            check_choice(getattr(self, name), name, get_args(kinds))
         ends = (*self.stages, self.steps)
         if any(a >= b for a, b in zip((0, *ends), ends, strict=False)):
             raise SapcError(
@@ -224,13 +224,13 @@ def preset(
 
     `network` is one of your own, which the run describes and which is passed again to train it.
     """
-    choice(name, "preset", get_args(Preset))
+    check_choice(name, "preset", get_args(Preset))
     if not isinstance(task, str | Task):
         raise SapcError(
             f"a run is of a task, by name or as sapc.Task.from_data(data, physics) makes it, got {type(task).__name__}"
         )
     options = changes.pop("options", {})
-    check_kind(options, Mapping, "options", "a record of a task's options by name")
+    check_type(options, Mapping, "options", "a record of a task's options by name")
     chosen = get_task(task, **options) if isinstance(task, str) else task
     is_named = isinstance(task, str) and chosen.can_draw
     if not is_named and (grid is not None or options):
@@ -261,7 +261,7 @@ def _backbone(
             )
         return OwnNetwork.of(network)
     body = usual if given is None else given
-    check_kind(body, (Backbone, OwnNetwork), "backbone", "the sizes of an FNO, a sapc.config.Backbone")
+    check_type(body, (Backbone, OwnNetwork), "backbone", "the sizes of an FNO, a sapc.config.Backbone")
     if isinstance(modes := sizes.get("modes"), int):
         sizes["modes"] = (modes,) * axes
     return replace(body, **sizes) if sizes else body

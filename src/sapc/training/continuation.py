@@ -18,7 +18,7 @@ from dataclasses import replace
 from typing import Any
 
 from .._files import real_path, sha256, write_json
-from ..errors import SapcError, SapcWarning, whole
+from ..errors import SapcError, SapcWarning, check_int
 from ..nn.network import NetworkSource
 from .config import Run
 from .run_folder import (
@@ -35,7 +35,7 @@ from .run_folder import (
 
 def extension(path: str | os.PathLike[str], steps: int) -> Run:
     """The finished run in a folder, to be continued to more steps; the run as it is where it has as many already."""
-    folder, steps = Folder(find(path)), whole(steps, "steps", 1)
+    folder, steps = Folder(find(path)), check_int(steps, "steps", 1)
     there = folder.run()
     if is_shipped(folder.path) or folder.weights.name == "model.safetensors":
         raise SapcError(f"{path} is a model to be passed on; begin a new run with its weights: --from {path}")

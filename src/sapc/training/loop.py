@@ -16,8 +16,8 @@ from typing import Any
 
 import torch
 
-from .._files import replacing
-from ..errors import SapcError, allocating, explain_misuse
+from .._files import atomic_write
+from ..errors import SapcError, explain_memory_errors, explain_misuse
 from ..nn.fno import matmul_precision
 from ..nn.network import NetworkSource, OwnNetwork, weights_of
 from .config import Run
@@ -85,7 +85,7 @@ def train(
             return folder
         stack.enter_context(matmul_precision(run.precision))
         stack.enter_context((interrupts := Interrupts()).listen())
-        with allocating(f"training with a batch of {run.batch}"):
+        with explain_memory_errors(f"training with a batch of {run.batch}"):
             if folder.checkpoint.exists():
                 check_shapes(run, folder.checkpoint, network)
             training = Training(run, team, compiled=compiled, solving=solving, network=network)
@@ -112,7 +112,7 @@ def _begun(folder: Folder, run: Run, start: str | os.PathLike[str] | None) -> It
             prepare_extension(folder, run)
         folder.begin(run)
         if physics is not None and physics.text and physics.sha256 == begun.physics_sha256:
-            with replacing(folder.physics) as partial:
+            with atomic_write(folder.physics) as partial:
                 partial.write_text(physics.text, encoding="utf-8")
         if run.parent:
             prepare_fine_tuning(folder, run, start)

@@ -38,18 +38,18 @@ from safetensors.torch import save
 from torch import Tensor
 
 from .._files import (
+    atomic_write,
+    ensure_folder,
     first_line,
-    folder_for,
     parse_json,
     read_json,
     real_path,
     remove_remains,
-    replacing,
     write_json,
 )
 from .._files import sha256 as file_digest
 from .._version import __version__
-from ..errors import BEYOND, SapcError, SapcWarning, path_of, real
+from ..errors import INT_LIMIT, SapcError, SapcWarning, check_number, check_path
 from ..nn.network import NetworkSource, weights_of
 from .config import FORMAT, Run
 
@@ -154,7 +154,7 @@ class Folder:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Inside the block no other process trains in this folder."""
-        with folder_for(self.path), open(self.path / ".lock", "w") as file:
+        with ensure_folder(self.path), open(self.path / ".lock", "w") as file:
             try:
                 lock_file(file)
             except BlockingIOError as error:
@@ -196,7 +196,7 @@ class Folder:
     def cut_log(self, step: int) -> None:
         """Forget what was logged after `step`: it will be done again."""
         kept = [json.dumps(entry) + "\n" for entry in self.entries() if entry["step"] <= step]
-        with replacing(self.log) as partial:
+        with atomic_write(self.log) as partial:
             partial.write_text("".join(kept))
 
 
@@ -278,7 +278,7 @@ def shipped_digest(path: str | os.PathLike[str]) -> str | None:
 
 def find(where: str | os.PathLike[str]) -> Path:
     """The run folder of that path; if there is none, the model of that name."""
-    path = path_of(where, "a model")
+    path = check_path(where, "a model")
     return path if (path / "config.json").is_file() or str(where) not in model_names() else HOME / path
 
 
@@ -292,7 +292,7 @@ def save_tensors(path: Path, tensors: Mapping[str, Tensor], about: Mapping[str, 
     """
     ready = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     content = save(ready, {"about": json.dumps({**about, "sha256": _digest(ready, about)})})
-    with replacing(path) as partial:
+    with atomic_write(path) as partial:
         partial.write_bytes(content)
 
 
@@ -342,7 +342,7 @@ def about_tensors(path: Path) -> dict[str, Any]:
 def steps_of(about: Mapping[str, Any], path: Path) -> int:
     """The training steps that the description of weights names."""
     step = about.get("step")
-    if not isinstance(step, int) or isinstance(step, bool) or not 0 <= step < BEYOND:
+    if not isinstance(step, int) or isinstance(step, bool) or not 0 <= step < INT_LIMIT:
         raise SapcError(
             f"{path} does not say after how many steps its weights were: its step is {step!r:.40}"
         )
@@ -354,7 +354,7 @@ def range_of(about: Mapping[str, Any], path: Path) -> tuple[float, float] | None
     if (span := about.get("range")) is None:
         return None
     try:
-        low, high = (real(value, "range") for value in span)
+        low, high = (check_number(value, "range") for value in span)
     except (TypeError, ValueError) as error:
         raise SapcError(
             f"{path} has no usable range of the training data, two numbers, but {span!r:.40}"

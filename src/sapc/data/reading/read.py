@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 from ..._files import sha256
-from ...errors import SapcError, SapcWarning, explain_misuse, path_of, require_memory
+from ...errors import SapcError, SapcWarning, check_path, explain_misuse, require_memory
 from ...grid import Axis, Grid
 from ..conditions import flatten_members
 from ..fields import SPLITS, Fields
@@ -51,7 +51,7 @@ def read_fields(
     """
     if dtype not in DTYPES:
         raise SapcError(f"fields are read as torch.float32 or torch.float64, got {dtype}")
-    where = path_of(path, "a file of fields")
+    where = check_path(path, "a file of fields")
     with opened(where) as every:
         variables = flatten_members(every, samples)
         chosen = pick_channels(where, variables, channels, samples)

@@ -30,7 +30,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
-from ..._files import folder_for, replacing
+from ..._files import atomic_write, ensure_folder
 from ...data.cache import cache_folder
 from ...errors import SapcError, SapcWarning, explain_misuse
 from .. import metrics
@@ -225,7 +225,7 @@ def _digest(found: Tensor) -> str:
 
 def _write(path: Path, labels: dict[str, str], found: Tensor) -> None:
     try:
-        with folder_for(path.parent), replacing(path) as partial:
+        with ensure_folder(path.parent), atomic_write(path) as partial:
             found = found.cpu().contiguous()
             partial.write_bytes(save({"features": found}, metadata=labels | {"features": _digest(found)}))
     except SapcError as error:

@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from ...errors import SapcError, whole
+from ...errors import SapcError, check_int
 from ...training.distributed import kind_of, safe_path
 from ..study import Study, open_study
 from ..worker import EXIT_INTERRUPTED, EXIT_UNFINISHED
@@ -35,7 +35,7 @@ class Local:
 
     def __init__(self, device: str = "auto", workers: int | None = None, threads: int | None = None) -> None:
         if workers is not None:
-            whole(workers, "number of workers", 1)
+            check_int(workers, "number of workers", 1)
         self.devices = _places(device, workers)
         self.workers: int | None = len(self.devices)
         self.threads = threads or threads_per_worker(len(self.devices))

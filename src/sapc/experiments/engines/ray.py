@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ..._files import first_line
-from ...errors import SapcError, whole
+from ...errors import SapcError, check_int
 from ...methods.registry import VARIABLE
 from ...training.distributed import HOME
 from .base import Handle, Job
@@ -37,7 +37,7 @@ class Ray:
         threads: int | None = None,
     ) -> None:
         if workers is not None:
-            whole(workers, "number of workers", 1)
+            check_int(workers, "number of workers", 1)
         self.address, self.device, self.workers, self.threads = address, device, workers, threads
         self.refs: list[Any] = []
         self.futures: list[Any] = []

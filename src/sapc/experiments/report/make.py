@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from ... import __version__
-from ..._files import first_line, folder_for, read_json, replacing
+from ..._files import atomic_write, ensure_folder, first_line, read_json
 from ...errors import SapcError
 from ...tasks import get_task, task_names
 from ..results import Collection, Problem, collect, write_rows
@@ -86,7 +86,7 @@ def make_report(
     tables = report_tables(data)
     figures, notes = draw_all(data, tell)
     tell("writing", 0, 1)
-    with folder_for(out):
+    with ensure_folder(out):
         written = [*write_tables(tables, out), out / "results.csv"]
         written += write_files({figure.file: figure.data for figure in figures}, out / "figures", FIGURE_FILE)
         write_rows(data.rows, out / "results.csv")
@@ -157,7 +157,7 @@ def write_page(
 ) -> Path:
     """Write `out/index.html` and return its path; `notes` say per task which figures are not there, and why."""
     text = page(collection, tables, figures, title, notes)
-    with folder_for(out) as folder, replacing(folder / "index.html") as partial:
+    with ensure_folder(out) as folder, atomic_write(folder / "index.html") as partial:
         partial.write_text(text, encoding="utf-8")
     return Path(out) / "index.html"
 

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..._files import folder_for, replacing
+from ..._files import atomic_write, ensure_folder
 from ...evaluation import metrics
 from ...flow import source
 from ...tasks import Task, get_task, task_names
@@ -54,7 +54,7 @@ def run_projection(
     for task in tasks:
         task.check("test0", size, seed)
     pyplot()  # fails now where matplotlib is missing
-    with folder_for(out):
+    with ensure_folder(out):
         examples = []
         for task in tasks:
             on_task(task.name)
@@ -208,7 +208,7 @@ def _image(axes: Any, u: Tensor, task: Task, **colours: Any) -> Any:
 def _save(figure: Any, path: Path) -> None:
     """Write the picture whole or not at all."""
     try:
-        with replacing(path) as partial:
+        with atomic_write(path) as partial:
             figure.savefig(partial, dpi=110, format="png")
     finally:
         pyplot().close(figure)

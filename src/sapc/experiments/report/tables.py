@@ -23,7 +23,7 @@ from dataclasses import astuple, dataclass, field, fields
 from itertools import product
 from pathlib import Path
 
-from ..._files import folder_for, replacing
+from ..._files import atomic_write, ensure_folder
 from ...methods import paper
 from . import notes
 from .data import ReportData, method_label, order_methods, task_label
@@ -130,9 +130,9 @@ def write_tables(tables: Sequence[ReportTable], folder: str | os.PathLike[str]) 
 
 def write_files(files: Mapping[str, bytes], folder: Path, ours: re.Pattern[str]) -> list[Path]:
     """Write every file whole or not at all; others whose names are `ours`, of an earlier report, are removed."""
-    with folder_for(folder):
+    with ensure_folder(folder):
         for name, data in files.items():
-            with replacing(folder / name) as partial:
+            with atomic_write(folder / name) as partial:
                 partial.write_bytes(data)
         for path in folder.iterdir():
             if ours.fullmatch(path.name) and path.name not in files:

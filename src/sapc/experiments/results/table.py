@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, get_type_hints
 
-from ..._files import first_line, replacing
+from ..._files import atomic_write, first_line
 from ...errors import SapcError
 from ...evaluation import metrics
 from .records import Collection, ScoresFile
@@ -200,7 +200,7 @@ def write_rows(rows: Sequence[Row], path: str | os.PathLike[str]) -> None:
     """Write the table, atomically; the kind of file is that of its suffix."""
     path = _check_suffix(path)
     records = [asdict(row) for row in rows]
-    with replacing(path) as partial:
+    with atomic_write(path) as partial:
         if path.suffix == ".parquet":
             arrow, kinds = _pyarrow(), {int: "int64", float: "float64", str: "string"}
             schema = arrow.schema([(name, kinds[kind]) for name, kind in COLUMNS.items()])
