@@ -30,8 +30,8 @@ def simulate(samples, seed, bumps=None):
     X, Y = np.meshgrid(x, x, indexing="ij")
     # a bump at a random place, and currents from a random stream function: three waves
     place = rng.uniform(0, 1, (samples, 2)) if bumps is None else np.broadcast_to(bumps, (samples, 2))
-    away = [np.sin(np.pi * (Z - place[:, i, None, None])) ** 2 for i, Z in enumerate((X, Y))]
-    h = 1 + 0.3 * np.exp(-8 * (away[0] + away[1]))
+    distances = [np.sin(np.pi * (Z - place[:, i, None, None])) ** 2 for i, Z in enumerate((X, Y))]
+    h = 1 + 0.3 * np.exp(-8 * (distances[0] + distances[1]))
     k = rng.integers(-1, 2, (samples, 3, 2))
     a, phase = rng.normal(0, 0.03, (samples, 3)), rng.uniform(0, 2 * np.pi, (samples, 3))
     angle = 2 * np.pi * (k[..., 0, None, None] * X + k[..., 1, None, None] * Y) + phase[..., None, None]
@@ -87,16 +87,16 @@ def main():
     parser.add_argument("out", type=Path)
     parser.add_argument("--samples", type=int, default=600)
     parser.add_argument("--steps", type=int, default=1500)
-    chosen = parser.parse_args()
-    chosen.out.mkdir(parents=True, exist_ok=True)
+    options = parser.parse_args()
+    options.out.mkdir(parents=True, exist_ok=True)
 
-    save(chosen.out / "simulations.nc", simulate(chosen.samples, seed=0))
-    data = sapc.read_fields(chosen.out / "simulations.nc")
+    save(options.out / "simulations.nc", simulate(options.samples, seed=0))
+    data = sapc.read_fields(options.out / "simulations.nc")
     task = sapc.Task.from_data(data, physics, "shallow_water")
     print(sapc.check(task).text())
 
     model = sapc.train(
-        task, preset="small", out=chosen.out / "model", steps=chosen.steps, batch=16, progress=show
+        task, preset="small", out=options.out / "model", steps=options.steps, batch=16, progress=show
     )
 
     # one initial height that the training has not seen, with 64 simulations of what may follow
@@ -108,13 +108,13 @@ def main():
     print(f"of 64 samples: mass off by {law:.1e} at most, the initial height by {pins:.1e}")
     assert law < 1e-13, law
     assert pins == 0, pins
-    compare(fields, truth, model.task.grid, model.task.units, chosen.out / "samples.nc")
+    compare(fields, truth, model.task.grid, model.task.units, options.out / "samples.nc")
 
 
-def show(step, steps, seen):
+def show(step, steps, losses):
     """A line now and then."""
     if step % 100 == 0 or step == steps:
-        print(f"step {step} of {steps}: loss {seen.get('loss', float('nan')):.3f}", flush=True)
+        print(f"step {step} of {steps}: loss {losses.get('loss', float('nan')):.3f}", flush=True)
 
 
 def compare(fields, truth, grid, units, path):
@@ -126,8 +126,8 @@ def compare(fields, truth, grid, units, path):
         print(
             f"{name} at the end: mean off by {mean:.2f} of the deviation, spread {spread:.2f} of the simulations'"
         )
-    made = sapc.to_xarray(fields, grid, units=units, quantiles=(0.05, 0.5, 0.95))
-    sapc.data.write_netcdf(path, made)
+    dataset = sapc.to_xarray(fields, grid, units=units, quantiles=(0.05, 0.5, 0.95))
+    sapc.data.write_netcdf(path, dataset)
     print(f"wrote {path}")
 
 

@@ -33,9 +33,9 @@ def soak(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.slow
 def test_short_soak():
-    done = soak("--cases", "120", "--kinds", CHEAP)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert re.search(r"^all +120 +0 ", done.stdout, re.MULTILINE)
+    process = soak("--cases", "120", "--kinds", CHEAP)
+    assert process.returncode == 0, process.stdout + process.stderr
+    assert re.search(r"^all +120 +0 ", process.stdout, re.MULTILINE)
 
 
 def test_a_seed_means_the_same_cases():
@@ -58,40 +58,40 @@ def examples(tmp_path):
 def findings(kind: str, numbers: range, folder: Path, examples: Path, monkeypatch) -> list[str]:
     """What is bad in some cases, run here."""
     monkeypatch.chdir(folder)
-    bad = []
+    reasons = []
     for number in numbers:
         (folder / str(number)).mkdir()
-        bad.append(Case(kind, number).check(folder / str(number), examples))
-    return [why for why in bad if why]
+        reasons.append(Case(kind, number).check(folder / str(number), examples))
+    return [reason for reason in reasons if reason]
 
 
 def test_a_projection_that_is_off_by_little_is_found(tmp_path, examples, monkeypatch):
-    right = sapc.Manifold.solve
+    original = sapc.Manifold.solve
 
-    def off(self, u):
-        end, report = right(self, u)
+    def solve_inexactly(self, u):
+        end, report = original(self, u)
         return torch.where(self.pinned, end, end * (1 + 1e-3)), report
 
-    monkeypatch.setattr(sapc.Manifold, "solve", off)
+    monkeypatch.setattr(sapc.Manifold, "solve", solve_inexactly)
     monkeypatch.setattr(projections, "LAWS", [laws.no_law, laws.conserved_integral])
-    bad = findings("projections", range(12), tmp_path, examples, monkeypatch)
-    assert any("not the nearest point" in why for why in bad)
-    assert any("converged is claimed" in why for why in bad)
+    reasons = findings("projections", range(12), tmp_path, examples, monkeypatch)
+    assert any("not the nearest point" in reason for reason in reasons)
+    assert any("converged is claimed" in reason for reason in reasons)
 
 
 def test_a_reader_that_returns_other_values_is_found(tmp_path, examples, monkeypatch):
-    right = sapc.load_dataset
+    original = sapc.load_dataset
 
-    def wrong(path):
-        read = right(examples / "heat.h5")
+    def read_wrongly(path):
+        data = original(examples / "heat.h5")
         return (
-            read if path.parent == examples else sapc.Dataset(**{**vars(read), "fields": read.fields + 1e-3})
+            data if path.parent == examples else sapc.Dataset(**{**vars(data), "fields": data.fields + 1e-3})
         )
 
-    monkeypatch.setattr(sapc, "load_dataset", wrong)
+    monkeypatch.setattr(sapc, "load_dataset", read_wrongly)
     monkeypatch.setattr(files, "FORMATS", [files.Format("heat.h5", (), (files.load_data,))])
-    bad = findings("files", range(3), tmp_path, examples, monkeypatch)
-    assert bad == ["load_dataset returned other values than were written"] * 3
+    reasons = findings("files", range(3), tmp_path, examples, monkeypatch)
+    assert reasons == ["load_dataset returned other values than were written"] * 3
 
 
 @pytest.mark.parametrize("error", [RecursionError("deep"), TypeError("odd"), SystemExit(3)])
@@ -100,9 +100,9 @@ def test_a_reader_that_raises_something_else_is_found(tmp_path, examples, monkey
         raise error
 
     monkeypatch.setattr(sapc, "read_fields", fail)
-    monkeypatch.setattr(files, "FORMATS", [files.Format("waves.npz", (), (files.read_own,))])
-    (why,) = findings("files", range(1), tmp_path, examples, monkeypatch)
-    assert why.startswith(f"{type(error).__name__}: {error}")
+    monkeypatch.setattr(files, "FORMATS", [files.Format("waves.npz", (), (files.read_user_file,))])
+    (reason,) = findings("files", range(1), tmp_path, examples, monkeypatch)
+    assert reason.startswith(f"{type(error).__name__}: {error}")
 
 
 def test_the_oracles_agree_with_the_package_where_nothing_is_wrong():

@@ -69,9 +69,9 @@ def test_all_parts(call, folder):
 def test_kernels_are_timed_where_they_know_the_networks_sizes(monkeypatch):
     monkeypatch.setattr("sapc.nn.kernels.why_no_kernels", lambda: "")
     monkeypatch.setattr("sapc.nn.kernels._too_old", lambda device: "")
-    for preset, there in (("paper", True), ("tiny", False)):
+    for preset, has_kernels in (("paper", True), ("tiny", False)):
         run = sapc.preset(preset, "heat", "ffm")
-        assert ("fused" in {path for path, *_ in backbone.kinds(run, torch.device("cuda"))}) == there
+        assert ("fused" in {path for path, *_ in backbone.kinds(run, torch.device("cuda"))}) == has_kernels
 
 
 def test_one_part_of_one_task_as_json(call, folder):
@@ -85,7 +85,7 @@ def test_one_part_of_one_task_as_json(call, folder):
 
 with _measure.peak(CPU) as _peak:
     pass
-TELLS = _peak.bytes is not None  # whether this system says how much memory a call took
+REPORTS_MEMORY = _peak.bytes is not None  # whether this system says how much memory a call took
 
 
 def costs(task, names, timer=None, peers=True):
@@ -111,18 +111,18 @@ def test_every_method_of_every_task(every_method):
         assert (row["step_ms"] is None) == (not method.trains)
         assert (row["nfe"], row["steps"]) == (method.evaluations(), 100)
         assert (row["batch"], row["sampled"]) == (4, 4)
-        assert (row["peak_bytes"] is None) == (not TELLS)
-        assert (row["step_peak_bytes"] is None) == (not TELLS or not method.trains)
+        assert (row["peak_bytes"] is None) == (not REPORTS_MEMORY)
+        assert (row["step_peak_bytes"] is None) == (not REPORTS_MEMORY or not method.trains)
         assert "peers" not in row
         assert 0 < row["sample_ms"] < math.inf
 
 
 def test_figures_are_written_one_by_one(folder):
     results = _measure.Results(Timer(CPU), "b.json", preset="tiny")
-    kept = []
-    rows = ({"n": n} for n in range(3) if kept.append(Path("b.json").exists()) is None)
+    existence = []
+    rows = ({"n": n} for n in range(3) if existence.append(Path("b.json").exists()) is None)
     assert results.add("some", rows) == [{"n": 0}, {"n": 1}, {"n": 2}]
-    assert kept == [False, True, True]
+    assert existence == [False, True, True]
     assert not json.loads(Path("b.json").read_text())["complete"]
     results.finish()
     content = json.loads(Path("b.json").read_text())
@@ -150,18 +150,18 @@ def test_a_training_in_stages_is_timed_in_each(every_method):
 
 def test_stages_are_those_of_the_training(monkeypatch):
     """One unrolled step more in each, also where more steps are timed than a stage has."""
-    seen = []
+    shares = []
     advance = Training.advance
 
-    def watched(state):
-        seen.append(state.step / state.run.steps)
+    def record_stage(state):
+        shares.append(state.step / state.run.steps)
         return advance(state)
 
-    monkeypatch.setattr(Training, "advance", watched)
+    monkeypatch.setattr(Training, "advance", record_stage)
     run = sapc.preset("tiny", "heat", "pbfm")
     timer = Timer(torch.device("cpu"), repeats=7, warm_up=1)
     methods.step_cost(run, solutions(run, timer.device), timer)
-    assert seen == [stage / 4 for stage in range(4) for _ in range(8)]
+    assert shares == [stage / 4 for stage in range(4) for _ in range(8)]
 
 
 @pytest.mark.slow
@@ -184,9 +184,9 @@ def test_the_networks_work_is_part_of_the_gradient():
     v = make_velocity(run.make_network(), task, truth, pull=0.9)
     vt, t = torch.randn_like(truth).requires_grad_(), torch.full((len(truth),), 0.5, dtype=torch.float64)
     (slope,) = torch.autograd.grad(v(vt, t).sum(), vt)
-    rest = slope - 0.9 / 0.5  # what the replaced velocity does not explain is the network's
-    assert 0 < rest.abs().max() < 1e-4
-    assert len(rest.unique()) > rest.numel() // 2
+    remainder = slope - 0.9 / 0.5  # what the replaced velocity does not explain is the network's
+    assert 0 < remainder.abs().max() < 1e-4
+    assert len(remainder.unique()) > remainder.numel() // 2
 
 
 def test_a_method_too_large_for_memory_is_a_gap_and_not_an_end(monkeypatch):
@@ -202,18 +202,18 @@ def test_a_method_too_large_for_memory_is_a_gap_and_not_an_end(monkeypatch):
 
 # -- beside the peers' style --
 
-PROJECTING = ("sapc", "eci", "cafm")
-CHOSEN = ["ffm", "sapc", "cond_ffm", "cafm", "pbfm", "dflow"]
+PROJECTION_METHODS = ("sapc", "eci", "cafm")
+STYLE_METHODS = ["ffm", "sapc", "cond_ffm", "cafm", "pbfm", "dflow"]
 
 
 @pytest.fixture(scope="module")
 def both_styles():
-    return list(costs("heat", CHOSEN))
+    return list(costs("heat", STYLE_METHODS))
 
 
 @pytest.mark.slow
 def test_methods_in_both_styles(both_styles):
-    assert [row["method"] for row in both_styles] == CHOSEN
+    assert [row["method"] for row in both_styles] == STYLE_METHODS
     for row in both_styles:
         theirs = row["peers"]
         assert math.isclose(theirs["sample_of_ours"], theirs["sample_ms"] / row["sample_ms"])
@@ -223,10 +223,10 @@ def test_methods_in_both_styles(both_styles):
         else:
             assert math.isclose(theirs["step_of_ours"], theirs["step_ms"] / row["step_ms"])
             assert 1 <= theirs["step_fields"] <= row["batch"]
-        for what in ("step", "sample"):
-            assert f"{what}_left_out" not in theirs
-            known = TELLS and theirs[f"{what}_ms"] is not None
-            assert (theirs[f"{what}_peak_bytes"] is not None) == known
+        for activity in ("step", "sample"):
+            assert f"{activity}_left_out" not in theirs
+            is_known = REPORTS_MEMORY and theirs[f"{activity}_ms"] is not None
+            assert (theirs[f"{activity}_peak_bytes"] is not None) == is_known
 
 
 def same_networks(run: sapc.training.config.Run) -> list[torch.nn.Module]:
@@ -236,7 +236,7 @@ def same_networks(run: sapc.training.config.Run) -> list[torch.nn.Module]:
     return [ours, theirs]
 
 
-@pytest.mark.parametrize("name", ["ffm", "cond_ffm", *PROJECTING])
+@pytest.mark.parametrize("name", ["ffm", "cond_ffm", *PROJECTION_METHODS])
 def test_both_styles_sample_the_same_fields(name):
     method = sapc.get_method(name)
     run = sapc.preset("tiny", "heat", method.weights)
@@ -246,7 +246,9 @@ def test_both_styles_sample_the_same_fields(name):
     assert (H.affine, PEERS.manifold(H).algorithm) == (True, "dense Gauss-Newton")
     fields = []
     for network, style in zip(same_networks(run), (OURS, PEERS), strict=True):
-        v = method.velocity(lambda vt, t, *shown, n=network: n(vt.float(), t, *(x.float() for x in shown)), H)
+        v = method.velocity(
+            lambda vt, t, *conditions, n=network: n(vt.float(), t, *(x.float() for x in conditions)), H
+        )
         fields.append(method.sample(v, v1, style.manifold(H), 3))
     assert float((fields[0] - v1).abs().max()) > 1e-3
     torch.testing.assert_close(fields[1], fields[0], rtol=0, atol=2e-5 * float(fields[0].abs().max()))
@@ -277,17 +279,17 @@ def projections():
 
 @pytest.mark.long
 def test_projections_of_every_task_agree(projections):
-    both = ("noise", "estimate")
-    used = [row for row in projections if row["solver"] == "of sampling"]
-    assert [(r["task"], r["start"]) for r in used] == [(t, s) for t in sapc.task_names() for s in both]
-    for row in used:
+    starts = ("noise", "estimate")
+    rows = [row for row in projections if row["solver"] == "of sampling"]
+    assert [(r["task"], r["start"]) for r in rows] == [(t, s) for t in sapc.task_names() for s in starts]
+    for row in rows:
         assert math.isclose(row["ratio"], row["dense_ms"] / row["ours_ms"])
         assert max(row["ours_residual"], row["dense_residual"]) < 1e-11
         assert row["apart"] < 1e-9  # the same solver on the same rows takes the same way
         assert 1 <= row["dense_fields"] <= row["ours_fields"] == 4
         assert row["jacobian_bytes"] == 24 * row["rows"] * math.prod(row["grid"])
         assert row["stacked_bytes"] == 8 * (row["rows"] + row["pins"]) * math.prod(row["grid"])
-        assert {row[f"{whose}_peak_bytes"] is not None for whose in ("ours", "dense")} == {TELLS}
+        assert {row[f"{whose}_peak_bytes"] is not None for whose in ("ours", "dense")} == {REPORTS_MEMORY}
 
 
 def test_a_jacobian_too_large_is_left_out_with_the_reason():
@@ -324,14 +326,14 @@ def test_an_error_that_is_not_memory_goes_on():
     assert _measure.unless_full(lambda: torch.empty(2**55, dtype=torch.float64)) is None
 
 
-@pytest.mark.skipif(not TELLS, reason="this system does not tell")
+@pytest.mark.skipif(not REPORTS_MEMORY, reason="this system does not tell")
 @pytest.mark.parametrize("pieces", [1, 64, 1024])
 def test_memory_is_what_was_held_at_once(pieces):
     size = 2**26
     for _ in range(2):  # what the first one freed has to count for the second
         with _measure.peak(CPU) as peak:
-            held = [torch.ones(size // 4 // pieces) for _ in range(pieces)]
-            del held
+            tensors = [torch.ones(size // 4 // pieces) for _ in range(pieces)]
+            del tensors
         assert 0.9 * size < peak.bytes < 1.2 * size
     assert _measure.free(CPU) > size
 

@@ -14,9 +14,9 @@ from sapc.methods import get_method, method_names, references
 from sapc.methods.references import Reference
 from sapc.training.run_folder import write_json
 
-ALL = {value.key: value for value in vars(references).values() if isinstance(value, Reference)}
+REFERENCES = {value.key: value for value in vars(references).values() if isinstance(value, Reference)}
 BASIS = ["lipman2023flow", "li2021fourier", "ansel2024pytorch", "harris2020array", "collette2013python"]
-REQUIRED = {
+REQUIRED_FIELDS = {
     "article": {"author", "title", "journal", "year"},
     "inproceedings": {"author", "title", "booktitle", "year"},
     "book": {"author", "title", "publisher", "year"},
@@ -27,7 +27,7 @@ REQUIRED = {
 # -- a small parser of BibTeX --
 
 
-def braced(text: str, start: int) -> int:
+def find_brace_end(text: str, start: int) -> int:
     """The end of the group that opens at `start`; a brace after a backslash is a letter."""
     depth = 0
     for place in range(start, len(text)):
@@ -44,7 +44,7 @@ def parse(text: str) -> dict[str, tuple[str, dict[str, str]]]:
     place = 0
     while match := re.compile(r"@(\w+)\{(\w+),\n").search(text, place):
         assert all(not line or line.startswith("% ") for line in text[place : match.start()].splitlines())
-        end = braced(text, match.start(2) - 1)
+        end = find_brace_end(text, match.start(2) - 1)
         kind, key = match.groups()
         assert key not in entries
         entries[key] = (kind, fields_of(text[match.end() : end]))
@@ -57,7 +57,7 @@ def fields_of(body: str) -> dict[str, str]:
     fields: dict[str, str] = {}
     place = 0
     while match := re.compile(r"\s*(\w+) = \{").match(body, place):
-        end = braced(body, match.end() - 1)
+        end = find_brace_end(body, match.end() - 1)
         assert match[1] not in fields
         fields[match[1]] = body[match.end() : end]
         assert body[end + 1] == ","
@@ -83,27 +83,27 @@ def test_the_parser_refuses(bad):
 
 def test_keys_are_distinct():
     values = {id(v): v for v in vars(references).values() if isinstance(v, Reference)}
-    assert len(values) == len(ALL) >= 14
+    assert len(values) == len(REFERENCES) >= 14
 
 
-@pytest.mark.parametrize("reference", ALL.values(), ids=ALL)
+@pytest.mark.parametrize("reference", REFERENCES.values(), ids=REFERENCES)
 def test_entry_is_valid(reference):
     ((key, (kind, fields)),) = parse(reference.bibtex()).items()
     assert (key, kind) == (reference.key, reference.kind)
-    assert REQUIRED[kind] <= set(fields)
+    assert REQUIRED_FIELDS[kind] <= set(fields)
     assert all(value.strip() == value != "" for value in fields.values())
     assert fields["year"] == str(reference.year)
     assert re.fullmatch(rf"[a-z]+{reference.year}[a-z0-9]+", key)
 
 
-@pytest.mark.parametrize("reference", ALL.values(), ids=ALL)
+@pytest.mark.parametrize("reference", REFERENCES.values(), ids=REFERENCES)
 def test_entry_is_safe_in_latex(reference):
     entry = reference.bibtex()
     assert entry.isascii()
     assert not re.search(r"(?<!\\)[&%_#$~^]", entry.replace("archiveprefix", ""))
 
 
-@pytest.mark.parametrize("reference", ALL.values(), ids=ALL)
+@pytest.mark.parametrize("reference", REFERENCES.values(), ids=REFERENCES)
 def test_authors_are_last_name_first(reference):
     author = parse(reference.bibtex())[reference.key][1]["author"]
     names = author.split(" and ")
@@ -111,7 +111,7 @@ def test_authors_are_last_name_first(reference):
     assert all("," in name or re.fullmatch(r"\{\w+\}", name) for name in names)
 
 
-@pytest.mark.parametrize("reference", ALL.values(), ids=ALL)
+@pytest.mark.parametrize("reference", REFERENCES.values(), ids=REFERENCES)
 def test_link(reference):
     assert reference.link.startswith("https://") or reference is references.SAPC
     if reference.arxiv:
@@ -128,8 +128,8 @@ def test_agrees_with_the_citation_file():
 
 
 def reference(**fields) -> Reference:
-    given = {"key": "k", "title": "T", "authors": ("Doe, J.",), "year": 2000, "where": "J", **fields}
-    return Reference(**given)
+    values = {"key": "k", "title": "T", "authors": ("Doe, J.",), "year": 2000, "where": "J", **fields}
+    return Reference(**values)
 
 
 @pytest.mark.parametrize(
@@ -151,14 +151,14 @@ def test_text_of_a_method():
 
 
 def test_entry_of_ones_own():
-    made = reference(
+    entry = reference(
         title="PDEs & L-BFGS: 100% of x_1",
         authors=("Fernández del Río, Jaime", "Utkarsh"),
         where="",
         arxiv="2001.00001",
         pages="1-9",
     )
-    ((_, (kind, fields)),) = parse(made.bibtex()).items()
+    ((_, (kind, fields)),) = parse(entry.bibtex()).items()
     assert kind == "article"
     assert fields == {
         "author": "{Fernández del Río}, Jaime and {Utkarsh}",
@@ -179,10 +179,10 @@ def test_names_and_titles_are_read_without_latex():
   journal = {J},
   year = {2000},
 }"""
-    (found,) = references.read_bibliography(entry)
-    assert found.authors == ("Çelik, Ağ", "Fernández del Río, Jaime", "Utkarsh")
-    assert found.title == "D-Flow & Über PDEs"
-    assert found.bibtex() == entry
+    (record,) = references.read_bibliography(entry)
+    assert record.authors == ("Çelik, Ağ", "Fernández del Río, Jaime", "Utkarsh")
+    assert record.title == "D-Flow & Über PDEs"
+    assert record.bibtex() == entry
 
 
 # -- the command --
@@ -192,13 +192,13 @@ def test_names_and_titles_are_read_without_latex():
 def run(folder):
     """Make a run folder of a method, with scores of others; only what names methods is in it."""
 
-    def make(name: str, trained: str, *sampled: str) -> Path:
+    def make(name: str, method: str, *samplers: str) -> Path:
         path = folder / name
         path.mkdir()
-        write_json(path / "config.json", sapc.preset("tiny", "heat", trained).to_dict())
-        for method in sampled:
-            file = "scores.json" if method == trained else f"scores-{method}.json"
-            write_json(path / file, {"settings": {"method": method}})
+        write_json(path / "config.json", sapc.preset("tiny", "heat", method).to_dict())
+        for sampler in samplers:
+            file = "scores.json" if sampler == method else f"scores-{sampler}.json"
+            write_json(path / file, {"settings": {"method": sampler}})
         return path
 
     return make
@@ -277,16 +277,16 @@ def test_a_run_without_scores(call, run):
 
 def test_json(call, run):
     code, out, _ = call("cite", str(run("a", "ffm", "eci")), "--json")
-    described = json.loads(out)
+    entries = json.loads(out)
     assert code == 0
-    assert [entry["key"] for entry in described] == ["kerrigan2024functional", "cheng2025gradient", *BASIS]
-    for entry in described:
+    assert [entry["key"] for entry in entries] == ["kerrigan2024functional", "cheng2025gradient", *BASIS]
+    for entry in entries:
         assert list(entry) == ["key", "title", "authors", "year", "url", "bibtex"]
-        known = ALL[entry["key"]]
+        record = REFERENCES[entry["key"]]
         assert (entry["title"], entry["authors"], entry["year"]) == (
-            known.title,
-            list(known.authors),
-            known.year,
+            record.title,
+            list(record.authors),
+            record.year,
         )
         assert keys(entry["bibtex"]) == [entry["key"]]
 

@@ -29,8 +29,8 @@ BURGERS = ("data", "burgers", "--size", "3", "--grid", "12x3")
 
 @pytest.mark.slow
 def test_version():
-    done = run_command("--version")
-    assert (done.returncode, done.stdout, done.stderr) == (0, f"sapc {__version__}\n", "")
+    process = run_command("--version")
+    assert (process.returncode, process.stdout, process.stderr) == (0, f"sapc {__version__}\n", "")
 
 
 @pytest.mark.parametrize("name", ["tasks", "methods", "data", "train", "sample", "evaluate", "demo"])
@@ -57,16 +57,16 @@ def test_tasks_fit_80_columns(call):
 
 def test_tasks_as_json(call):
     code, out, _ = call("tasks", "--json")
-    described = json.loads(out)
+    descriptions = json.loads(out)
     assert code == 0
-    assert [t["name"] for t in described] == list(task_names())
-    assert described[0]["sizes"]["train"] == 6400
+    assert [t["name"] for t in descriptions] == list(task_names())
+    assert descriptions[0]["sizes"]["train"] == 6400
 
 
 @pytest.mark.slow
 def test_a_terminal_without_symbols(folder):
-    done = run_command("tasks", env={**os.environ, "PYTHONIOENCODING": "ascii"})
-    assert (done.returncode, done.stderr) == (0, "")
+    process = run_command("tasks", env={**os.environ, "PYTHONIOENCODING": "ascii"})
+    assert (process.returncode, process.stderr) == (0, "")
 
 
 @pytest.mark.slow
@@ -169,10 +169,10 @@ def test_a_bad_call_is_one_sentence_and_creates_nothing(call, folder, name):
 
 @pytest.mark.slow
 def test_the_real_command_refuses_in_the_same_way(folder):
-    done = run_command(*BURGERS, "--option", "initial_range=1", "--out", "n/u.h5")
-    assert "two numbers" in done.stderr
-    assert (done.returncode, done.stdout) == (2, "")
-    assert is_one_sentence(done.stderr)
+    process = run_command(*BURGERS, "--option", "initial_range=1", "--out", "n/u.h5")
+    assert "two numbers" in process.stderr
+    assert (process.returncode, process.stdout) == (2, "")
+    assert is_one_sentence(process.stderr)
     assert list_files(folder) == []
 
 
@@ -212,17 +212,17 @@ def test_a_half_written_cache_entry_is_made_again_with_a_warning(folder, tmp_pat
     assert run_command(*BURGERS, "--out", "a.h5").returncode == 0
     (entry,) = (tmp_path / "cache").iterdir()
     entry.write_bytes(entry.read_bytes()[:1000])
-    done = run_command(*BURGERS, "--out", "b.h5")
-    assert done.returncode == 0
-    assert done.stderr.startswith("sapc: warning: a cached dataset is damaged and is made again")
-    assert done.stderr.count("\n") == 1
+    process = run_command(*BURGERS, "--out", "b.h5")
+    assert process.returncode == 0
+    assert process.stderr.startswith("sapc: warning: a cached dataset is damaged and is made again")
+    assert process.stderr.count("\n") == 1
     assert torch.equal(load_dataset("a.h5").fields, load_dataset("b.h5").fields)
 
 
 # -- full disks and interrupts --
 
 
-def _limited(size: int):
+def _limit_file_size(size: int):
     """A limit on the size of files stands in for the full disk."""
 
     def limit() -> None:
@@ -240,10 +240,10 @@ LIMITS = (0, 1024, 20 * 1024, 66 * 1024, 70 * 1024)  # the file has 72 KiB: befo
 def test_a_full_disk_is_one_sentence_and_leaves_nothing(folder, monkeypatch, size):
     monkeypatch.setenv("SAPC_CACHE", "off")
     arguments = ("data", "heat", "--size", "20", "--grid", "16x50", "--out", "n/u.h5")
-    done = run_command(*arguments, preexec_fn=_limited(size))
-    assert (done.returncode, done.stdout) == (2, "")
-    assert is_one_sentence(done.stderr)
-    assert "cannot write n/u.h5 (File too large)" in done.stderr
+    process = run_command(*arguments, preexec_fn=_limit_file_size(size))
+    assert (process.returncode, process.stdout) == (2, "")
+    assert is_one_sentence(process.stderr)
+    assert "cannot write n/u.h5 (File too large)" in process.stderr
     assert list_files(folder) == []
 
 
@@ -255,8 +255,8 @@ def test_a_full_disk_under_the_cache_only_warns(folder, tmp_path):
         "get_task('burgers', grid=(12, 3)).dataset('train', size=3)"
     )
     line = [sys.executable, "-W", "ignore", "-c", script]
-    done = subprocess.run(line, capture_output=True, text=True, timeout=60)
-    assert (done.returncode, done.stderr) == (0, "")
+    process = subprocess.run(line, capture_output=True, text=True, timeout=60)
+    assert (process.returncode, process.stderr) == (0, "")
     assert not (tmp_path / "cache").exists()
 
 

@@ -29,16 +29,16 @@ TINY = ("train", "heat", "--preset", "tiny", "--device", "cpu")
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory):
+def trained_run(tmp_path_factory):
     """A run folder that nobody writes to."""
     run = sapc.preset("tiny", "heat", "sapc")
     return sapc.training.loop.train(run, tmp_path_factory.mktemp("runs") / "heat", device="cpu").path
 
 
 @pytest.fixture
-def run(trained, folder):
+def run(trained_run, folder):
     """A run folder of one's own."""
-    shutil.copytree(trained, folder / "run")
+    shutil.copytree(trained_run, folder / "run")
     return "run"
 
 
@@ -54,9 +54,9 @@ def test_methods(call):
 
 
 def test_methods_as_json(call):
-    described = json.loads(call("methods", "--json")[1])
-    assert [m["name"] for m in described] == sapc.method_names(variants=True)
-    by_name = {m["name"]: m for m in described}
+    descriptions = json.loads(call("methods", "--json")[1])
+    assert [m["name"] for m in descriptions] == sapc.method_names(variants=True)
+    by_name = {m["name"]: m for m in descriptions}
     assert by_name["sapc"]["exact"] == "all"
     assert (by_name["eci"]["kind"], by_name["eci"]["evaluations"]) == ("zero-shot", 500)
     assert (by_name["eci_stokes_bc"]["variant_of"], by_name["eci_stokes_bc"]["steps"]) == ("eci", 200)
@@ -97,8 +97,8 @@ def test_settings_reach_the_run(call):
     summary = json.loads(out)
     assert (summary["folder"], summary["weights"]) == ("here", "here/weights.safetensors")
     assert {"loss", "validation", "seconds", "step"} <= set(summary)
-    own = Folder("here").run()
-    assert (own.method, own.grid, own.batch, own.lr, own.train, own.validation) == (
+    config = Folder("here").run()
+    assert (config.method, config.grid, config.batch, config.lr, config.train, config.validation) == (
         "ffm",
         (12, 10),
         2,
@@ -106,8 +106,8 @@ def test_settings_reach_the_run(call):
         5,
         3,
     )
-    assert own.backbone == sapc.training.config.Backbone((3, 3), 5, 6, 8, blocks=1)
-    assert (own.precision, own.projector) == ("tf32", "nearest")
+    assert config.backbone == sapc.training.config.Backbone((3, 3), 5, 6, 8, blocks=1)
+    assert (config.precision, config.projector) == ("tf32", "nearest")
 
 
 def test_options_of_the_task_reach_the_run(call):
@@ -164,26 +164,26 @@ def test_an_interrupted_training_is_continued_to_the_same_bits(call, folder):
     assert code == 0
     assert out.startswith("continuing sapc on heat")
     assert call(*TINY, *settings, "whole")[0] == 0
-    there, wanted = (load_tensors(Folder(name).weights)[0] for name in ("stopped", "whole"))
-    assert all(torch.equal(there[name], wanted[name]) for name in wanted)
+    weights, expected_weights = (load_tensors(Folder(name).weights)[0] for name in ("stopped", "whole"))
+    assert all(torch.equal(weights[name], expected_weights[name]) for name in expected_weights)
 
 
 @pytest.mark.slow
 def test_two_processes_train_as_one(call, folder):
     settings = ("--steps", "4", "--out")
-    done = run_command(*TINY, *settings, "two", "--devices", "2")
-    assert (done.returncode, done.stderr) == (0, "")
-    assert [line.split()[0] for line in done.stdout.splitlines()] == ["training", "trained:", "next:"]
+    process = run_command(*TINY, *settings, "two", "--devices", "2")
+    assert (process.returncode, process.stderr) == (0, "")
+    assert [line.split()[0] for line in process.stdout.splitlines()] == ["training", "trained:", "next:"]
     assert call(*TINY, *settings, "one")[0] == 0
-    there, wanted = (load_tensors(Folder(name).weights)[0] for name in ("two", "one"))
-    assert all(torch.allclose(there[name], wanted[name], atol=1e-5) for name in wanted)
+    weights, expected_weights = (load_tensors(Folder(name).weights)[0] for name in ("two", "one"))
+    assert all(torch.allclose(weights[name], expected_weights[name], atol=1e-5) for name in expected_weights)
 
 
 def test_two_processes_refuse_as_one(folder, run):
-    done = run_command(*TINY, "--seed", "1", "--out", run, "--devices", "2")
-    assert (done.returncode, done.stdout) == (2, "")
-    assert is_one_sentence(done.stderr), done.stderr
-    assert "holds another run: its seed is 0, not 1" in done.stderr
+    process = run_command(*TINY, "--seed", "1", "--out", run, "--devices", "2")
+    assert (process.returncode, process.stdout) == (2, "")
+    assert is_one_sentence(process.stderr), process.stderr
+    assert "holds another run: its seed is 0, not 1" in process.stderr
 
 
 def test_a_long_training_says_a_line_now_and_then(capsys):
@@ -191,7 +191,7 @@ def test_a_long_training_says_a_line_now_and_then(capsys):
 
     with TrainingBar("heat sapc") as bar:
         bar(1, 100, {})
-        bar.said -= 3600
+        bar.last_line_time -= 3600
         bar.start -= 10
         bar(11, 100, {"loss": 0.5, "validation": 0.25, "lr": 1.0})
         bar(12, 100, {"loss": 0.5})
@@ -220,9 +220,9 @@ def test_samples_are_written_with_where_they_came_from(call, run, name):
         with h5py.File(name) as file:
             fields, condition, header = file["fields"][()], file["condition"][()], file.attrs["header"]
     model = sapc.load(run, device="cpu")
-    own = model.task.dataset("test2", size=1).fields
-    assert np.array_equal(fields, model.sample(3, own, steps=4, seed=5).numpy())
-    assert np.array_equal(condition[0, :, 0], own[0, :, 0].double().numpy())
+    truth = model.task.dataset("test2", size=1).fields
+    assert np.array_equal(fields, model.sample(3, truth, steps=4, seed=5).numpy())
+    assert np.array_equal(condition[0, :, 0], truth[0, :, 0].double().numpy())
     assert np.isnan(condition[0, :, 1:]).all()
     about = json.loads(header)
     assert (about["format"], about["seed"], about["steps"]) == ("sapc-samples-1", 5, 4)
@@ -245,10 +245,10 @@ def _hdf5(path: str, **arrays) -> str:
 @pytest.mark.parametrize("names", [("condition", "fields"), ("fields", "noise"), ("anything",)])
 def test_a_condition_from_a_file(call, run, write, names):
     """Named, or the only one; without a batch axis; NaN where nothing is pinned."""
-    own = sapc.get_task("heat", grid=(16, 16)).dataset("test3", size=1).fields[0].double().numpy()
-    own[:, 1:] = np.nan
+    truth = sapc.get_task("heat", grid=(16, 16)).dataset("test3", size=1).fields[0].double().numpy()
+    truth[:, 1:] = np.nan
     path = write(
-        "c.npz" if write is _npz else "c.h5", **{names[0]: own, **dict.fromkeys(names[1:], np.ones(3))}
+        "c.npz" if write is _npz else "c.h5", **{names[0]: truth, **dict.fromkeys(names[1:], np.ones(3))}
     )
     code, out, _ = call(
         "sample", run, "--n", "2", "--steps", "3", "--condition", path, "--out", "s.npz", "--json"
@@ -256,43 +256,45 @@ def test_a_condition_from_a_file(call, run, write, names):
     assert code == 0
     assert max(json.loads(out)["worst_residual"].values()) < 1e-12
     with np.load("s.npz") as file:
-        assert np.array_equal(file["fields"][:, :, 0], np.stack([own[:, 0]] * 2))
+        assert np.array_equal(file["fields"][:, :, 0], np.stack([truth[:, 0]] * 2))
 
 
 def test_a_dataset_and_samples_are_conditions(call, run):
     assert call("data", "heat", "--grid", "16x16", "--size", "3", "--out", "d.h5")[0] == 0
     code, out, _ = call("sample", run, "--steps", "3", "--condition", "d.h5", "--out", "s.h5", "--json")
     assert (code, json.loads(out)["shape"]) == (0, [3, 16, 16])
-    code, again, _ = call("sample", run, "--steps", "3", "--condition", "s.h5", "--out", "t.npz", "--json")
-    assert (code, json.loads(again)["shape"]) == (0, [3, 16, 16])
-    with np.load("t.npz") as file, h5py.File("s.h5") as other:
-        assert np.array_equal(file["fields"], other["fields"][()])
+    code, second_out, _ = call(
+        "sample", run, "--steps", "3", "--condition", "s.h5", "--out", "t.npz", "--json"
+    )
+    assert (code, json.loads(second_out)["shape"]) == (0, [3, 16, 16])
+    with np.load("t.npz") as file, h5py.File("s.h5") as hdf5_file:
+        assert np.array_equal(file["fields"], hdf5_file["fields"][()])
 
 
 def test_each_field_its_own_condition_from_the_training_split(call, run):
     code, _, _ = call("sample", run, "--n", "3", "--steps", "2", "--set", "train", "--out", "s.npz")
-    own = sapc.get_task("heat", grid=(16, 16)).dataset("train", size=3).fields
+    truth = sapc.get_task("heat", grid=(16, 16)).dataset("train", size=3).fields
     with np.load("s.npz") as file:
-        assert np.array_equal(file["fields"][:, :, 0], own[:, :, 0].double().numpy())
+        assert np.array_equal(file["fields"][:, :, 0], truth[:, :, 0].double().numpy())
     assert code == 0
 
 
 @pytest.mark.parametrize("frames", [0, 1, 3])
 def test_a_condition_may_be_initial_frames(call, run, frames):
     """One without a dimension of samples, or several; each is for as many fields."""
-    own = sapc.get_task("heat", grid=(16, 16)).dataset("train", size=3).fields[:, :, 0].double().numpy()
-    np.savez("c.npz", condition=own[:frames] if frames else own[0])
+    truth = sapc.get_task("heat", grid=(16, 16)).dataset("train", size=3).fields[:, :, 0].double().numpy()
+    np.savez("c.npz", condition=truth[:frames] if frames else truth[0])
     assert call("sample", run, "--n", "6", "--steps", "2", "--condition", "c.npz", "--out", "s.nc")[0] == 0
     k = max(1, frames)
     with xr.open_dataset("s.nc") as file:
         assert (file.sizes["condition"], file.sizes["member"]) == (k, 6 // k)
-        np.testing.assert_array_equal(file.u_condition.isel(t=0), own[:k])
-        np.testing.assert_array_equal(file.u.isel(t=0, member=1), own[:k])
+        np.testing.assert_array_equal(file.u_condition.isel(t=0), truth[:k])
+        np.testing.assert_array_equal(file.u.isel(t=0, member=1), truth[:k])
     assert (
         call("sample", run, "--steps", "2", "--condition", "s.nc", "--out", "t.npz", "--members", "1")[0] == 0
     )
     with np.load("t.npz") as file:
-        np.testing.assert_array_equal(file["fields"][:, :, 0], own[:k])
+        np.testing.assert_array_equal(file["fields"][:, :, 0], truth[:k])
 
 
 def test_a_condition_of_a_single_number_is_refused(call, run):
@@ -309,9 +311,9 @@ def test_samples_of_several_conditions_are_read_back(call, run, name):
         call("sample", run, "--n", "16", "--members", "8", "--set", "train", "--steps", "1", "--out", name)[0]
         == 0
     )
-    again = sapc.read_fields(name, channels=("fields",), time="last")
-    assert again.values.shape == (16, 16, 16)
-    assert [(a.start, a.stop) for a in again.grid.axes] == [(0, 1), (0, 1)]
+    samples = sapc.read_fields(name, channels=("fields",), time="last")
+    assert samples.values.shape == (16, 16, 16)
+    assert [(a.start, a.stop) for a in samples.grid.axes] == [(0, 1), (0, 1)]
 
 
 def test_a_test_set_has_one_condition(call, run):
@@ -344,12 +346,12 @@ def test_an_unfinished_run_is_used_with_a_warning_and_keeps_no_scores(run, folde
     os.rename("run/weights.safetensors", "run/checkpoint.safetensors")
     before = list_files(folder)
     small = ("--samples", "2", "--reference", "2", "--steps", "1", "--floor-repeats", "0", "--set", "test0")
-    done = run_command("evaluate", run, *small)
-    assert done.returncode == 0
-    assert is_one_sentence(done.stderr)
-    assert "weights of step 20 of 30" in done.stderr
-    assert done.stdout.splitlines()[-1] == "not written: training is at step 20 of 30"
-    assert "no sampling floor: not asked for" in done.stdout
+    process = run_command("evaluate", run, *small)
+    assert process.returncode == 0
+    assert is_one_sentence(process.stderr)
+    assert "weights of step 20 of 30" in process.stderr
+    assert process.stdout.splitlines()[-1] == "not written: training is at step 20 of 30"
+    assert "no sampling floor: not asked for" in process.stdout
     assert list_files(folder) == before
 
 
@@ -357,8 +359,8 @@ def test_scores_as_json(call, run):
     small = ("--samples", "2", "--reference", "2", "--steps", "1", "--set", "test1", "--set", "test3")
     code, out, _ = call("evaluate", run, *small, "--json")
     assert code == 0
-    kept = json.loads(Path("run/scores.json").read_text())
-    assert {**json.loads(out), "weights": kept["weights"]} == kept
+    scores = json.loads(Path("run/scores.json").read_text())
+    assert {**json.loads(out), "weights": scores["weights"]} == scores
     assert list(json.loads(out)["sets"]) == ["test1", "test3"]
 
 

@@ -38,7 +38,7 @@ def size_of(picture: Path) -> tuple[int, int]:
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory):
+def finished_demo(tmp_path_factory):
     """A demonstration that nobody writes to, and its result."""
     plan = Demo(preset="tiny", samples=8, steps=3, device="cpu", out=tmp_path_factory.mktemp("demo") / "d")
     plan.check()
@@ -47,9 +47,9 @@ def finished(tmp_path_factory):
 
 
 @pytest.fixture
-def done(finished, folder):
+def demo_folder(finished_demo, folder):
     """A finished demonstration of one's own."""
-    shutil.copytree(finished[0], folder / "d")
+    shutil.copytree(finished_demo[0], folder / "d")
     return folder / "d"
 
 
@@ -92,22 +92,24 @@ def test_from_training_to_a_table_and_a_picture(call, folder):
 
 
 @pytest.mark.slow
-def test_what_is_trained_is_used_and_the_result_is_the_same(call, done, finished):
-    written = lambda: [(done / f"heat-{m}" / "weights.safetensors").stat().st_mtime_ns for m in METHODS]
-    before = written()
-    (done / "heat.png").unlink()
+def test_what_is_trained_is_used_and_the_result_is_the_same(call, demo_folder, finished_demo):
+    modification_times = lambda: [
+        (demo_folder / f"heat-{m}" / "weights.safetensors").stat().st_mtime_ns for m in METHODS
+    ]
+    before = modification_times()
+    (demo_folder / "heat.png").unlink()
     code, out, err = call(*QUICK, "--json")
     assert (code, err) == (0, "")
-    result, wanted = json.loads(out), finished[1]
-    assert written() == before
-    assert (result["factor"], result["floor"]) == (wanted["factor"], wanted["floor"])
-    assert all(result["methods"][m]["metrics"] == wanted["methods"][m]["metrics"] for m in METHODS)
-    assert size_of(done / "heat.png")
+    result, expected_result = json.loads(out), finished_demo[1]
+    assert modification_times() == before
+    assert (result["factor"], result["floor"]) == (expected_result["factor"], expected_result["floor"])
+    assert all(result["methods"][m]["metrics"] == expected_result["methods"][m]["metrics"] for m in METHODS)
+    assert size_of(demo_folder / "heat.png")
     assert "already trained: d/heat-ffm\nalready trained: d/heat-sapc\n" in call(*QUICK)[1]
 
 
-def test_the_result_is_what_the_folders_hold(finished):
-    out, result = finished
+def test_the_result_is_what_the_folders_hold(finished_demo):
+    out, result = finished_demo
     assert json.loads(json.dumps(result, allow_nan=False)) == result
     assert (result["task"], result["set"], result["samples"], result["steps"]) == ("heat", "test1", 8, 3)
     for method in METHODS:
@@ -127,13 +129,13 @@ def test_the_result_is_what_the_folders_hold(finished):
     assert set(result["floor"]) == {"mmse", "smse", "w2"}
 
 
-def test_options_reach_the_result(call, done):
+def test_options_reach_the_result(call, demo_folder):
     code, out, _ = call(*QUICK, "--set", "test3", "--samples", "5", "--steps", "2", "--json")
     assert code == 0
     result = json.loads(out)
     assert (result["set"], result["samples"], result["steps"], result["preset"]) == ("test3", 5, 2, "tiny")
     sets = {
-        name: list(json.loads((done / f"heat-sapc/{name}.json").read_text())["sets"])
+        name: list(json.loads((demo_folder / f"heat-sapc/{name}.json").read_text())["sets"])
         for name in ("scores", "scores-part")
     }
     assert sets == {"scores": ["test1"], "scores-part": ["test3"]}  # what was there is not lost
@@ -155,7 +157,7 @@ def interrupted_after(start: str, *arguments: str) -> str:
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     with subprocess.Popen(line, preexec_fn=take_interrupts, **pipes) as process:
         try:
-            assert any(said.startswith(start) for said in process.stdout)
+            assert any(text.startswith(start) for text in process.stdout)
             process.send_signal(signal.SIGINT)
             _, err = process.communicate(timeout=60)
         finally:
@@ -166,7 +168,7 @@ def interrupted_after(start: str, *arguments: str) -> str:
 
 
 @pytest.mark.slow
-def test_an_interrupted_training_is_continued_to_the_same_bits(call, folder, finished):
+def test_an_interrupted_training_is_continued_to_the_same_bits(call, folder, finished_demo):
     """Stopped in the training of FFM, then finished by the same command."""
     err = interrupted_after("training ffm on heat", *QUICK)  # said after a step
     assert "training stopped at step " in err
@@ -176,27 +178,27 @@ def test_an_interrupted_training_is_continued_to_the_same_bits(call, folder, fin
     assert code == 0
     assert size_of(Path("d/heat.png"))
     for method in METHODS:
-        there, wanted = (
-            load_tensors(Folder(d / f"heat-{method}").weights)[0] for d in (Path("d"), finished[0])
+        weights, expected_weights = (
+            load_tensors(Folder(d / f"heat-{method}").weights)[0] for d in (Path("d"), finished_demo[0])
         )
-        assert all(torch.equal(there[name], wanted[name]) for name in wanted)
+        assert all(torch.equal(weights[name], expected_weights[name]) for name in expected_weights)
 
 
 @pytest.mark.slow
-def test_interrupted_sampling_leaves_what_is_there(folder, done):
+def test_interrupted_sampling_leaves_what_is_there(folder, demo_folder):
     before = list_files(folder), Path("d/heat-ffm/scores.json").read_text()
     err = interrupted_after("already trained: d/heat-sapc", *QUICK, "--samples", "9999", "--steps", "999")
     assert "the same command continues" in err
     assert (list_files(folder), Path("d/heat-ffm/scores.json").read_text()) == before
 
 
-def test_the_picture_shows_what_was_scored(finished):
+def test_the_picture_shows_what_was_scored(finished_demo):
     """The scored fields are those a model gives again for the seed."""
-    out, result = finished
+    out, result = finished_demo
     model = sapc.load(out / "heat-sapc", device="cpu")
     truth = model.task.dataset("test1", size=1225).fields
-    again = model.sample(8, truth[:1], steps=3, seed=0)
-    assert sapc.metrics.w2(again, truth) == result["methods"]["sapc"]["metrics"]["w2"]
+    samples = model.sample(8, truth[:1], steps=3, seed=0)
+    assert sapc.metrics.w2(samples, truth) == result["methods"]["sapc"]["metrics"]["w2"]
 
 
 BAD = {
@@ -218,7 +220,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_a_bad_call_is_one_sentence_and_changes_nothing(call, done, folder, name):
+def test_a_bad_call_is_one_sentence_and_changes_nothing(call, demo_folder, folder, name):
     before = list_files(folder.parent)
     arguments, message = BAD[name]
     code, out, err = call(*QUICK, *arguments)
@@ -244,9 +246,9 @@ def test_the_folder_of_something_else_is_left_alone(call, folder):
 @pytest.mark.slow
 def test_projection_of_every_task(tmp_path, capfd):
     pictures = tmp_path / "pictures"
-    with pytest.raises(SystemExit) as ended:
+    with pytest.raises(SystemExit) as exit_info:
         cli.main(["demo", "--projection", "--size", "1", "--json", "--out", str(pictures)])
-    assert not ended.value.code
+    assert not exit_info.value.code
     out, err = capfd.readouterr()
     assert err == ""
     rows = json.loads(out)

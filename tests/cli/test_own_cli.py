@@ -59,7 +59,7 @@ def folder(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def trained(folder):
+def trained_run(folder):
     out = folder / "run"
     run(
         "train",
@@ -78,9 +78,9 @@ def trained(folder):
 
 
 def run(*words):
-    with pytest.raises(SystemExit) as ended:
+    with pytest.raises(SystemExit) as exit_info:
         main([str(word) for word in words])
-    return ended.value.code
+    return exit_info.value.code
 
 
 def test_check_reports_in_words_and_json(folder, capsys):
@@ -90,9 +90,9 @@ def test_check_reports_in_words_and_json(folder, capsys):
     assert "closed form" in text
     assert "no problem found" in text
     assert run("check", folder / "my_physics.py", "--data", folder / "my.h5", "--json") == 0
-    found = json.loads(capsys.readouterr().out)
-    assert found["converged"] == found["noise"] == 16
-    assert found["laws"][0]["residual"] < 1e-6
+    report = json.loads(capsys.readouterr().out)
+    assert report["converged"] == report["noise"] == 16
+    assert report["laws"][0]["residual"] < 1e-6
 
 
 def test_a_law_that_the_data_do_not_keep_ends_with_1(folder, tmp_path, capsys):
@@ -102,15 +102,15 @@ def test_a_law_that_the_data_do_not_keep_ends_with_1(folder, tmp_path, capsys):
     assert "law and data disagree" in capsys.readouterr().out
 
 
-def test_training_again_finds_it_trained_and_keeps_the_physics(folder, trained, capsys):
-    assert (trained / "physics.py").read_text() == PHYSICS
+def test_training_again_finds_it_trained_and_keeps_the_physics(folder, trained_run, capsys):
+    assert (trained_run / "physics.py").read_text() == PHYSICS
     line = ("--data", folder / "my.h5", "--physics", folder / "my_physics.py")
-    assert run("train", *line, "--preset", "tiny", "--steps", "4", "--out", trained) == 0
+    assert run("train", *line, "--preset", "tiny", "--steps", "4", "--out", trained_run) == 0
     assert "already trained" in capsys.readouterr().out
-    assert run("train", "--resume", trained, *line) == 0
+    assert run("train", "--resume", trained_run, *line) == 0
 
 
-def test_an_ensemble_with_sensors_and_quantiles(folder, trained, tmp_path, capsys):
+def test_an_ensemble_with_sensors_and_quantiles(folder, trained_run, tmp_path, capsys):
     (tmp_path / "sensors.csv").write_text("x,time,channel,value\n0.5,1.8,u,321.0\n0.25,3.0,h,5.5\n")
     line = (
         "--physics",
@@ -125,7 +125,7 @@ def test_an_ensemble_with_sensors_and_quantiles(folder, trained, tmp_path, capsy
         3,
     )
     line += ("--sensors", tmp_path / "sensors.csv", "--quantiles", "0.1,0.9", "--out", tmp_path / "out.nc")
-    assert run("sample", trained, *line) == 0
+    assert run("sample", trained_run, *line) == 0
     assert "pinned values 0.0e+00" in capsys.readouterr().out
     with xr.open_dataset(tmp_path / "out.nc") as out:
         assert dict(out.sizes) == {"condition": 1, "member": 2, "x": 12, "time": 6, "quantile": 2}
@@ -139,53 +139,59 @@ def test_an_ensemble_with_sensors_and_quantiles(folder, trained, tmp_path, capsy
         np.testing.assert_allclose(out.h_quantile.sel(quantile=0.9), out.h.quantile(0.9, "member"))
 
 
-def test_conditions_from_a_file_need_only_what_is_pinned(folder, trained, tmp_path):
+def test_conditions_from_a_file_need_only_what_is_pinned(folder, trained_run, tmp_path):
     at, time, h, _ = simulations(3)
     h[..., 1:] = np.nan
     dims, coords = ("sample", "x", "time"), {"x": ("x", at, {"periodic": 1}), "time": time}
-    new = xr.Dataset({"h": (dims, h), "u": (dims, np.full_like(h, np.nan))}, coords)
-    new.to_netcdf(tmp_path / "new.nc", engine="h5netcdf")
+    dataset = xr.Dataset({"h": (dims, h), "u": (dims, np.full_like(h, np.nan))}, coords)
+    dataset.to_netcdf(tmp_path / "new.nc", engine="h5netcdf")
     line = ("--physics", folder / "my_physics.py", "--condition", tmp_path / "new.nc", "--steps", 2)
-    assert run("sample", trained, *line, "--out", tmp_path / "s.npz") == 0
+    assert run("sample", trained_run, *line, "--out", tmp_path / "s.npz") == 0
     with np.load(tmp_path / "s.npz") as file:
         fields = torch.from_numpy(file["fields"])
     assert fields.shape == (3, 2, 12, 6)
     assert np.abs(fields[:, 0, :, 0].numpy() - h[..., 0]).max() < 1e-6  # the file is read as float32
 
 
-def test_more_fields_than_were_held_out_are_as_many_of_each(folder, trained, tmp_path, capsys):
+def test_more_fields_than_were_held_out_are_as_many_of_each(folder, trained_run, tmp_path, capsys):
     """Two were held out, so four fields are two of each, and five are refused instead of beginning again with the first."""
     line = ("--physics", folder / "my_physics.py", "--data", folder / "my.h5", "--steps", 1)
-    assert run("sample", trained, *line, "--n", 4, "--out", tmp_path / "four.npz") == 0
+    assert run("sample", trained_run, *line, "--n", 4, "--out", tmp_path / "four.npz") == 0
     assert "2 conditions, 2 fields of each in a row" in capsys.readouterr().out
     with np.load(tmp_path / "four.npz") as file:
-        first, which, member = file["fields"][:, 0, :, 0], file["condition_index"], file["member_index"]
-        np.testing.assert_array_equal(file["condition"][which, 0, :, 0], first)
-    assert (which.tolist(), member.tolist()) == ([0, 0, 1, 1], [0, 1, 0, 1])
-    for asked, message in {
+        first, condition_index, member_index = (
+            file["fields"][:, 0, :, 0],
+            file["condition_index"],
+            file["member_index"],
+        )
+        np.testing.assert_array_equal(file["condition"][condition_index, 0, :, 0], first)
+    assert (condition_index.tolist(), member_index.tolist()) == ([0, 0, 1, 1], [0, 1, 0, 1])
+    for options, message in {
         ("--n", 5): "validation has 2 conditions, of which --n 5 cannot draw equally many",
         ("--n", 6, "--members", 2): "--n 6 with --members 2 asks for 3 conditions, and validation has 2",
         ("--n", 5, "--members", 2): "--n 5 is not a multiple of --members 2",
     }.items():
-        assert run("sample", trained, *line, *asked, "--out", tmp_path / "five.npz") == 2
+        assert run("sample", trained_run, *line, *options, "--out", tmp_path / "five.npz") == 2
         err = capsys.readouterr().err
         assert is_one_sentence(err)
         assert message in err
 
 
 @pytest.fixture(scope="module")
-def several(folder, trained):
+def samples_file(folder, trained_run):
     """Two members of each of two conditions, as NetCDF."""
     line = ("--physics", folder / "my_physics.py", "--data", folder / "my.h5", "--members", 2, "--steps", 2)
-    assert run("sample", trained, *line, "--n", 4, "--quantiles", "0.5", "--out", folder / "several.nc") == 0
+    assert (
+        run("sample", trained_run, *line, "--n", 4, "--quantiles", "0.5", "--out", folder / "several.nc") == 0
+    )
     return folder / "several.nc"
 
 
-def test_a_file_of_several_conditions_says_which_is_which(folder, several):
+def test_a_file_of_several_conditions_says_which_is_which(folder, samples_file):
     held_out = sapc.Task.from_data(sapc.read_fields(folder / "my.h5"), folder / "my_physics.py").dataset(
         "validation"
     )
-    with xr.open_dataset(several) as out:
+    with xr.open_dataset(samples_file) as out:
         assert out.h.dims == ("condition", "member", "x", "time")
         assert out.h.shape == (2, 2, 12, 6)
         # The conditions themselves: the initial height, and nothing else.
@@ -203,16 +209,16 @@ def test_a_file_of_several_conditions_says_which_is_which(folder, several):
                 out[f"{name}_quantile"].isel(quantile=0), out[name].median("member"), rtol=1e-12
             )
         flat = out.h.values.reshape(4, 12, 6)
-    again = sapc.read_fields(several, dtype=torch.float64)
-    assert again.grid.channels == ("h", "u")
-    np.testing.assert_array_equal(again.values[:, 0], flat)
+    fields = sapc.read_fields(samples_file, dtype=torch.float64)
+    assert fields.grid.channels == ("h", "u")
+    np.testing.assert_array_equal(fields.values[:, 0], flat)
 
 
-def test_a_file_of_samples_gives_its_conditions_back(folder, trained, several, tmp_path):
-    line = ("--physics", folder / "my_physics.py", "--condition", several, "--steps", 2, "--members", 2)
-    assert run("sample", trained, *line, "--out", tmp_path / "again.nc") == 0
-    with xr.open_dataset(several) as one, xr.open_dataset(tmp_path / "again.nc") as two:
-        xr.testing.assert_equal(one.drop_vars(["h_quantile", "u_quantile", "quantile"]), two)
+def test_a_file_of_samples_gives_its_conditions_back(folder, trained_run, samples_file, tmp_path):
+    line = ("--physics", folder / "my_physics.py", "--condition", samples_file, "--steps", 2, "--members", 2)
+    assert run("sample", trained_run, *line, "--out", tmp_path / "again.nc") == 0
+    with xr.open_dataset(samples_file) as first, xr.open_dataset(tmp_path / "again.nc") as second:
+        xr.testing.assert_equal(first.drop_vars(["h_quantile", "u_quantile", "quantile"]), second)
 
 
 FRAMES = {
@@ -225,17 +231,17 @@ FRAMES = {
 
 
 @pytest.mark.parametrize("name", FRAMES)
-@pytest.mark.parametrize("turned", [False, True])
-def test_a_condition_may_be_the_pinned_part_alone(folder, trained, tmp_path, name, turned):
+@pytest.mark.parametrize("is_reversed", [False, True])
+def test_a_condition_may_be_the_pinned_part_alone(folder, trained_run, tmp_path, name, is_reversed):
     at, time, h, _ = simulations(3)
     dims, part = FRAMES[name]
     values = part(h)
-    new = xr.Dataset(
+    dataset = xr.Dataset(
         {"h": (dims, values)}, {"x": at, **({"time": time[: values.shape[-1]]} if "time" in dims else {})}
     )
-    if turned:
-        new = new.isel(x=slice(None, None, -1))
-    new.to_netcdf(tmp_path / "new.nc", engine="h5netcdf")
+    if is_reversed:
+        dataset = dataset.isel(x=slice(None, None, -1))
+    dataset.to_netcdf(tmp_path / "new.nc", engine="h5netcdf")
     line = (
         "--physics",
         folder / "my_physics.py",
@@ -246,34 +252,34 @@ def test_a_condition_may_be_the_pinned_part_alone(folder, trained, tmp_path, nam
         "--members",
         2,
     )
-    assert run("sample", trained, *line, "--out", tmp_path / "s.npz") == 0
+    assert run("sample", trained_run, *line, "--out", tmp_path / "s.npz") == 0
     k = 3 if "frames" in name else 1
     with np.load(tmp_path / "s.npz") as file:
         np.testing.assert_array_equal(file["fields"][:, 0, :, 0], np.repeat(h[:k, :, 0], 2, 0))
 
 
-def test_a_frame_of_another_time_is_refused(folder, trained, tmp_path, capsys):
+def test_a_frame_of_another_time_is_refused(folder, trained_run, tmp_path, capsys):
     """A frame that was cut out of whole fields says where it was by a coordinate without a dimension."""
     at, time, h, _ = simulations(1)
-    new = xr.Dataset({"h": (("x",), h[0, :, 3])}, {"x": at, "time": time[3]})
-    new.to_netcdf(tmp_path / "new.nc", engine="h5netcdf")
+    dataset = xr.Dataset({"h": (("x",), h[0, :, 3])}, {"x": at, "time": time[3]})
+    dataset.to_netcdf(tmp_path / "new.nc", engine="h5netcdf")
     line = ("--physics", folder / "my_physics.py", "--condition", tmp_path / "new.nc", "--steps", 1)
-    assert run("sample", trained, *line, "--out", tmp_path / "s.npz") == 2
+    assert run("sample", trained_run, *line, "--out", tmp_path / "s.npz") == 2
     assert f"is at time = {time[3]:g}, and pinned is time = 0" in " ".join(capsys.readouterr().err.split())
 
 
-def test_channels_that_nothing_is_pinned_of_need_not_fit(folder, trained, tmp_path):
+def test_channels_that_nothing_is_pinned_of_need_not_fit(folder, trained_run, tmp_path):
     """One frame of all channels, as `isel(time=0)` cuts it out; h is pinned, u is not."""
     at, _, h, u = simulations(1)
-    new = xr.Dataset({"h": (("x",), h[0, :, 0]), "u": (("x",), u[0, :, 0])}, {"x": at})
-    new.to_netcdf(tmp_path / "new.nc", engine="h5netcdf")
+    dataset = xr.Dataset({"h": (("x",), h[0, :, 0]), "u": (("x",), u[0, :, 0])}, {"x": at})
+    dataset.to_netcdf(tmp_path / "new.nc", engine="h5netcdf")
     line = ("--physics", folder / "my_physics.py", "--condition", tmp_path / "new.nc", "--steps", 1, "--n", 1)
-    assert run("sample", trained, *line, "--out", tmp_path / "s.npz") == 0
+    assert run("sample", trained_run, *line, "--out", tmp_path / "s.npz") == 0
     with np.load(tmp_path / "s.npz") as file:
         np.testing.assert_array_equal(file["fields"][:, 0, :, 0], h[:1, :, 0])
 
 
-def test_frames_without_names_of_dimensions(folder, trained, tmp_path):
+def test_frames_without_names_of_dimensions(folder, trained_run, tmp_path):
     h = simulations(3)[2]
     np.savez(tmp_path / "new.npz", h=h[:, :, 0])
     line = (
@@ -286,7 +292,7 @@ def test_frames_without_names_of_dimensions(folder, trained, tmp_path):
         "--n",
         6,
     )
-    assert run("sample", trained, *line, "--out", tmp_path / "s.h5") == 0
+    assert run("sample", trained_run, *line, "--out", tmp_path / "s.h5") == 0
     with h5py.File(tmp_path / "s.h5") as file:
         assert file["condition_index"][()].tolist() == [0, 0, 1, 1, 2, 2]
         np.testing.assert_array_equal(file["fields"][:, 0, :, 0], np.repeat(h[:, :, 0], 2, 0))
@@ -300,17 +306,19 @@ def test_frames_without_names_of_dimensions(folder, trained, tmp_path):
         ((12, 2, 2), np.arange(12) / 12, "expected (x: 12, time: 6), or (x: 12), what is pinned"),
     ],
 )
-def test_a_frame_that_does_not_fit_is_one_sentence(folder, trained, tmp_path, capsys, values, at, message):
-    new = xr.Dataset({"h": (("x", "y", "z")[: len(values)], np.ones(values))}, {"x": at})
-    new.to_netcdf(tmp_path / "new.nc", engine="h5netcdf")
+def test_a_frame_that_does_not_fit_is_one_sentence(
+    folder, trained_run, tmp_path, capsys, values, at, message
+):
+    dataset = xr.Dataset({"h": (("x", "y", "z")[: len(values)], np.ones(values))}, {"x": at})
+    dataset.to_netcdf(tmp_path / "new.nc", engine="h5netcdf")
     line = ("--physics", folder / "my_physics.py", "--condition", tmp_path / "new.nc", "--n", 1)
-    assert run("sample", trained, *line, "--out", tmp_path / "s.h5") == 2
+    assert run("sample", trained_run, *line, "--out", tmp_path / "s.h5") == 2
     err = capsys.readouterr().err
     assert is_one_sentence(err)
     assert message in err
 
 
-def test_a_coarse_condition_is_told_which_grid_is_sampled(folder, trained, tmp_path, capsys):
+def test_a_coarse_condition_is_told_which_grid_is_sampled(folder, trained_run, tmp_path, capsys):
     line = (
         "--physics",
         folder / "my_physics.py",
@@ -321,17 +329,17 @@ def test_a_coarse_condition_is_told_which_grid_is_sampled(folder, trained, tmp_p
         "--grid",
         "24x6",
     )
-    assert run("sample", trained, *line, "--out", tmp_path / "s.h5") == 2
+    assert run("sample", trained_run, *line, "--out", tmp_path / "s.h5") == 2
     err = capsys.readouterr().err
     assert "x has 12 points of [0, 1] (periodic), and 24 of [0, 1] (periodic) are sampled" in err
     assert "trained" not in err
 
 
-def test_evaluate_on_the_validation_split(folder, trained, capsys):
+def test_evaluate_on_the_validation_split(folder, trained_run, capsys):
     line = ("--physics", folder / "my_physics.py", "--data", folder / "my.h5", "--steps", 2)
-    assert run("evaluate", trained, *line) == 0
+    assert run("evaluate", trained_run, *line) == 0
     assert "validation" in capsys.readouterr().out
-    assert json.loads((trained / "scores.json").read_text())["mean"]["metrics"]["ce_local"] == 0
+    assert json.loads((trained_run / "scores.json").read_text())["mean"]["metrics"]["ce_local"] == 0
 
 
 BAD = {
@@ -392,23 +400,23 @@ def test_bad_calls_end_in_one_sentence(folder, tmp_path, capsys, monkeypatch, na
     assert not list(tmp_path.iterdir())
 
 
-def test_without_its_physics_a_model_cannot_be_used(trained, tmp_path, capsys):
-    assert run("sample", trained, "--n", 1, "--out", tmp_path / "a.h5") == 2
+def test_without_its_physics_a_model_cannot_be_used(trained_run, tmp_path, capsys):
+    assert run("sample", trained_run, "--n", 1, "--out", tmp_path / "a.h5") == 2
     assert "it was my_physics.py; give it as --physics FILE" in capsys.readouterr().err
 
 
 @pytest.mark.slow
 def test_a_study_of_own_data_runs_in_worker_processes_and_has_a_report(folder, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    made = f"{PHYSICS}\nTASK = sapc.Task.from_data(sapc.read_fields({str(folder / 'my.h5')!r}), physics, 'water')\n"
-    (tmp_path / "my_task.py").write_text(made)
-    listed = 'import sapc\nfrom sapc.experiments import cells\nsapc.use("my_task.py")\n'
+    code = f"{PHYSICS}\nTASK = sapc.Task.from_data(sapc.read_fields({str(folder / 'my.h5')!r}), physics, 'water')\n"
+    (tmp_path / "my_task.py").write_text(code)
+    study = 'import sapc\nfrom sapc.experiments import cells\nsapc.use("my_task.py")\n'
     (tmp_path / "own.py").write_text(
-        listed + 'runs = cells(["water"], ["sapc", "ffm"], preset="tiny", steps=2, sampling_steps=2)\n'
+        study + 'runs = cells(["water"], ["sapc", "ffm"], preset="tiny", steps=2, sampling_steps=2)\n'
     )
-    done = run_command("study", "run", "own.py", "--out", "study", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert "2 cells: 2 done" in done.stdout
+    process = run_command("study", "run", "own.py", "--out", "study", cwd=tmp_path)
+    assert process.returncode == 0, process.stderr
+    assert "2 cells: 2 done" in process.stdout
     assert run_command("report", "study", "--out", "report", cwd=tmp_path).returncode == 0
     assert "| water | MMSE | ours | " in (tmp_path / "report" / "tables.md").read_text()
 

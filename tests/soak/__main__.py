@@ -14,7 +14,7 @@ from pathlib import Path
 # Before anything is imported: a process of several threads should not fork.
 os.environ["OMP_NUM_THREADS"] = "1"
 
-from .case import SHARES, Case, cases, kinds_here
+from .case import SHARES, Case, available_kinds, cases
 from .examples import make_examples, prepare
 from .pool import Verdict, verdicts
 
@@ -29,48 +29,48 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--workers", type=int, default=2, help="cases at a time")
     parser.add_argument("--case", type=Case.parse, help="run one case again, here, as files:1234")
     options = parser.parse_args(arguments)
-    kinds = [kind for kind in options.kinds.split(",") if kind] or kinds_here()
-    if unknown := [kind for kind in kinds if kind not in kinds_here()]:
-        parser.error(f"there is no kind {unknown[0]}; choose of {', '.join(kinds_here())}")
+    kinds = [kind for kind in options.kinds.split(",") if kind] or available_kinds()
+    if unknown := [kind for kind in kinds if kind not in available_kinds()]:
+        parser.error(f"there is no kind {unknown[0]}; choose of {', '.join(available_kinds())}")
     with tempfile.TemporaryDirectory(prefix="soak-", ignore_cleanup_errors=True) as place:
         prepare()
         examples = make_examples(Path(place))
         if options.case:
             return _repeat(options.case, Path(place), examples)
-        found = islice(cases(kinds, options.seed), options.cases)
+        case_iterator = islice(cases(kinds, options.seed), options.cases)
         until = time.monotonic() + 60 * options.minutes
-        return _report(_print_bad(verdicts(found, options.workers, Path(place), examples, until)))
+        return _report(_print_bad(verdicts(case_iterator, options.workers, Path(place), examples, until)))
 
 
 def _repeat(case: Case, place: Path, examples: Path) -> int:
     folder = place / "work"
     folder.mkdir()
-    why = case.check(folder, examples)
-    print(f"{case}: {why or 'ok'}")
-    return int(bool(why))
+    reason = case.check(folder, examples)
+    print(f"{case}: {reason or 'ok'}")
+    return int(bool(reason))
 
 
-def _print_bad(found: Iterable[Verdict]) -> Iterator[Verdict]:
+def _print_bad(verdict_iterator: Iterable[Verdict]) -> Iterator[Verdict]:
     """Pass verdicts on and print the bad ones at once."""
-    for verdict in found:
-        if verdict.why:
-            print(f"bad  {verdict.case}  {verdict.why}  [{verdict.what}]", flush=True)
+    for verdict in verdict_iterator:
+        if verdict.reason:
+            print(f"bad  {verdict.case}  {verdict.reason}  [{verdict.activity}]", flush=True)
         yield verdict
 
 
-def _report(found: Iterable[Verdict]) -> int:
+def _report(verdict_iterator: Iterable[Verdict]) -> int:
     """A line per kind, then every bad case with the command that repeats it."""
-    done = list(found)
+    results = list(verdict_iterator)
     print(f"\n{'kind':<14}{'cases':>7}{'bad':>6}{'seconds':>10}")
     for kind in (*SHARES, ""):
-        own = [v for v in done if kind in ("", v.case.kind)]
-        if own:
-            bad, seconds = sum(bool(v.why) for v in own), sum(v.seconds for v in own)
-            print(f"{kind or 'all':<14}{len(own):>7}{bad:>6}{seconds:>10.1f}")
-    wrong = [v for v in done if v.why]
+        group = [v for v in results if kind in ("", v.case.kind)]
+        if group:
+            bad, seconds = sum(bool(v.reason) for v in group), sum(v.seconds for v in group)
+            print(f"{kind or 'all':<14}{len(group):>7}{bad:>6}{seconds:>10.1f}")
+    wrong = [v for v in results if v.reason]
     for verdict in wrong:
-        print(f"\n{verdict.why}\n    {verdict.what}\n    python -m soak --case {verdict.case}")
-    return int(bool(wrong) or not done)
+        print(f"\n{verdict.reason}\n    {verdict.activity}\n    python -m soak --case {verdict.case}")
+    return int(bool(wrong) or not results)
 
 
 if __name__ == "__main__":

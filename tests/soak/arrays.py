@@ -11,7 +11,7 @@ from typing import Any
 import h5py
 import numpy as np
 
-from .odd import ODD_JSON
+from .odd_values import ODD_JSON
 
 SECRET = 1234.5  # what stands in a file that nobody asked to be read
 USUAL_ATTRIBUTES = (
@@ -37,13 +37,13 @@ def spoil_hdf5(rng: random.Random, path: Path) -> str:
         name = rng.choice((largest, largest, *names))
         if rng.random() < 0.4:
             return _spoil_attribute(rng, rng.choice((file, file[name])))
-        array, how = file[name][()], rng.choice((*_ARRAYS, "sparse", "sparse"))
-        about = {key: value for key, value in file[name].attrs.items() if key not in _SCALES}
+        array, kind = file[name][()], rng.choice((*_ARRAYS, "sparse", "sparse"))
+        attributes = {key: value for key, value in file[name].attrs.items() if key not in _SCALES}
         _drop(file, name)
-        _ARRAYS[how](rng, file, name, array)
-        if how not in ("an external link", "a soft link", "gone"):
-            file[name].attrs.update(about)
-        return f"{name} is {how}"
+        _ARRAYS[kind](rng, file, name, array)
+        if kind not in ("an external link", "a soft link", "gone"):
+            file[name].attrs.update(attributes)
+        return f"{name} is {kind}"
 
 
 def _drop(file: h5py.File, name: str) -> None:
@@ -72,9 +72,19 @@ def _dtype(rng: random.Random, file: h5py.File, name: str, array: Any) -> None:
 
 def _sparse(rng: random.Random, file: h5py.File, name: str, array: Any) -> None:
     """Gigabytes that are promised and not there; most often of a shape that fits all else."""
-    more = (10**7, *np.shape(array)[1:])
+    long_shape = (10**7, *np.shape(array)[1:])
     shape = rng.choice(
-        (more, more, more, (2**30, 2**30, 8), (2**40,), (8, 12, 2**31), (0, 12, 6), (8, 0, 6), (1,) * 32)
+        (
+            long_shape,
+            long_shape,
+            long_shape,
+            (2**30, 2**30, 8),
+            (2**40,),
+            (8, 12, 2**31),
+            (0, 12, 6),
+            (8, 0, 6),
+            (1,) * 32,
+        )
     )
     file.create_dataset(
         name, shape, "f4", chunks=tuple(min(n, 16) or 1 for n in shape), maxshape=(None,) * len(shape)
@@ -117,7 +127,7 @@ def _group(rng: random.Random, file: h5py.File, name: str, array: Any) -> None:
     file.create_group(name)
 
 
-def _gone(rng: random.Random, file: h5py.File, name: str, array: Any) -> None:
+def _remove(rng: random.Random, file: h5py.File, name: str, array: Any) -> None:
     pass
 
 
@@ -137,7 +147,7 @@ _ARRAYS = {
     "virtual": _virtual,
     "a soft link": _soft_link,
     "a group": _group,
-    "gone": _gone,
+    "gone": _remove,
     "text": _text,
 }
 
@@ -156,26 +166,26 @@ def spoil_npz(rng: random.Random, path: Path) -> str:
     with np.load(path) as archive:
         arrays = dict(archive)
     name = rng.choice(list(arrays))
-    how = rng.choice(("dtype", "object", "shape", "gone", "values", "huge", "header"))
-    if how in ("huge", "header"):
-        return _spoil_npy_header(rng, path, name, how)
-    if how == "gone":
+    kind = rng.choice(("dtype", "object", "shape", "gone", "values", "huge", "header"))
+    if kind in ("huge", "header"):
+        return _spoil_npy_header(rng, path, name, kind)
+    if kind == "gone":
         del arrays[name]
-    elif how == "object":
+    elif kind == "object":
         arrays[name] = np.array([print, {}], object)
-    elif how == "dtype":
+    elif kind == "dtype":
         arrays[name] = arrays[name].astype("S3" if arrays[name].dtype.kind == "U" else rng.choice(ODD_DTYPES))
-    elif how == "shape":
+    elif kind == "shape":
         arrays[name] = rng.choice(
             (arrays[name][..., None], arrays[name].reshape(-1), arrays[name].reshape(-1)[0])
         )
     elif arrays[name].dtype.kind == "f":
         arrays[name].flat[rng.randrange(arrays[name].size)] = rng.choice((np.nan, np.inf, 1e38))
     np.savez(path, **arrays)
-    return f"{name}: {how}"
+    return f"{name}: {kind}"
 
 
-def _spoil_npy_header(rng: random.Random, path: Path, name: str, how: str) -> str:
+def _spoil_npy_header(rng: random.Random, path: Path, name: str, kind: str) -> str:
     """A header that promises more than there is, or nonsense."""
     shape = rng.choice(
         (
@@ -187,8 +197,8 @@ def _spoil_npy_header(rng: random.Random, path: Path, name: str, how: str) -> st
             "()",
         )
     )
-    promised = f"{{'descr': '<f4', 'fortran_order': False, 'shape': {shape}, }}"
-    text = promised if how == "huge" else rng.choice(ODD_JSON)[:60_000]
+    description = f"{{'descr': '<f4', 'fortran_order': False, 'shape': {shape}, }}"
+    text = description if kind == "huge" else rng.choice(ODD_JSON)[:60_000]
     header = text.encode()
     body = b"\x93NUMPY\x02\x00" + struct.pack("<I", len(header)) + header + b"\0" * 64
     with zipfile.ZipFile(path) as archive:

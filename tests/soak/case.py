@@ -61,11 +61,11 @@ def _check_call(module: ModuleType, rng: random.Random) -> None:
     """One of the calls that a module lists, each with its name."""
     name, call = rng.choice(list(module.cases()))
     print(name, flush=True)
-    if (why := module.problem(call)) is not None:
-        raise BadCase(f"{name}: {why}")
+    if (reason := module.problem(call)) is not None:
+        raise BadCase(f"{name}: {reason}")
 
 
-def kinds_here() -> list[str]:
+def available_kinds() -> list[str]:
     """The kinds that have a module."""
     return [kind for kind in SHARES if find_spec(f"soak.{kind}")]
 

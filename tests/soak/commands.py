@@ -91,7 +91,10 @@ WORK = {
     "--steps", "--devices", "--workers", "--floor-repeats", "--blocks", "--noise", "--size", "--reference", "--train", "--validation",
 }  # fmt: skip
 # So many that no machine has room for them, which has to be noticed before the work.
-COUNTS, BEYOND = ("--n", "--members", "--samples"), ("-1", "0", "1", "9999999999999", str(2**63), "9" * 30)
+COUNTS, EXCESS_COUNTS = (
+    ("--n", "--members", "--samples"),
+    ("-1", "0", "1", "9999999999999", str(2**63), "9" * 30),
+)
 # Options left alone: they compile, need weights from elsewhere, or show tracebacks on purpose.
 LEFT_OUT = {
     "--compile", "--poseidon", "--calibrate", "--debug", "--frd", "--tensorboard", "--address", "--slurm", "--projection",
@@ -107,31 +110,31 @@ def check(rng: random.Random, seed: int, examples: Path) -> None:
     _copy_examples(line, examples)
     print("sapc " + " ".join(ascii(word)[:60] for word in line), flush=True)
     before = contents(Path.cwd())
-    ended = call(*line).judge()
+    outcome = call(*line).judge()
     after = contents(Path.cwd())
-    if left := leftovers(Path.cwd()):
-        raise BadCase(f"left behind: {left[0]}")
-    if ended.code == 2 and after != before:
+    if remains := leftovers(Path.cwd()):
+        raise BadCase(f"left behind: {remains[0]}")
+    if outcome.code == 2 and after != before:
         different = sorted(set(before.items()) ^ set(after.items()))
-        raise BadCase(f"refused, but files are not as before: {different[0][0]}; {ended.err.strip()}")
-    if ended.code == 0 and "--json" in line and "--help" not in line and "-h" not in line:
+        raise BadCase(f"refused, but files are not as before: {different[0][0]}; {outcome.err.strip()}")
+    if outcome.code == 0 and "--json" in line and "--help" not in line and "-h" not in line:
         try:
-            json.loads(ended.out)
+            json.loads(outcome.out)
         except ValueError as error:
-            raise BadCase(f"--json printed something else: {ended.out[:60]!r}") from error
+            raise BadCase(f"--json printed something else: {outcome.out[:60]!r}") from error
 
 
 def _options(line: list[str]) -> dict[str, str]:
     """The options that the command of a line declares, with the type of their value; a flag has none."""
-    found = typer.main.get_command(app)
+    command = typer.main.get_command(app)
     for word in line:
-        further = getattr(found, "commands", {})
+        further = getattr(command, "commands", {})
         if word not in further:
             break
-        found = further[word]
+        command = further[word]
     return {
         name: "" if getattr(option, "is_flag", False) else _type(option)
-        for option in found.params
+        for option in command.params
         for name in (*option.opts, *option.secondary_opts)
         if name.startswith("--") and name not in LEFT_OUT
     }
@@ -139,8 +142,8 @@ def _options(line: list[str]) -> dict[str, str]:
 
 def _type(option: Any) -> str:
     """The name of the type of an option's value, in typer's newer words or in click's."""
-    described = getattr(option, "type_descriptor", None)
-    name = getattr(described.annotation, "__name__", "") if described else option.type.name
+    descriptor = getattr(option, "type_descriptor", None)
+    name = getattr(descriptor.annotation, "__name__", "") if descriptor else option.type.name
     return "int" if name == "integer" else name
 
 
@@ -148,21 +151,21 @@ def _change(rng: random.Random, line: list[str], options: dict[str, str]) -> lis
     """The line with something done to it."""
     line = list(line) or ["--help"]
     i = rng.randrange(len(line))
-    how = rng.choice(("value",) * 5 + ("option",) * 5 + ("drop", "double", "insert", "swap"))
+    edit = rng.choice(("value",) * 5 + ("option",) * 5 + ("drop", "double", "insert", "swap"))
     values = [k for k in range(1, len(line)) if line[k - 1].startswith("--") and options.get(line[k - 1])]
-    if how == "value" and values:
+    if edit == "value" and values:
         k = rng.choice(values)
         line[k] = _value(rng, line[k - 1], options[line[k - 1]])
-    elif how == "option" and options:
+    elif edit == "option" and options:
         name = rng.choice(list(options))
         line += [name, _value(rng, name, options[name])] if options[name] else [name]
-    elif how == "drop":
+    elif edit == "drop":
         # A line without its cheap settings would do the work of the standard ones.
         if not line[i].startswith("--") and line[i - 1] not in (*WORK, "--preset", "--samples", "--n"):
             del line[i]
-    elif how == "double":
+    elif edit == "double":
         line.insert(i, line[i])
-    elif how == "swap":
+    elif edit == "swap":
         j = rng.randrange(len(line))
         if not any(line[k].startswith("--") for k in (i, j)):
             line[i], line[j] = line[j], line[i]
@@ -176,7 +179,9 @@ def _value(rng: random.Random, option: str, kind: str) -> str:
     if rng.random() < 0.4:
         return rng.choice(GOOD.get(option, ("1", "2", "0.5", "3")))
     if (numbers := ODD_NUMBERS.get(kind)) and rng.random() < 0.8:
-        return rng.choice(("-1", "0", "1") if option in WORK else BEYOND if option in COUNTS else numbers)
+        return rng.choice(
+            ("-1", "0", "1") if option in WORK else EXCESS_COUNTS if option in COUNTS else numbers
+        )
     return rng.choice([odd for odd in ODD if not (option in WORK and odd.isdigit())])
 
 

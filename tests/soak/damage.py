@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from .arrays import spoil_hdf5, spoil_npz
-from .odd import ODD_CELLS, ODD_JSON, ODD_LINES
+from .odd_values import ODD_CELLS, ODD_JSON, ODD_LINES
 
 Damage = Callable[[random.Random, Path], str]
 # -- bytes --
@@ -51,7 +51,7 @@ def splice(rng: random.Random, path: Path) -> str:
 
 def exchange(rng: random.Random, path: Path) -> str:
     """Put something else in its place: nothing, noise, or a file of another kind."""
-    what = rng.choice(
+    replacement = rng.choice(
         (
             b"",
             b"\0" * 100,
@@ -64,19 +64,19 @@ def exchange(rng: random.Random, path: Path) -> str:
             b"\x93NUMPY",
         )
     )
-    path.write_bytes(what)
-    return f"replaced by {what[:8]!r}"
+    path.write_bytes(replacement)
+    return f"replaced by {replacement[:8]!r}"
 
 
 def remove(rng: random.Random, path: Path) -> str:
     """Delete it, or put a folder or a link to nowhere in its place."""
     path.unlink()
-    how = rng.choice(("removed", "a folder", "a link to nowhere", "a link to itself"))
-    if how == "a folder":
+    kind = rng.choice(("removed", "a folder", "a link to nowhere", "a link to itself"))
+    if kind == "a folder":
         path.mkdir()
-    elif how != "removed":
-        path.symlink_to("nowhere" if how == "a link to nowhere" else path.name)
-    return how
+    elif kind != "removed":
+        path.symlink_to("nowhere" if kind == "a link to nowhere" else path.name)
+    return kind
 
 
 # -- JSON --
@@ -84,23 +84,23 @@ def remove(rng: random.Random, path: Path) -> str:
 
 def spoil_json(rng: random.Random, path: Path) -> str:
     """Change a value of a JSON file."""
-    text, what = spoil_value(rng, json.loads(path.read_text()))
+    text, description = spoil_value(rng, json.loads(path.read_text()))
     path.write_text(text)
-    return what
+    return description
 
 
 def spoil_value(rng: random.Random, content: Any) -> tuple[str, str]:
     """JSON text with a value replaced, removed or added, and what was done."""
     places = list(_places(content))
-    place, odd, how = (
+    place, odd, kind = (
         rng.choice(places),
         rng.choice(ODD_JSON),
         rng.choice(("replace",) * 4 + ("remove", "add")),
     )
-    if how == "remove" and place:
+    if kind == "remove" and place:
         del _at(content, place[:-1])[place[-1]]
         return json.dumps(content), f"{_name(place)} removed"
-    if how == "add" and isinstance(_at(content, place), dict):
+    if kind == "add" and isinstance(_at(content, place), dict):
         place = (*place, "extra")
     marker = "@odd@"
     if place:
@@ -158,20 +158,20 @@ def spoil_header(rng: random.Random, path: Path) -> str:
         about.pop("sha256", None)  # as files of version 0.1.0 have none, so that others of its entries count
         header["__metadata__"]["about"] = json.dumps(about)
     if rng.random() < 0.5:
-        text, what = spoil_value(rng, about)
+        text, description = spoil_value(rng, about)
         header["__metadata__"]["about"] = text
-        new = json.dumps(header)
+        new_header = json.dumps(header)
     elif rng.random() < 0.5:
         name = rng.choice([key for key in header if key != "__metadata__"])
         header[name]["dtype"] = rng.choice(
             ("F32", "I32", "U32", "F16", "BF16", "F64", "I64", "BOOL", "C64", "X")
         )
-        new, what = json.dumps(header), f"{name} as {header[name]['dtype']}"
+        new_header, description = json.dumps(header), f"{name} as {header[name]['dtype']}"
     else:
-        new, what = spoil_value(rng, header)
-    encoded = new.encode(errors="surrogatepass")
-    path.write_bytes(struct.pack("<Q", len(encoded)) + encoded + content[8 + size :])
-    return f"header: {what}"
+        new_header, description = spoil_value(rng, header)
+    header_bytes = new_header.encode(errors="surrogatepass")
+    path.write_bytes(struct.pack("<Q", len(header_bytes)) + header_bytes + content[8 + size :])
+    return f"header: {description}"
 
 
 def spoil_code(rng: random.Random, path: Path) -> str:

@@ -25,7 +25,7 @@ import torch
 import sapc
 from sapc.training.run_folder import load_tensors, save_tensors
 
-from .case import kinds_here
+from .case import available_kinds
 from .program import call
 
 PHYSICS = """import sapc
@@ -70,7 +70,7 @@ def prepare() -> None:
         "sapc.cli",
         "sapc.experiments.report",
     )
-    for name in (*packages, *(f"soak.{kind}" for kind in kinds_here())):
+    for name in (*packages, *(f"soak.{kind}" for kind in available_kinds())):
         import_module(name)
 
 
@@ -90,8 +90,8 @@ def _make(folder: Path) -> None:
     Path("sensors.csv").write_text(SENSORS)
     _write_waves()
     _sapc("train", "heat", "--preset", "tiny", "--steps", "4", "--out", "run")
-    own = ("--data", "waves.npz", "--physics", "physics.py", "--periodic", "x")
-    _sapc("train", *own, "--preset", "tiny", "--steps", "4", "--out", "own")
+    own_options = ("--data", "waves.npz", "--physics", "physics.py", "--periodic", "x")
+    _sapc("train", *own_options, "--preset", "tiny", "--steps", "4", "--out", "own")
     _stop_halfway("unfinished")
     for run in ("run", "own", "unfinished"):
         _settle(Path(run))
@@ -116,14 +116,14 @@ def _make(folder: Path) -> None:
         _sapc("sample", "run", "--n", 2, "--steps", 2, "--out", f"samples.{suffix}")
     _sapc("study", "run", "study.py", "--out", "study", "--device", "cpu")
     _settle(Path("study"))
-    for cached in Path().rglob(".lock"):
-        cached.unlink()
+    for lock in Path().rglob(".lock"):
+        lock.unlink()
 
 
 def _sapc(*line: object) -> None:
-    ended = call(*line)
-    if ended.code:
-        raise SystemExit(f"{ended} failed: {ended.err}")
+    outcome = call(*line)
+    if outcome.code:
+        raise SystemExit(f"{outcome} failed: {outcome.err}")
 
 
 def _stop_halfway(folder: str) -> None:
@@ -144,9 +144,9 @@ def _write_waves() -> None:
         for i, name in enumerate(("sample", "x", "t")):
             file["u"].dims[i].label = name
     grid = sapc.Grid((sapc.Axis("x", 12, kind="periodic"), sapc.Axis("t", 6)), ("u",))
-    made = sapc.to_xarray(torch.from_numpy(fields), grid, attributes={"history": "made", "source": "soak"})
-    sapc.data.write_netcdf("waves.nc", made)
-    made[["u"]].to_netcdf("waves.cdf", engine="scipy", format="NETCDF3_CLASSIC")
+    dataset = sapc.to_xarray(torch.from_numpy(fields), grid, attributes={"history": "made", "source": "soak"})
+    sapc.data.write_netcdf("waves.nc", dataset)
+    dataset[["u"]].to_netcdf("waves.cdf", engine="scipy", format="NETCDF3_CLASSIC")
 
 
 def _settle(folder: Path) -> None:

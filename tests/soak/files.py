@@ -35,13 +35,13 @@ class Format:
 
 def check(rng: random.Random, seed: int, examples: Path) -> None:
     """Damage one file of an example and open it by one door."""
-    chosen = rng.choice(FORMATS)
-    path = copy_example(examples, chosen.example)
+    file_format = rng.choice(FORMATS)
+    path = copy_example(examples, file_format.example)
     write_secrets(Path.cwd())
-    file = path / rng.choice(chosen.files) if path.is_dir() else path
-    door = rng.choice(chosen.doors)
-    done = damage(rng, file)
-    print(ascii(f"{file.relative_to(Path.cwd())}: {done}; opened by {door.__name__}"), flush=True)
+    file = path / rng.choice(file_format.files) if path.is_dir() else path
+    door = rng.choice(file_format.doors)
+    description = damage(rng, file)
+    print(ascii(f"{file.relative_to(Path.cwd())}: {description}; opened by {door.__name__}"), flush=True)
     before = contents(Path.cwd())
     try:
         with warnings.catch_warnings(record=True) as caught:
@@ -53,11 +53,11 @@ def check(rng: random.Random, seed: int, examples: Path) -> None:
         if contents(Path.cwd()) != before:
             raise BadCase("a reader that failed has changed files") from error
     except ChangedValues as changed:
-        told = any(issubclass(w.category, sapc.SapcWarning) for w in caught)
-        if not told:
+        has_warned = any(issubclass(w.category, sapc.SapcWarning) for w in caught)
+        if not has_warned:
             raise BadCase(str(changed)) from changed
-    if left := leftovers(Path.cwd()):
-        raise BadCase(f"left behind: {left[0]}")
+    if remains := leftovers(Path.cwd()):
+        raise BadCase(f"left behind: {remains[0]}")
 
 
 class ChangedValues(Exception):
@@ -75,9 +75,11 @@ def load_model(folder: Path, examples: Path) -> None:
     if not bool(fields.isfinite().all()) or fields.shape[1:] != data.fields.shape[1:]:
         raise BadCase(f"samples of shape {tuple(fields.shape)}, or not finite")
     truth = sapc.load(examples / "run", "cpu").network.state_dict()
-    own = model.network.state_dict()
-    same = all(torch.equal(own[k], truth[k]) for k in truth) if own.keys() == truth.keys() else False
-    if (folder / "scores.json").is_file() and not same:
+    weights = model.network.state_dict()
+    is_same = (
+        all(torch.equal(weights[k], truth[k]) for k in truth) if weights.keys() == truth.keys() else False
+    )
+    if (folder / "scores.json").is_file() and not is_same:
         raise ChangedValues("weights that are not those of the scores were loaded without a word")
 
 
@@ -91,60 +93,62 @@ def load_own_model(folder: Path, examples: Path) -> None:
 
 def resume(folder: Path, examples: Path) -> None:
     """`sapc train --resume`."""
-    _judged("train", "--resume", folder)
+    _judge_command("train", "--resume", folder)
 
 
 def export(folder: Path, examples: Path) -> None:
     """`sapc export`."""
-    _judged("export", folder, "exported")
+    _judge_command("export", folder, "exported")
 
 
 def cite(folder: Path, examples: Path) -> None:
     """`sapc cite`."""
-    _judged("cite", folder)
+    _judge_command("cite", folder)
 
 
 def report(folder: Path, examples: Path) -> None:
     """`sapc report`."""
-    _judged("report", folder, "--out", "report")
+    _judge_command("report", folder, "--out", "report")
 
 
 def study_status(folder: Path, examples: Path) -> None:
     """`sapc study status`."""
-    _judged("study", "status", folder)
+    _judge_command("study", "status", folder)
 
 
 def load_data(path: Path, examples: Path) -> None:
     """`sapc.load_dataset`: what it returns is what was written."""
-    found, truth = sapc.load_dataset(path), sapc.load_dataset(examples / path.name)
-    same = torch.equal(found.fields, truth.fields) and found.grid == truth.grid
-    if not same or found.parameters.keys() != truth.parameters.keys():
+    data, truth = sapc.load_dataset(path), sapc.load_dataset(examples / path.name)
+    is_same = torch.equal(data.fields, truth.fields) and data.grid == truth.grid
+    if not is_same or data.parameters.keys() != truth.parameters.keys():
         raise ChangedValues("load_dataset returned other values than were written")
 
 
-def read_own(path: Path, examples: Path) -> None:
+def read_user_file(path: Path, examples: Path) -> None:
     """`sapc.read_fields`, which knows checksums of this package's files and of npz."""
-    found = sapc.read_fields(path)
-    _check_values(found.values.numpy())
+    fields = sapc.read_fields(path)
+    _check_values(fields.values.numpy())
 
 
-def read_checked(path: Path, examples: Path) -> None:
+def read_with_checksum(path: Path, examples: Path) -> None:
     """The same of a file with a checksum: what it returns is what was written."""
-    found, truth = sapc.read_fields(path), sapc.read_fields(examples / path.name)
-    if not torch.equal(found.values, truth.values) or found.grid != truth.grid:
+    fields, truth = sapc.read_fields(path), sapc.read_fields(examples / path.name)
+    if not torch.equal(fields.values, truth.values) or fields.grid != truth.grid:
         raise ChangedValues("read_fields returned other values than were written")
 
 
 def read_sensors(path: Path, examples: Path) -> None:
     """`sapc.read_sensors`."""
-    found = sapc.read_sensors(path, sapc.get_task("heat", grid=(16, 16)).grid)
-    if not bool(found.values[:, found.mask].isfinite().all()):
+    sensors = sapc.read_sensors(path, sapc.get_task("heat", grid=(16, 16)).grid)
+    if not bool(sensors.values[:, sensors.mask].isfinite().all()):
         raise BadCase("sensors that are not finite")
 
 
 def use_condition(path: Path, examples: Path) -> None:
     """`sapc sample --condition`."""
-    _judged("sample", examples / "run", "--condition", path, "--n", 2, "--steps", 2, "--out", "out.npz")
+    _judge_command(
+        "sample", examples / "run", "--condition", path, "--n", 2, "--steps", 2, "--out", "out.npz"
+    )
     if Path("out.npz").exists():
         with np.load("out.npz") as archive:
             _check_values(np.nan_to_num(archive["fields"]))
@@ -152,7 +156,7 @@ def use_condition(path: Path, examples: Path) -> None:
 
 def use_physics(path: Path, examples: Path) -> None:
     """`sapc check`."""
-    _judged("check", path, "--data", examples / "waves.npz", "--noise", 2)
+    _judge_command("check", path, "--data", examples / "waves.npz", "--noise", 2)
 
 
 def _check_values(values: np.ndarray) -> None:
@@ -162,13 +166,13 @@ def _check_values(values: np.ndarray) -> None:
         raise BadCase("values that are not finite were read without a word")
 
 
-def _judged(*line: object) -> None:
+def _judge_command(*line: object) -> None:
     """A command that may refuse, as readers do."""
-    ended = call(*line).judge()
-    if str(SECRET) in ended.out + ended.err:
+    outcome = call(*line).judge()
+    if str(SECRET) in outcome.out + outcome.err:
         raise BadCase("values of another file were shown")
-    if ended.code == 2:
-        raise sapc.SapcError(ended.err.strip())
+    if outcome.code == 2:
+        raise sapc.SapcError(outcome.err.strip())
 
 
 RUN = (
@@ -195,8 +199,8 @@ FORMATS = (
         ("study.json", "states/heat-sapc-seed0.json", *(f"heat-sapc-seed0/{name}" for name in RUN)),
         (study_status, study_status, report),
     ),
-    Format("heat.h5", (), (load_data, read_checked)),
-    *(Format(f"waves.{suffix}", (), (read_own,)) for suffix in ("npz", "npy", "h5", "h5", "nc", "cdf")),
+    Format("heat.h5", (), (load_data, read_with_checksum)),
+    *(Format(f"waves.{suffix}", (), (read_user_file,)) for suffix in ("npz", "npy", "h5", "h5", "nc", "cdf")),
     *(Format(f"samples.{suffix}", (), (use_condition,)) for suffix in ("h5", "npz", "nc")),
     Format("sensors.csv", (), (read_sensors,)),
     Format("physics.py", (), (use_physics,)),

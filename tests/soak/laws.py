@@ -50,11 +50,11 @@ class Scene:
         return torch.from_numpy(values * (self.scale if scale is None else scale)).to(self.dtype)
 
 
-def no_law(scene: Scene, wanted: Array) -> None:
+def no_law(scene: Scene, pin_values: Array) -> None:
     return None
 
 
-def conserved_integral(scene: Scene, wanted: Array) -> Law:
+def conserved_integral(scene: Scene, pin_values: Array) -> Law:
     """An integral over space that does not change."""
     grid, name = scene.grid, next(iter(scene.grid.channels), None)
     weights = np.zeros((grid.width, *grid.lattice[:-1]))
@@ -69,7 +69,7 @@ def conserved_integral(scene: Scene, wanted: Array) -> Law:
     return Law(law, measure_affine(flat, np.zeros((1, frames - 1))), flat, np.zeros((1, frames - 1)))
 
 
-def affine_rows(scene: Scene, wanted: Array) -> Law:
+def affine_rows(scene: Scene, pin_values: Array) -> Law:
     """A few rows with values that a field with these pins takes; some of them say the same."""
     points, n = int(np.prod(scene.grid.shape)), scene.rng.randint(1, 4)
     matrix = (
@@ -80,7 +80,7 @@ def affine_rows(scene: Scene, wanted: Array) -> Law:
     matrix[:, : n + 3] += scene.numbers.standard_normal((n, n + 3))
     if scene.rng.random() < 0.2:
         matrix = np.concatenate([matrix, matrix[:1] * 2])
-    value = wanted.reshape(len(wanted), -1) @ matrix.T
+    value = pin_values.reshape(len(pin_values), -1) @ matrix.T
     function = torch.from_numpy(matrix)
     if scene.rng.random() < 0.5:
         tensor = function
@@ -103,17 +103,17 @@ def measure_affine(matrix: Array, value: Array) -> Rows:
     return rows
 
 
-def integral_and_rows(scene: Scene, wanted: Array) -> Law:
+def integral_and_rows(scene: Scene, pin_values: Array) -> Law:
     """Both at once."""
-    one, other = conserved_integral(scene, wanted), affine_rows(scene, wanted)
-    matrix = np.concatenate([one.matrix, other.matrix])
+    integral, affine = conserved_integral(scene, pin_values), affine_rows(scene, pin_values)
+    matrix = np.concatenate([integral.matrix, affine.matrix])
     value = np.concatenate(
-        [np.broadcast_to(one.value, (len(other.value), one.value.shape[1])), other.value], 1
+        [np.broadcast_to(integral.value, (len(affine.value), integral.value.shape[1])), affine.value], 1
     )
-    return Law(one.constraint & other.constraint, measure_affine(matrix, value), matrix, value)
+    return Law(integral.constraint & affine.constraint, measure_affine(matrix, value), matrix, value)
 
 
-def energy_balance(scene: Scene, wanted: Array) -> Law:
+def energy_balance(scene: Scene, pin_values: Array) -> Law:
     """The integral of u^2, or of u + |u|^3 / 9, in units of the scale, decays at a rate proportional to that of u^2."""
     grid, size = scene.grid, scene.scale
     decay, squares = scene.rng.choice((0.0, 0.02, 0.1)), scene.rng.random() < 0.5
@@ -135,29 +135,29 @@ def energy_balance(scene: Scene, wanted: Array) -> Law:
         e = ((v**2 if squares else v + np.abs(v) ** 3 / 9) * wide).sum(1)
         terms = ((3 * v**2 if squares else 2 * np.abs(v) + np.abs(v) ** 3) * wide).sum(1)
         s = decay * (v**2 * wide).sum(1)
-        supplied = -np.cumsum(np.diff(times) * (s[:, 1:] + s[:, :-1]) / 2, 1)
-        return e[:, 1:] - e[:, :1] - supplied, terms[:, 1:] + terms[:, :1] + 3 * np.abs(supplied)
+        supply = -np.cumsum(np.diff(times) * (s[:, 1:] + s[:, :-1]) / 2, 1)
+        return e[:, 1:] - e[:, :1] - supply, terms[:, 1:] + terms[:, :1] + 3 * np.abs(supply)
 
     def slopes(u: Array) -> Array:
         v = u.reshape(-1, u.shape[-1]) / size
         de = (2 * v if squares else 1 + np.sign(v) * v**2 / 3) * w[:, None] / size
         ds = -2 * decay * v * w[:, None] / size
-        found = np.zeros((u.shape[-1] - 1, *v.shape))
+        gradients = np.zeros((u.shape[-1] - 1, *v.shape))
         for t in range(1, u.shape[-1]):
-            found[t - 1, :, t], found[t - 1, :, 0] = de[:, t], -de[:, 0]
+            gradients[t - 1, :, t], gradients[t - 1, :, 0] = de[:, t], -de[:, 0]
             for k in range(t):
                 half = float(times[k + 1] - times[k]) / 2
-                found[t - 1, :, k] -= half * ds[:, k]
-                found[t - 1, :, k + 1] -= half * ds[:, k + 1]
-        return found.reshape(len(found), -1)
+                gradients[t - 1, :, k] -= half * ds[:, k]
+                gradients[t - 1, :, k + 1] -= half * ds[:, k + 1]
+        return gradients.reshape(len(gradients), -1)
 
     law = sapc.Balance(stored, rate if decay else None, times=grid.time.points)
     return Law(law, rows, slopes=slopes)
 
 
-def sphere(scene: Scene, wanted: Array) -> Law:
+def sphere(scene: Scene, pin_values: Array) -> Law:
     """All fields of one norm: that of the first condition, or twice as much."""
-    value = float((wanted[:1] ** 2).sum()) * scene.rng.choice((1.0, 4.0))
+    value = float((pin_values[:1] ** 2).sum()) * scene.rng.choice((1.0, 4.0))
     law = sapc.Constraint(lambda u: (u**2).flatten(1).sum(1, keepdim=True), value=value)
 
     def rows(u: Array) -> tuple[Array, Array]:

@@ -106,8 +106,8 @@ def _tasks() -> Iterator[Target]:
     )
     yield Target(
         "Task.solve(parameter)",
-        lambda one: heat.solve({**draws, next(iter(draws)): one}),
-        {"one": next(iter(draws.values()))},
+        lambda parameter: heat.solve({**draws, next(iter(draws)): parameter}),
+        {"parameter": next(iter(draws.values()))},
     )
     yield Target(
         "Task.dataset", heat.dataset, {**of_split, "device": "cpu", "cache": False, "progress": None}
@@ -203,7 +203,7 @@ def _constraints() -> Iterator[Target]:
     yield Target(
         "Constraint", lambda **a: sapc.Constraint(**a).on(u).project(u), {"function": square, "value": 1.0}
     )
-    yield Target("&", lambda other: sapc.Pin.frame(0) & other, {"other": sapc.Balance(mass)})
+    yield Target("&", lambda term: sapc.Pin.frame(0) & term, {"term": sapc.Balance(mass)})
     law = sapc.Pin.frame(0) & sapc.Balance(mass)
     yield Target(".on", law.on, {"fields": u, "solver": None, "algorithm": None})
     yield Target(
@@ -212,10 +212,14 @@ def _constraints() -> Iterator[Target]:
         {"parts": law.parts, "fields": u, "solver": sapc.NearestPoint(), "algorithm": None, "wanted": None},
         ("wanted",),
     )
-    for name, made in (("", law), ("curved ", sapc.Constraint(square, value="field"))):
-        H = made.on(u)
-        for what in ("project", "residual", "local", "balance", "solve", "on"):
-            yield Target(f"{name}Manifold.{what}", getattr(H, what), {"fields" if what == "on" else "u": u})
+    for name, constraint in (("", law), ("curved ", sapc.Constraint(square, value="field"))):
+        H = constraint.on(u)
+        for method_name in ("project", "residual", "local", "balance", "solve", "on"):
+            yield Target(
+                f"{name}Manifold.{method_name}",
+                getattr(H, method_name),
+                {"fields" if method_name == "on" else "u": u},
+            )
         yield Target(f"{name}Manifold.project(check)", H.project, {"u": u, "check": True})
     H = law.on(u)
     yield Target("Manifold.to", H.to, {"device": "cpu"})
@@ -443,7 +447,7 @@ def _data() -> Iterator[Target]:
     )
     yield Target("read_sensors", sapc.read_sensors, {"path": file, "grid": grid})
     try:
-        made = sapc.to_xarray(data.fields, grid)
+        xarray_dataset = sapc.to_xarray(data.fields, grid)
     except sapc.SapcError:  # xarray is not installed
         return
     yield Target(
@@ -458,7 +462,7 @@ def _data() -> Iterator[Target]:
             "attributes": {},
         },
     )
-    yield Target("write_netcdf", sapc.data.write_netcdf, {"path": home() / "a.nc", "dataset": made})
+    yield Target("write_netcdf", sapc.data.write_netcdf, {"path": home() / "a.nc", "dataset": xarray_dataset})
 
 
 def cases() -> Iterator[tuple[str, Thunk]]:
@@ -466,10 +470,10 @@ def cases() -> Iterator[tuple[str, Thunk]]:
     values = odd_values()
     for target in targets():
         for argument in target.arguments:
-            for called, value in values.items() if argument not in target.left_out else ():
-                if called == "2^70" and argument in ("steps", "repeats", "floor_repeats"):
+            for label, value in values.items() if argument not in target.left_out else ():
+                if label == "2^70" and argument in ("steps", "repeats", "floor_repeats"):
                     continue  # it would be done, in its time
-                name = f"{target.name}({argument}={called})"
+                name = f"{target.name}({argument}={label})"
                 yield name, lambda t=target, a=argument, v=value: t.function(**{**t.arguments, a: v})
 
 

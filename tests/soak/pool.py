@@ -27,8 +27,8 @@ from .case import Case
 FORK = multiprocessing.get_context("fork")
 MEGABYTES = 500  # more than a case may take beyond what the package itself takes
 SECONDS = {"signals": 240, "commands": 120}  # all others end within
-MOST_SECONDS = 30
-BEAT = 0.05  # seconds between two looks at time and memory
+MAX_SECONDS = 30
+POLL_SECONDS = 0.05  # seconds between two looks at time and memory
 
 
 @dataclass(frozen=True)
@@ -36,9 +36,9 @@ class Verdict:
     """What became of a case: `why` it is bad, or nothing, and `what` it did."""
 
     case: Case
-    why: str
+    reason: str
     seconds: float
-    what: str = ""
+    activity: str = ""
 
 
 @dataclass
@@ -62,32 +62,32 @@ class _Child:
 
     def verdict(self) -> Verdict | None:
         """How it ended, or None while it may go on."""
-        seconds, most = time.monotonic() - self.began, SECONDS.get(self.case.kind, MOST_SECONDS)
+        seconds, limit = time.monotonic() - self.began, SECONDS.get(self.case.kind, MAX_SECONDS)
         if not self.process.is_alive():
-            why = self._why()
-        elif seconds > most:
-            why = f"still running after {most} seconds"
+            reason = self._reason()
+        elif seconds > limit:
+            reason = f"still running after {limit} seconds"
         elif _resident(self.process.pid) - self.memory > MEGABYTES * 2**20:
-            why = f"took more than {MEGABYTES} MB"
+            reason = f"took more than {MEGABYTES} MB"
         else:
             return None
-        return Verdict(self.case, why, seconds, self._shown().partition("\n")[0])
+        return Verdict(self.case, reason, seconds, self._output().partition("\n")[0])
 
-    def _why(self) -> str:
+    def _reason(self) -> str:
         with suppress(EOFError):
-            why, megabytes = self.answer.recv()
-            if why:
-                return str(why)
-            if "Traceback (most" in self._shown():
-                return "a traceback was shown: " + self._shown().strip().splitlines()[-1]
+            reason, megabytes = self.answer.recv()
+            if reason:
+                return str(reason)
+            if "Traceback (most" in self._output():
+                return "a traceback was shown: " + self._output().strip().splitlines()[-1]
             return f"took {megabytes:.0f} MB" if megabytes > MEGABYTES else ""
         code = self.process.exitcode or 0
         return "the process died: " + (signal.Signals(-code).name if code < 0 else f"exit code {code}")
 
-    def _shown(self) -> str:
+    def _output(self) -> str:
         """All that its process has said; the first line tells what the case does."""
         try:
-            return (self.folder / "shown").read_text(errors="replace")
+            return (self.folder / "output").read_text(errors="replace")
         except OSError:
             return ""
 
@@ -104,16 +104,16 @@ class _Child:
 def _work(case: Case, folder: Path, examples: Path, answer: Any) -> None:
     """What a process does: one case, with all that it says in a file."""
     os.setsid()
-    shown = os.open(folder / "shown", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    output = os.open(folder / "output", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     for stream in (1, 2):
-        os.dup2(shown, stream)
+        os.dup2(output, stream)
     sys.stdout, sys.stderr = (open(stream, "w", buffering=1, closefd=False) for stream in (1, 2))  # noqa: SIM115
     tempfile.tempdir = str(folder)  # what a case leaves there is removed with it
     warnings.simplefilter("ignore")
     before = _resident(os.getpid())
-    why = case.check(folder / "work", examples)
-    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    answer.send((why, (most - before) / 2**20))
+    reason = case.check(folder / "work", examples)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    answer.send((reason, (peak - before) / 2**20))
     answer.close()
     sys.stdout.flush()
     os._exit(0)
@@ -131,21 +131,21 @@ def verdicts(
     cases: Iterator[Case], workers: int, place: Path, examples: Path, until: float
 ) -> Iterator[Verdict]:
     """Run cases, `workers` at a time, until there are no more or it is late; each tells how it ended."""
-    running: list[_Child] = []
+    children: list[_Child] = []
     try:
         while True:
-            while len(running) < workers and time.monotonic() < until:
+            while len(children) < workers and time.monotonic() < until:
                 if (case := next(cases, None)) is None:
                     break
-                running.append(_Child(case, place / str(case).replace(":", "-"), examples).start())
-            if not running:
+                children.append(_Child(case, place / str(case).replace(":", "-"), examples).start())
+            if not children:
                 return
-            connection.wait([child.process.sentinel for child in running], BEAT)
-            for child in list(running):
+            connection.wait([child.process.sentinel for child in children], POLL_SECONDS)
+            for child in list(children):
                 if (verdict := child.verdict()) is not None:
                     child.end()
-                    running.remove(child)
+                    children.remove(child)
                     yield verdict
     finally:
-        for child in running:
+        for child in children:
             child.end()

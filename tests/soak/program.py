@@ -26,15 +26,17 @@ class Outcome:
 
     def judge(self) -> Outcome:
         """Refuse an end that is no way to end: a traceback, or a mistake that is not told in one sentence."""
-        told = [line for line in self.err.splitlines() if line and not line.startswith("sapc: warning: ")]
+        sentences = [
+            line for line in self.err.splitlines() if line and not line.startswith("sapc: warning: ")
+        ]
         if "Traceback (most" in self.out + self.err:
             raise BadCase(f"traceback of {self}: {self.err.strip().splitlines()[-1]}")
         if self.code not in (0, 1, 2):
             raise BadCase(f"exit code {self.code} of {self}")
-        if self.code == 2 and (len(told) != 1 or not told[0].startswith("sapc: ")):
-            raise BadCase(f"exit code 2 and {len(told)} sentences of {self}: {told}")
-        if self.code == 2 and len(told[0]) > LONGEST_SENTENCE + sum(map(len, self.line)):
-            raise BadCase(f"a sentence of {len(told[0])} characters from {self}")
+        if self.code == 2 and (len(sentences) != 1 or not sentences[0].startswith("sapc: ")):
+            raise BadCase(f"exit code 2 and {len(sentences)} sentences of {self}: {sentences}")
+        if self.code == 2 and len(sentences[0]) > LONGEST_SENTENCE + sum(map(len, self.line)):
+            raise BadCase(f"a sentence of {len(sentences[0])} characters from {self}")
         return self
 
     def __str__(self) -> str:

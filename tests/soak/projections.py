@@ -49,8 +49,8 @@ def _scene(rng: random.Random, seed: int) -> Scene:
 
 def _check_projection(scene: Scene) -> None:
     condition = scene.fields()
-    pin, mask, wanted = _pin(scene, condition)
-    law = scene.rng.choice(LAWS)(scene, wanted)
+    pin, mask, pin_values = _pin(scene, condition)
+    law = scene.rng.choice(LAWS)(scene, pin_values)
     start = scene.fields(scene.scale * 10.0 ** scene.rng.choice((0, 0, 0, -4, 2, 4)))
     solver = scene.rng.choice((None, None, sapc.FeasiblePoint()))
     print(_describe(scene, mask, law, start), flush=True)
@@ -59,29 +59,32 @@ def _check_projection(scene: Scene) -> None:
         warnings.simplefilter("ignore", sapc.SapcWarning)
         H = whole.on(condition, solver=solver)
         end, report = H.solve(start)
-        again, _ = H.solve(start)
-        alone, own = H[0].solve(start[:1])
+        repeat, _ = H.solve(start)
+        alone, single_report = H[0].solve(start[:1])
     if end.dtype != start.dtype or end.shape != start.shape:
         raise BadCase(f"{start.dtype} {tuple(start.shape)} became {end.dtype} {tuple(end.shape)}")
-    if not torch.equal(end, again):
+    if not torch.equal(end, repeat):
         raise BadCase("the same call gave other bits")
-    fine = report.converged.numpy()
-    _check_pins(end, mask, wanted)
-    _check_rows(law, end, fine)
+    converged = report.converged.numpy()
+    _check_pins(end, mask, pin_values)
+    _check_rows(law, end, converged)
     if law is None or law.matrix is not None:
-        if not fine.all():
+        if not converged.all():
             raise BadCase(
                 f"an affine projection ({report.algorithm}) says that it has not converged, |R| {report.residual.max():.1e}"
             )
-        _check_nearest(law, mask, wanted, start, end)
+        _check_nearest(law, mask, pin_values, start, end)
     else:
-        _check_stationary(law, mask, wanted, start, end, report)
-    if fine[0] != bool(own.converged[0]):
+        _check_stationary(law, mask, pin_values, start, end, report)
+    if converged[0] != bool(single_report.converged[0]):
         raise BadCase("whether a sample converges depends on its batch")
-    if fine[0] and (H.affine or float(report.tangential[0]) == 0):
-        off, size = float((end[0] - alone[0]).abs().max()), float(torch.stack((start[0], end[0])).abs().max())
-        if off > 1e4 * torch.finfo(end.dtype).eps * size:
-            raise BadCase(f"a sample moves by {off / size:.1e} of its size when its batch is left out")
+    if converged[0] and (H.affine or float(report.tangential[0]) == 0):
+        distance, size = (
+            float((end[0] - alone[0]).abs().max()),
+            float(torch.stack((start[0], end[0])).abs().max()),
+        )
+        if distance > 1e4 * torch.finfo(end.dtype).eps * size:
+            raise BadCase(f"a sample moves by {distance / size:.1e} of its size when its batch is left out")
 
 
 def _check_contradiction(scene: Scene) -> None:
@@ -89,10 +92,10 @@ def _check_contradiction(scene: Scene) -> None:
     condition = scene.fields()
     value, last = scene.scale * scene.rng.choice((7.0, -0.5)), scene.rng.choice((0, -1))
     first = scene.rng.choice((sapc.Pin.at(scene.grid, x=last, value=value), sapc.Pin.frame(0)))
-    other = sapc.Pin.at(scene.grid, t=0, value=value * (1 + scene.rng.choice((1e-3, 1.0))))
+    second = sapc.Pin.at(scene.grid, t=0, value=value * (1 + scene.rng.choice((1e-3, 1.0))))
     print(f"two values for one point, scale {scene.scale:.0e}", flush=True)
     try:
-        (first & other).on(condition).project(scene.fields())
+        (first & second).on(condition).project(scene.fields())
     except sapc.SapcError:
         pass
     else:
@@ -117,37 +120,37 @@ def _check_overflow(scene: Scene) -> None:
 # -- checks --
 
 
-def _check_pins(end: torch.Tensor, mask: Array, wanted: Array) -> None:
+def _check_pins(end: torch.Tensor, mask: Array, pin_values: Array) -> None:
     values = end.numpy()
-    expected = np.broadcast_to(wanted.astype(values.dtype), values.shape)
-    if not np.array_equal(values[:, mask], expected[:, mask]):
+    targets = np.broadcast_to(pin_values.astype(values.dtype), values.shape)
+    if not np.array_equal(values[:, mask], targets[:, mask]):
         raise BadCase("a pinned value is not the prescribed one to the bit")
 
 
-def _check_rows(law: Law | None, end: torch.Tensor, fine: Array) -> None:
+def _check_rows(law: Law | None, end: torch.Tensor, converged: Array) -> None:
     """Where convergence is claimed, every residual is rounding of its own terms, in the dtype of the result."""
     if law is None:
         return
     rows, terms = law.rows(end.numpy().astype(LONG))
     # What docs/how-to/constraints.md states, for the float64 result; rounding to the dtype of the fields comes on top.
-    stated = np.maximum(16 * EPS * terms, TOLERANCE * np.minimum(terms, 1))
+    tolerance = np.maximum(16 * EPS * terms, TOLERANCE * np.minimum(terms, 1))
     rounding = float(torch.finfo(end.dtype).eps) * terms
-    allowed = SLACK * (stated + rounding)
-    off = np.abs(rows) > allowed
-    if off[fine].any():
-        worst = float((np.abs(rows) / np.maximum(terms, 1e-300))[fine].max())
+    limit = SLACK * (tolerance + rounding)
+    distance = np.abs(rows) > limit
+    if distance[converged].any():
+        worst = float((np.abs(rows) / np.maximum(terms, 1e-300))[converged].max())
         raise BadCase(
-            f"converged is claimed, but a residual is {worst:.1e} of its terms, and {float(np.abs(rows)[fine].max()):.1e}"
+            f"converged is claimed, but a residual is {worst:.1e} of its terms, and {float(np.abs(rows)[converged].max()):.1e}"
         )
 
 
 def _check_nearest(
-    law: Law | None, mask: Array, wanted: Array, start: torch.Tensor, end: torch.Tensor
+    law: Law | None, mask: Array, pin_values: Array, start: torch.Tensor, end: torch.Tensor
 ) -> None:
     """Solve the affine problem once more, as least squares over the free points."""
     u = start.numpy().astype(np.float64)
-    pinned = np.where(mask, wanted, u)
-    flat, free = pinned.reshape(len(u), -1), ~mask.reshape(-1)
+    base = np.where(mask, pin_values, u)
+    flat, free = base.reshape(len(u), -1), ~mask.reshape(-1)
     truth = flat.copy()
     if law is not None:
         size = np.abs(law.matrix).max(1, keepdims=True)
@@ -155,30 +158,30 @@ def _check_nearest(
         for i in range(len(u)):
             short = a @ flat[i] - b[i % len(b)]
             truth[i, free] -= np.linalg.lstsq(a[:, free], short, rcond=1e-10)[0]
-    off = np.abs(end.numpy().reshape(len(u), -1) - truth).max()
+    distance = np.abs(end.numpy().reshape(len(u), -1) - truth).max()
     size = max(np.abs(flat).max(), np.abs(truth).max())
-    if off > (1e-6 if end.dtype == torch.float64 else 1e-5) * size:
-        raise BadCase(f"not the nearest point: {off / size:.1e} of the fields' size away from it")
+    if distance > (1e-6 if end.dtype == torch.float64 else 1e-5) * size:
+        raise BadCase(f"not the nearest point: {distance / size:.1e} of the fields' size away from it")
 
 
 def _check_stationary(
-    law: Law, mask: Array, wanted: Array, start: torch.Tensor, end: torch.Tensor, report: Any
+    law: Law, mask: Array, pin_values: Array, start: torch.Tensor, end: torch.Tensor, report: Any
 ) -> None:
     """At a point that is called nearest, the correction is a combination of the rows' gradients."""
     is_near = (
-        float(start[0].abs().max()) >= np.abs(wanted).max()
+        float(start[0].abs().max()) >= np.abs(pin_values).max()
     )  # from far below, a norm is doubled again and again
     if law.is_within_reach and is_near and not report.converged[0]:
         raise BadCase(f"a field within reach is not projected, |R| {float(report.residual[0]):.1e}")
     if end.dtype != torch.float64:
         return
     for i in np.flatnonzero((report.converged & report.nearest).numpy()):
-        moved = (end - start)[i].numpy()[~mask]
+        correction = (end - start)[i].numpy()[~mask]
         slopes = law.slopes(end[i].numpy())[:, ~mask.reshape(-1)]
         slopes = slopes / np.maximum(np.abs(slopes).max(1, keepdims=True), 1e-300)
-        along = moved - slopes.T @ np.linalg.lstsq(slopes.T, moved, rcond=1e-12)[0]
-        share = np.linalg.norm(along) / max(np.linalg.norm(moved), 1e-300)
-        if share > 1e-5 and np.linalg.norm(along) > 1e-12 * np.abs(end[i].numpy()).max():
+        tangent = correction - slopes.T @ np.linalg.lstsq(slopes.T, correction, rcond=1e-12)[0]
+        share = np.linalg.norm(tangent) / max(np.linalg.norm(correction), 1e-300)
+        if share > 1e-5 and np.linalg.norm(tangent) > 1e-12 * np.abs(end[i].numpy()).max():
             raise BadCase(f"nearest is claimed, but {share:.1e} of the correction lies along the manifold")
 
 
@@ -187,7 +190,7 @@ def _check_stationary(
 
 def _pin(scene: Scene, condition: torch.Tensor) -> tuple[sapc.Pin | None, Array, Array]:
     """A pin, its mask, and the values that it prescribes."""
-    grid, rng, wanted = scene.grid, scene.rng, condition.numpy().astype(np.float64)
+    grid, rng, pin_values = scene.grid, scene.rng, condition.numpy().astype(np.float64)
     mask = np.zeros((grid.width, *grid.lattice), bool)
     kind = rng.choice(("frame", "frame", "face", "channel", "points", "value"))
     if kind == "frame":
@@ -203,16 +206,16 @@ def _pin(scene: Scene, condition: torch.Tensor) -> tuple[sapc.Pin | None, Array,
         mask[..., 0, :1] = True
         value = scene.scale * rng.uniform(-2, 2)
         pin = sapc.Pin.at(grid, **{grid.names[-2]: 0, "t": 0}, value=value)
-        wanted = np.where(mask.reshape(grid.shape), value, wanted)
+        pin_values = np.where(mask.reshape(grid.shape), value, pin_values)
     else:
         mask = scene.numbers.random(mask.shape) < 0.1
         mask[(0,) * mask.ndim] = True
         pin = sapc.Pin(torch.from_numpy(mask.reshape(grid.shape)))
-    return pin, mask.reshape(grid.shape), wanted
+    return pin, mask.reshape(grid.shape), pin_values
 
 
 def _describe(scene: Scene, mask: Array, law: Law | None, start: torch.Tensor) -> str:
-    what = type(law.constraint).__name__ if law else "pins only"
+    law_name = type(law.constraint).__name__ if law else "pins only"
     shape = "x".join(map(str, scene.grid.shape))
     start_size = float(start.abs().max())
-    return f"{what} on {scene.batch} x {shape} {start.dtype}, {int(mask.sum())} pinned, size {scene.scale:.0e}, start {start_size:.0e}"
+    return f"{law_name} on {scene.batch} x {shape} {start.dtype}, {int(mask.sum())} pinned, size {scene.scale:.0e}, start {start_size:.0e}"

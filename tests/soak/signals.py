@@ -27,8 +27,8 @@ from .case import BadCase
 from .examples import copy_example
 from .program import call, leftovers
 
-INTERRUPTED = 130
-STARTING = 1.5  # seconds in which a process mostly imports
+INTERRUPT_CODE = 130
+START_SECONDS = 1.5  # seconds in which a process mostly imports
 LONGEST = 60  # seconds
 
 
@@ -38,17 +38,19 @@ def check(rng: random.Random, seed: int, examples: Path) -> None:
     number = rng.choice((signal.SIGINT, signal.SIGINT, signal.SIGTERM, signal.SIGKILL))
     times = rng.choice((1, 1, 2))
     print(f"{number.name}, {times} times: sapc {command.line}", flush=True)
-    truth = _run_undisturbed(command, examples)
+    truth = _run_reference(command, examples)
     _make_place(command, examples, "disturbed")
     for _ in range(times):
         _kill(rng, command, number)
-    again = _start(command)
-    _, err = again.communicate(timeout=LONGEST)
-    if again.returncode and not (command.once and again.returncode == 2):
-        raise BadCase(f"the same command then ended with {again.returncode}: {err.strip().splitlines()[-1:]}")
-    if left := leftovers(Path.cwd()):
-        raise BadCase(f"left behind for ever: {left[0]}")
-    if not _same(truth, command.result(Path.cwd())):
+    process = _start(command)
+    _, err = process.communicate(timeout=LONGEST)
+    if process.returncode and not (command.once and process.returncode == 2):
+        raise BadCase(
+            f"the same command then ended with {process.returncode}: {err.strip().splitlines()[-1:]}"
+        )
+    if remains := leftovers(Path.cwd()):
+        raise BadCase(f"left behind for ever: {remains[0]}")
+    if not _is_same(truth, command.result(Path.cwd())):
         raise BadCase("the result is not that of an undisturbed command")
 
 
@@ -56,7 +58,7 @@ def _kill(rng: random.Random, command: Command, number: signal.Signals) -> None:
     """Start the command and kill it while it starts or while it works."""
     process = _start(command)
     if rng.random() < 0.4:
-        _wait(process, rng.uniform(0.1, STARTING))
+        _wait(process, rng.uniform(0.1, START_SECONDS))
     else:
         before = _files()
         while process.poll() is None and _files() == before:
@@ -70,10 +72,14 @@ def _kill(rng: random.Random, command: Command, number: signal.Signals) -> None:
         raise BadCase(f"still running {LONGEST} seconds after {number.name}") from late
     if "Traceback (most" in err:
         raise BadCase(f"{number.name} shows a traceback: {err.strip().splitlines()[-1]}")
-    if process.returncode not in (0, INTERRUPTED, -number, *((2,) if command.once else ())):
+    if process.returncode not in (0, INTERRUPT_CODE, -number, *((2,) if command.once else ())):
         raise BadCase(f"exit code {process.returncode} after {number.name}: {err.strip().splitlines()[-1:]}")
-    if number == signal.SIGINT and process.returncode == INTERRUPTED and (left := leftovers(Path.cwd())):
-        raise BadCase(f"left behind by {number.name}: {left[0]}")
+    if (
+        number == signal.SIGINT
+        and process.returncode == INTERRUPT_CODE
+        and (remains := leftovers(Path.cwd()))
+    ):
+        raise BadCase(f"left behind by {number.name}: {remains[0]}")
 
 
 def _wait(process: subprocess.Popen[str], seconds: float) -> None:
@@ -92,12 +98,12 @@ def _start(command: Command) -> subprocess.Popen[str]:
     )
 
 
-def _run_undisturbed(command: Command, examples: Path) -> Any:
+def _run_reference(command: Command, examples: Path) -> Any:
     """What the command writes, run in this process."""
     _make_place(command, examples, "undisturbed")
-    ended = call(*command.line.split())
-    if ended.code:
-        raise BadCase(f"{ended} ended with {ended.code}: {ended.err}")
+    outcome = call(*command.line.split())
+    if outcome.code:
+        raise BadCase(f"{outcome} ended with {outcome.code}: {outcome.err}")
     return command.result(Path.cwd())
 
 
@@ -111,9 +117,9 @@ def _make_place(command: Command, examples: Path, name: str) -> None:
         copy_example(examples, example)
 
 
-def _same(a: Any, b: Any) -> bool:
+def _is_same(a: Any, b: Any) -> bool:
     if isinstance(a, dict):
-        return a.keys() == b.keys() and all(_same(a[key], b[key]) for key in a)
+        return a.keys() == b.keys() and all(_is_same(a[key], b[key]) for key in a)
     return np.asarray(a).tobytes() == np.asarray(b).tobytes()  # to the bit, NaN too
 
 

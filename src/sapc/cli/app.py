@@ -39,30 +39,30 @@ err = Console(stderr=True)
 _debug = False
 
 
-class Stopped(Exception):
+class ExplainedInterrupt(Exception):
     """An interrupt with something to say."""
 
 
 @contextmanager
-def explained_interrupt(advice: str) -> Iterator[None]:
+def interrupt_advice(advice: str) -> Iterator[None]:
     """An interrupt inside the block ends the command with what it says itself, or with this advice."""
     try:
         yield
     except KeyboardInterrupt as interrupt:
-        raise Stopped(str(interrupt) or advice) from interrupt
+        raise ExplainedInterrupt(str(interrupt) or advice) from interrupt
 
 
-def _version(wanted: bool) -> bool:
-    if wanted:
+def _print_version(is_requested: bool) -> bool:
+    if is_requested:
         print(f"sapc {__version__}")
         raise typer.Exit
-    return wanted
+    return is_requested
 
 
 @app.callback()
 def root(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
     ] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
     plugins: Annotated[
@@ -102,7 +102,7 @@ def _run(arguments: list[str]) -> int:
         if code == INTERRUPTED:
             raise KeyboardInterrupt
         return int(code or 0)
-    except Stopped as stopped:
+    except ExplainedInterrupt as stopped:
         print(f"sapc: {stopped}", file=sys.stderr)
         return INTERRUPTED
     except (KeyboardInterrupt, typer.Abort):
@@ -113,16 +113,16 @@ def _run(arguments: list[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except Exception as error:
-        sentence = _sentence(error)
-        if sentence is None:
+        description = _describe_error(error)
+        if description is None:
             raise
         if _debug:
             traceback.print_exc()
-        print("sapc: " + " ".join(sentence.splitlines()), file=sys.stderr)
+        print("sapc: " + " ".join(description.splitlines()), file=sys.stderr)
         return 2
 
 
-def _sentence(error: Exception) -> str | None:
+def _describe_error(error: Exception) -> str | None:
     """What to tell the user, or None for a mistake of ours."""
     if isinstance(error, SapcError):
         return as_options(str(error))
@@ -144,12 +144,12 @@ def warn(message: Warning | str, *_: Any, **__: Any) -> None:
 
 def print_table(table: Table, padding: int = 1, console: Console = out) -> None:
     """Print a table on a terminal; every cell is whole at 80 columns."""
-    shown = rich.table.Table(
+    rich_table = rich.table.Table(
         title=table.title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, padding, 0, 0)
     )
     for j, column in enumerate(table.columns):
-        shown.add_column(column, justify="left" if j < table.heads else "right", no_wrap=True)
+        rich_table.add_column(column, justify="left" if j < table.heads else "right", no_wrap=True)
     for i, row in enumerate(table.rows):
-        cells = (f"[bold]{cell}[/bold]" if (i, j) in table.bold else cell for j, cell in enumerate(row))
-        shown.add_row(*cells)
-    console.print(shown)
+        texts = (f"[bold]{cell}[/bold]" if (i, j) in table.bold else cell for j, cell in enumerate(row))
+        rich_table.add_row(*texts)
+    console.print(rich_table)

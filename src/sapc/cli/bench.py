@@ -50,10 +50,10 @@ def bench(
 
     Example: [bold]sapc bench --task heat --task stokes_ic --out bench.json[/bold]
     """
-    wanted = list(dict.fromkeys(tasks or task_names()))
-    place = distributed.find_device(device)
-    size = preset or ("paper" if place.type == "cuda" else "small")
-    for name in wanted:
+    names = list(dict.fromkeys(tasks or task_names()))
+    torch_device = distributed.find_device(device)
+    size = preset or ("paper" if torch_device.type == "cuda" else "small")
+    for name in names:
         config.preset(size, name, "sapc")
     for part in parts or ():
         if part not in PARTS:
@@ -68,22 +68,22 @@ def bench(
             with ensure_folder(path.parent):
                 write_json(path, result)
 
-    timer = Timer(place, *((20, 5) if place.type == "cuda" else (3, 1)))
+    timer = Timer(torch_device, *((20, 5) if torch_device.type == "cuda" else (3, 1)))
     with err.status("starting") as status:
-        result = measure(timer, wanted, size, steps, parts or PARTS, status.update, save)
+        result = measure(timer, names, size, steps, parts or PARTS, status.update, save)
     if as_json:
         print(json.dumps(result))
         return
     for part in parts or PARTS:
-        title, names = TABLES[part]
-        rows = [tuple(_text(row[name]) for name in names) for row in result[part]]
-        print_table(Table(title, tuple(LABELS.get(name, name) for name in names), rows))
-    about = result["environment"]
-    where = about["device"] if place.type == "cuda" else f"{about['cpus']} CPU cores"
-    print(f"preset {size} on {where}, torch {about['torch']}, sapc {about['sapc']}")
+        title, fields = TABLES[part]
+        rows = [tuple(_format_value(row[name]) for name in fields) for row in result[part]]
+        print_table(Table(title, tuple(LABELS.get(name, name) for name in fields), rows))
+    environment = result["environment"]
+    machine = environment["device"] if torch_device.type == "cuda" else f"{environment['cpus']} CPU cores"
+    print(f"preset {size} on {machine}, torch {environment['torch']}, sapc {environment['sapc']}")
     if path is not None:
         print(f"wrote {path}")
 
 
-def _text(value: object) -> str:
+def _format_value(value: object) -> str:
     return f"{value:.3g}" if isinstance(value, float) else str(value)

@@ -8,10 +8,20 @@ from typing import Annotated
 
 import typer
 
-from ..tasks.check import check as look
+from ..tasks.check import check as check_task
 from .app import app
 from .options import AsJson
-from .own_data import Cells, ChannelNames, DataFile, Periodic, SampleAxis, Share, Steady, TimeAxis, given
+from .own_data import (
+    Cells,
+    ChannelNames,
+    DataFile,
+    Periodic,
+    SampleAxis,
+    Share,
+    Steady,
+    TimeAxis,
+    parse_own_data,
+)
 
 
 @app.command()
@@ -32,12 +42,12 @@ def check(
 
     Example: [bold]sapc check my_physics.py --data my.h5[/bold]. Exit code 1 if there is something to look into.
     """
-    known = given(
+    options = parse_own_data(
         data, physics, channels=channels, periodic=periodic, cells=cells, time=time, samples=samples,
         steady=steady, share=share,
     )  # fmt: skip
-    assert known is not None  # without data, physics was refused
-    report = look(known.task(), noise)
+    assert options is not None  # without data, physics was refused
+    report = check_task(options.task(), noise)
     print(json.dumps(report.to_dict()) if as_json else report.text())
     if report.problems:
         raise typer.Exit(1)

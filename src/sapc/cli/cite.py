@@ -51,20 +51,22 @@ def cite(
 
     Example: [bold]sapc cite runs/heat-ffm runs/heat-sapc > sapc.bib[/bold]
     """
-    used, scored = list(names or ()), set[str]()
+    used_names, scored_metrics = list(names or ()), set[str]()
     for folder in folders or ():
         methods, metrics = read_run(find(folder))
-        used += methods
-        scored |= metrics
-    chosen = {name: get_method(name) for name in used}
-    purposes = bibliography(chosen, scored)
+        used_names += methods
+        scored_metrics |= metrics
+    methods_by_name = {name: get_method(name) for name in used_names}
+    purposes = bibliography(methods_by_name, scored_metrics)
     if as_json:
         print(json.dumps([_describe(reference) for reference in purposes], ensure_ascii=False))
         return
-    for method in chosen.values():
+    for method in methods_by_name.values():
         if method.reference is None:
             print(f"% {_label(method)}: your own method, without a reference\n")
-    print("\n\n".join(f"% {_comment(what)}\n{reference.bibtex()}" for reference, what in purposes.items()))
+    print(
+        "\n\n".join(f"% {_comment(purpose)}\n{reference.bibtex()}" for reference, purpose in purposes.items())
+    )
 
 
 def read_run(path: Path) -> tuple[list[str], set[str]]:
@@ -80,29 +82,29 @@ def read_run(path: Path) -> tuple[list[str], set[str]]:
                 "your own method, name the file that defines it: sapc --plugin FILE"
             ) from error
         mean = scores.get("mean")
-        found = mean.get("metrics") if isinstance(mean, dict) else None
-        metrics |= DISTANCES.keys() & (found if isinstance(found, dict) else {}).keys()
+        values = mean.get("metrics") if isinstance(mean, dict) else None
+        metrics |= DISTANCES.keys() & (values if isinstance(values, dict) else {}).keys()
     return methods, metrics
 
 
-def bibliography(used: Collection[str], scored: Collection[str] = ()) -> Purposes:
+def bibliography(names: Collection[str], metrics: Collection[str] = ()) -> Purposes:
     """Return each reference once, with what it is for: the methods, what they and the scores rest on, what everything here rests on."""
     # in the order of `sapc methods`, so that the same methods make the same file however they were named
-    methods = [get_method(name) for name in method_names(variants=True) if name in used]
-    borrowing = [m for m in methods if not m.trains and m.weights not in used]
-    wanted = [(m.reference, "the method" if m.trains else "the sampler", m) for m in methods]
-    wanted += [(get_method(m.weights).reference, "the training of the weights", m) for m in borrowing]
-    wanted += [(reference, "what it rests on", m) for m in methods for reference in m.also]
+    methods = [get_method(name) for name in method_names(variants=True) if name in names]
+    samplers = [m for m in methods if not m.trains and m.weights not in names]
+    entries = [(m.reference, "the method" if m.trains else "the sampler", m) for m in methods]
+    entries += [(get_method(m.weights).reference, "the training of the weights", m) for m in samplers]
+    entries += [(reference, "what it rests on", m) for m in methods for reference in m.also]
     if not methods:
-        wanted.append((references.SAPC, "the method of this package", get_method("sapc")))
+        entries.append((references.SAPC, "the method of this package", get_method("sapc")))
     purposes: Purposes = {}
-    for reference, what, method in wanted:
+    for reference, purpose, method in entries:
         if reference is not None:
-            purposes.setdefault(reference, {}).setdefault(what, []).append(_label(method))
-    distances = [DISTANCES[name] for name in DISTANCES if name in scored]
+            purposes.setdefault(reference, {}).setdefault(purpose, []).append(_label(method))
+    distances = [DISTANCES[name] for name in DISTANCES if name in metrics]
     for group in (*distances, BASIS, *([] if methods else [PICTURES])):
-        for what, reference in group.items():
-            purposes.setdefault(reference, {}).setdefault(what, [])
+        for purpose, reference in group.items():
+            purposes.setdefault(reference, {}).setdefault(purpose, [])
     return purposes
 
 
@@ -111,7 +113,9 @@ def _label(method: Method) -> str:
 
 
 def _comment(purposes: dict[str, list[str]]) -> str:
-    return "; ".join(f"{', '.join(labels)}: {what}" if labels else what for what, labels in purposes.items())
+    return "; ".join(
+        f"{', '.join(labels)}: {purpose}" if labels else purpose for purpose, labels in purposes.items()
+    )
 
 
 def _describe(reference: Reference) -> dict[str, object]:

@@ -12,11 +12,11 @@ import typer
 from ..experiments import Inline
 from ..experiments.comparison import Comparison, notes, tables
 from ..training.distributed import kind_of
-from .app import app, explained_interrupt, print_table
+from .app import app, interrupt_advice, print_table
 from .options import AsJson, Device, Frd, Poseidon
 from .progress import CellBars
 
-AGAIN = "stopped; what is trained and scored is kept, and the same command continues from there"
+RESUME_ADVICE = "stopped; what is trained and scored is kept, and the same command continues from there"
 
 
 @app.command()
@@ -65,7 +65,7 @@ def compare(
 
     With a method of your own: [bold]sapc --plugin my_method.py compare heat[/bold]
     """
-    plan = Comparison(
+    comparison = Comparison(
         task=task,
         methods=methods or (),
         preset=preset or ("paper" if kind_of(device) == "cuda" else "small"),
@@ -81,20 +81,24 @@ def compare(
         poseidon=poseidon or None,
         frd=frd,
     )
-    plan.check()
-    study, cells = plan.study, plan.cells
-    for trained in dict.fromkeys(str(f.path) for f in map(study.folder, cells) if f.trained and not as_json):
-        print(f"already trained: {trained}", flush=True)
-    with CellBars(study, len(cells) == 1, quiet=as_json) as bars, explained_interrupt(AGAIN):
-        result = plan.compare(Inline(device, bars.progress), bars.tell)
+    comparison.check()
+    study, cells = comparison.study, comparison.cells
+    for path in dict.fromkeys(str(f.path) for f in map(study.folder, cells) if f.trained and not as_json):
+        print(f"already trained: {path}", flush=True)
+    with CellBars(study, len(cells) == 1, quiet=as_json) as bars, interrupt_advice(RESUME_ADVICE):
+        result = comparison.compare(Inline(device, bars.show_progress), bars.show_state)
     if as_json:
         print(json.dumps(result))
     else:
-        if before := [name for name in result["methods"] if name not in bars.told]:
-            print(textwrap.fill(f"already scored: {', '.join(before)}", 80))
+        if earlier_scores := [name for name in result["methods"] if name not in bars.methods]:
+            print(textwrap.fill(f"already scored: {', '.join(earlier_scores)}", 80))
         for table in tables(result):
             print_table(table)
-        for note in (*notes(result), f"files: {', '.join(result['files'])}", f"runs and scores: {plan.out}"):
+        for note in (
+            *notes(result),
+            f"files: {', '.join(result['files'])}",
+            f"runs and scores: {comparison.out}",
+        ):
             print(textwrap.fill(note, 80, break_long_words=False, break_on_hyphens=False))
     if result["failed"]:
         raise typer.Exit(1)

@@ -12,7 +12,7 @@ from .._files import ensure_folder
 from ..tasks import SPLITS, get_task
 from .app import app
 from .options import AsJson, GridText, OptionTexts, check_target, parse_grid, parse_options
-from .progress import bar_for
+from .progress import progress_bar
 
 
 @app.command()
@@ -34,23 +34,23 @@ def data(
 
     Example: [bold]sapc data burgers --split test0 --size 100 --out burgers-test0.h5[/bold]
     """
-    chosen = get_task(task, grid=parse_grid(grid), **parse_options(option))
-    chosen.check(split, size, seed, device)
+    pde_task = get_task(task, grid=parse_grid(grid), **parse_options(option))
+    pde_task.check(split, size, seed, device)
     check_target(path, force)
-    with bar_for(f"{task} {split}") as bar:
-        made = chosen.dataset(split, size=size, seed=seed, device=device, progress=bar)
+    with progress_bar(f"{task} {split}") as bar:
+        dataset = pde_task.dataset(split, size=size, seed=seed, device=device, progress=bar)
     with ensure_folder(path.parent):
-        made.save(path)
+        dataset.save(path)
     summary = {
         "path": str(path),
         "task": task,
         "split": split,
-        "size": len(made),
+        "size": len(dataset),
         "seed": seed,
-        "grid": list(chosen.grid.shape),
+        "grid": list(pde_task.grid.shape),
     }
     if as_json:
         print(json.dumps(summary))
     else:
-        shape = " x ".join(map(str, chosen.grid.shape))
-        print(f"wrote {path}: {len(made)} solutions of {task} ({split}, seed {seed}) on {shape} points")
+        shape = " x ".join(map(str, pde_task.grid.shape))
+        print(f"wrote {path}: {len(dataset)} solutions of {task} ({split}, seed {seed}) on {shape} points")

@@ -27,9 +27,9 @@ from ..training.config import Run
 from ..training.config import preset as get_preset
 from ..training.distributed import find_device
 from ..training.run_folder import HOME, Folder, environment, load_tensors, model_names
-from .app import app, err, explained_interrupt, print_table
+from .app import app, err, interrupt_advice, print_table
 from .options import AsJson, Device
-from .progress import TrainingBar, announce, stages_bar
+from .progress import TrainingBar, announce, stage_bar
 
 METHODS = ("ffm", "sapc")
 METRICS = ("mmse", "smse", "w2", "ce_local", "ce_global")
@@ -71,15 +71,15 @@ def demo(
 
     Example: [bold]sapc demo --out demo[/bold], [bold]sapc demo --preset small[/bold], or [bold]sapc demo --projection --out pictures[/bold]
     """
-    wanted = {"task": task, "split": split, "samples": samples, "steps": steps, "preset": preset}
-    given: dict[str, Any] = {name: value for name, value in wanted.items() if value is not None}
+    settings = {"task": task, "split": split, "samples": samples, "steps": steps, "preset": preset}
+    changes: dict[str, Any] = {name: value for name, value in settings.items() if value is not None}
     if projection or size is not None:
-        if given:
-            option = "set" if "split" in given else next(iter(given))
+        if changes:
+            option = "set" if "split" in changes else next(iter(changes))
             raise SapcError(f"--{option} has no meaning with --projection or --size; leave one of them out")
         _projection(folder, 4 if size is None else size, seed, as_json)
         return
-    _demonstrate(Demo(out=folder, seed=seed, device=device, **given), as_json)
+    _demonstrate(Demo(out=folder, seed=seed, device=device, **changes), as_json)
 
 
 # -- two methods --
@@ -129,8 +129,8 @@ class Demo:
                     f"the demonstration draws fields over x and t, and {self.task} has {len(run.grid)} axes; "
                     f"use `sapc train {self.task}` and `sapc evaluate`"
                 )
-            chosen = EvaluationConfig((self.split,), self.samples, REFERENCE, self.steps)
-            Cell(run, method, chosen).check()
+            config = EvaluationConfig((self.split,), self.samples, REFERENCE, self.steps)
+            Cell(run, method, config).check()
             if self.preset is not None:
                 self.folder(method).check(run)
         if self.picture.is_dir():
@@ -142,27 +142,27 @@ class Demo:
         for method in METHODS if self.preset is not None else ():
             run, folder = self.run(method), self.folder(method)
             with TrainingBar(f"{run.task} {method}", announce(run, folder, quiet)) as bar:
-                training.train(run, folder.path, device=self.device, progress=bar, solving=bar.solving)
+                training.train(run, folder.path, device=self.device, progress=bar, solving=bar.show_solutions)
 
     def score(self, method: str, progress: Progress) -> tuple[Scores, Tensor]:
         """Sample and score one method; return its scores and the very fields that are scored."""
         fields: list[Tensor] = []
         scores = evaluate(
             load(self.folder(method).path, self.device), (self.split,), self.samples, REFERENCE, self.steps, self.seed,
-            progress=lambda stage, done, total: progress(f"{method.upper()}, {stage}", done, total),
-            on_fields=lambda split, drawn: fields.append(drawn),
+            progress=lambda stage, count, total: progress(f"{method.upper()}, {stage}", count, total),
+            on_fields=lambda split, values: fields.append(values),
         )  # fmt: skip
         return scores, fields[0]
 
-    def compare(self, progress: Progress = lambda stage, done, total: None) -> dict[str, Any]:
+    def compare(self, progress: Progress = lambda stage, count, total: None) -> dict[str, Any]:
         """Score both, write scores and picture; return all figures, as JSON can hold them."""
-        found = {method: self.score(method, progress) for method in METHODS}
+        results = {method: self.score(method, progress) for method in METHODS}
         for method in METHODS if self.preset is not None else ():
-            write_scores(self.folder(method).path, found[method][0])
-        result = self._result({method: scores for method, (scores, _) in found.items()})
-        w2 = {m.upper(): about["metrics"]["w2"] for m, about in result["methods"].items()}
+            write_scores(self.folder(method).path, results[method][0])
+        result = self._result({method: scores for method, (scores, _) in results.items()})
+        w2 = {m.upper(): entry["metrics"]["w2"] for m, entry in result["methods"].items()}
         w2 |= {"solutions": result["floor"]["w2"]} if result["floor"] else {}
-        fields = {method.upper(): drawn for method, (_, drawn) in found.items()}
+        fields = {method.upper(): values for method, (_, values) in results.items()}
         task = self.run(METHODS[0]).make_task()
         truth = task.dataset(self.split, size=REFERENCE).fields
         title = (
@@ -174,8 +174,8 @@ class Demo:
 
     def _result(self, scores: dict[str, Scores]) -> dict[str, Any]:
         methods = {}
-        for method, found in scores.items():
-            folder, mean = self.folder(method), found.mean
+        for method, method_scores in scores.items():
+            folder, mean = self.folder(method), method_scores.mean
             methods[method] = {
                 "folder": folder.path.name if self.preset is None else str(folder.path),
                 "metrics": {name: mean.metrics[name] for name in METRICS},
@@ -210,23 +210,23 @@ def _ratio(a: float, b: float) -> float | None:
     return a / b if b and math.isfinite(a / b) else None
 
 
-def _demonstrate(plan: Demo, as_json: bool) -> None:
-    plan.check()
-    with explained_interrupt("stopped; what is trained is kept, and the same command continues from there"):
-        plan.train(quiet=as_json)
-        with stages_bar("starting") as bar:
-            result = plan.compare(bar)
+def _demonstrate(demonstration: Demo, as_json: bool) -> None:
+    demonstration.check()
+    with interrupt_advice("stopped; what is trained is kept, and the same command continues from there"):
+        demonstration.train(quiet=as_json)
+        with stage_bar("starting") as bar:
+            result = demonstration.compare(bar)
     if as_json:
         print(json.dumps(result))
         return
     print_table(comparison_table(result), padding=2)
-    methods = {m.upper(): about for m, about in result["methods"].items()}
-    if plan.preset is None:
+    methods = {m.upper(): entry for m, entry in result["methods"].items()}
+    if demonstration.preset is None:
         print(f"models: {', '.join(a['folder'] for a in methods.values())}, which come with the package")
-    for what in ("training", "sampling") if plan.preset is not None else ("sampling",):
-        print(f"{what}: " + ", ".join(f"{m} {a[f'{what}_seconds']:.3g} s" for m, a in methods.items()))
-    print(f"picture: {plan.picture}")
-    print(f"next: sapc sample {methods['SAPC']['folder']} --set {plan.split}")
+    for kind in ("training", "sampling") if demonstration.preset is not None else ("sampling",):
+        print(f"{kind}: " + ", ".join(f"{m} {a[f'{what}_seconds']:.3g} s" for m, a in methods.items()))
+    print(f"picture: {demonstration.picture}")
+    print(f"next: sapc sample {methods['SAPC']['folder']} --set {demonstration.split}")
 
 
 def comparison_table(result: dict[str, Any]) -> Table:

@@ -23,8 +23,8 @@ from ..models.scores import MeanScores, Scores, SetScores
 from ..training.run_folder import find, is_shipped
 from .app import app, out
 from .options import AsJson, Device, Frd, Poseidon, RunPath, SamplerName
-from .own_data import DataFile, PhysicsFile, SampleAxis, Steady, TimeAxis, said
-from .progress import stages_bar
+from .own_data import DataFile, PhysicsFile, SampleAxis, Steady, TimeAxis, reading_changes
+from .progress import stage_bar
 
 
 @app.command()
@@ -76,26 +76,26 @@ def evaluate(
         raise SapcError(
             f"--calibrate is a script now: python benchmarks/calibrate_frd.py {folder} --poseidon ..."
         )
-    reading = said(time=time, samples=samples_dim, steady=steady)
+    reading = reading_changes(time=time, samples=samples_dim, steady=steady)
     model = load(folder, device, physics=physics, data=data, reading=reading)
     distances = fpd.distances(poseidon or None, frd, model.device)
     config = EvaluationConfig(
         tuple(sets) if sets else None, samples, reference, steps, seed, repeats, method, batch, trajectory
     )
     statistics = EnsembleStatistics()
-    with stages_bar("starting") as bar:
+    with stage_bar("starting") as bar:
         result = evaluation.evaluate(model, config, distances=distances, progress=bar, statistics=statistics)
-    shipped = is_shipped(find(folder))
-    finished = model.step == model.run.steps and not shipped
-    path = evaluation.write_scores(folder, result, statistics) if finished else None
+    is_from_package = is_shipped(find(folder))
+    is_finished = model.step == model.run.steps and not is_from_package
+    path = evaluation.write_scores(folder, result, statistics) if is_finished else None
     if not as_json:
         _print(result)
         if not poseidon:
             print(textwrap.fill(f"no FPD: {GET}; --frd takes no weights", 80, break_on_hyphens=False))
-        where = f"training is at step {model.step} of {model.run.steps}"
-        if shipped:
-            where = f"{folder} comes with the package; `sapc export {folder} FOLDER` makes a copy whose scores are kept"
-        print(f"wrote {path}" if path else f"not written: {where}", flush=True)
+        reason = f"training is at step {model.step} of {model.run.steps}"
+        if is_from_package:
+            reason = f"{folder} comes with the package; `sapc export {folder} FOLDER` makes a copy whose scores are kept"
+        print(f"wrote {path}" if path else f"not written: {reason}", flush=True)
     if as_json:
         print(json.dumps(result.to_dict()))
 
@@ -105,7 +105,7 @@ def _print(result: Scores) -> None:
     for name, trajectory in result.trajectories.items():
         out.print(trajectory_table(name, trajectory))
         _print_energy(trajectory)
-    _print_rest(result)
+    _print_summary(result)
 
 
 def score_table(result: Scores) -> Table:
@@ -129,27 +129,30 @@ def score_table(result: Scores) -> Table:
     return table
 
 
-def trajectory_table(name: str, seen: dict[str, Any]) -> Table:
+def trajectory_table(name: str, trajectory: dict[str, Any]) -> Table:
     """A few times of a set's sampling runs: the quarters, the last step, the result."""
-    times = seen["times"]
+    times = trajectory["times"]
     quarters = (min(range(len(times)), key=lambda i: abs(times[i] - t)) for t in (1, 0.75, 0.5, 0.25))
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     table.add_column(f"{name}, median at t", no_wrap=True)
     for column in ("|R(v0^)|", "|R(v_t)|", "deviation"):
         table.add_column(column, justify="right", no_wrap=True)
     for i in sorted({*quarters, len(times) - 2, len(times) - 1}):
-        estimate = seen["endpoint_residual"][i] if i < len(times) - 1 else None
-        values = (estimate, seen["state_residual"][i], seen["deviation"][i])
-        table.add_row(f"{times[i]:.3g}", *map(_short, values))
+        estimate = trajectory["endpoint_residual"][i] if i < len(times) - 1 else None
+        values = (estimate, trajectory["state_residual"][i], trajectory["deviation"][i])
+        table.add_row(f"{times[i]:.3g}", *map(_format_value, values))
     return table
 
 
-def _print_energy(seen: dict[str, Any]) -> None:
-    excess, straight = _short(seen["excess_energy"]), _short(seen["straight_energy"])
+def _print_energy(trajectory: dict[str, Any]) -> None:
+    excess, straight = (
+        _format_value(trajectory["excess_energy"]),
+        _format_value(trajectory["straight_energy"]),
+    )
     print(f"excess kinetic energy {excess}, beside {straight} of the straight line")
 
 
-def _short(value: float | None) -> str:
+def _format_value(value: float | None) -> str:
     return "" if value is None else f"{value:.2e}"
 
 
@@ -157,7 +160,7 @@ def _mean(value: float | list[float]) -> float:
     return math.fsum(value) / len(value) if isinstance(value, list) else value
 
 
-def _print_rest(result: Scores) -> None:
+def _print_summary(result: Scores) -> None:
     mean, settings = result.mean, result.settings
     print(
         f"{settings.samples} samples per set with {settings.method}, {mean.evaluations} evaluations and "
@@ -167,5 +170,5 @@ def _print_rest(result: Scores) -> None:
         print(f"fpd by {weights['file']}, sha256 {weights['sha256']}")
     if "frd_weights" in settings.more:
         print("frd by random features, and its spread over their three encoders; it is not FPD")
-    for why in result.floor_left_out:
-        print(f"no sampling floor: {why}")
+    for reason in result.floor_left_out:
+        print(f"no sampling floor: {reason}")

@@ -29,12 +29,12 @@ def tasks(as_json: AsJson = False) -> None:
     rows = [get_task(name) for name in task_names()]
     if as_json:
         names = ("name", "title", "equation", "grid", "pinned", "law", "parameters", "sizes", "solver")
-        described = [
+        descriptions = [
             {name: getattr(t, name) for name in names}
             | {"grid": t.grid.to_dict(), "parameters": dict(t.parameters)}
             for t in rows
         ]
-        print(json.dumps(described, ensure_ascii=False))
+        print(json.dumps(descriptions, ensure_ascii=False))
         return
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1))
     for column in ("task", "", ""):
@@ -68,9 +68,9 @@ def methods(as_json: AsJson = False) -> None:
         table.add_column(column, justify="right" if column == "NFE" else "left", overflow="fold")
     for m in rows:
         kind = "training" if m.trains else f"zero-shot ({m.weights})"
-        published = [m.reference.short] if m.reference else []
-        own = [f"Own method, from {SOURCES[m.name]}"] if is_own(m.name) else []
-        origin = " ".join((f"{m.title}.", *published, *own))
+        references = [m.reference.short] if m.reference else []
+        origins = [f"Own method, from {SOURCES[m.name]}"] if is_own(m.name) else []
+        origin = " ".join((f"{m.title}.", *references, *origins))
         table.add_row(f"[bold]{m.name}[/bold]", kind, str(m.evaluations()), EXACT[m.exact], escape(origin))
     out.print(table)
 

@@ -27,7 +27,7 @@ def models(as_json: AsJson = False) -> None:
 
     Example: [bold]sapc models[/bold], then [bold]sapc sample heat-sapc --n 64[/bold]
     """
-    rows = [_described(name) for name in model_names()]
+    rows = [_describe_model(name) for name in model_names()]
     if as_json:
         print(json.dumps(rows))
         return
@@ -66,28 +66,28 @@ def export(
     if not home.trained and home.config.is_file():
         raise SapcError(f"{folder} is not trained to its end; finish it with `sapc train --resume {folder}`")
     run = home.run()
-    network, _, about = read_network(folder, home, run)
-    about.setdefault("device", _device(home))
+    network, _, metadata = read_network(folder, home, run)
+    metadata.setdefault("device", _device(home))
     card = CardText(name, license, physics_text(run, home))
     scores = drop_foreign_scores(home, read_scores(home))
-    written = write_model(path, run, network.state_dict(), about, half=half, scores=scores, card=card)
-    size = sum(file.stat().st_size for file in written.iterdir())
+    target = write_model(path, run, network.state_dict(), metadata, half=half, scores=scores, card=card)
+    size = sum(file.stat().st_size for file in target.iterdir())
     print(
-        f"wrote {written}: {run.task} {run.method}, {parameter_count(network):,} parameters, {size / 1e6:.1f} MB"
+        f"wrote {target}: {run.task} {run.method}, {parameter_count(network):,} parameters, {size / 1e6:.1f} MB"
     )
 
 
-def _described(name: str) -> dict[str, Any]:
+def _describe_model(name: str) -> dict[str, Any]:
     folder = Folder(find(name))
     run, scores = folder.run(), read_scores(folder)
     metrics, floor = (scores.mean.metrics, scores.mean.floor) if scores else ({}, {})
-    about = about_tensors(folder.weights)
+    metadata = about_tensors(folder.weights)
     return {
         "name": name,
         "task": run.task,
         "method": run.method,
         "grid": list(run.grid),
-        "steps": about.get("step"),
+        "steps": metadata.get("step"),
         "parameters": scores.run.parameters if scores else parameter_count(run.make_network()),
         "bytes": folder.weights.stat().st_size,
         "w2": metrics.get("w2"),

@@ -82,5 +82,5 @@ def check_target(path: Path, force: bool) -> None:
         raise SapcError(f"cannot write {path}: {error.strerror}; choose another --out") from error
     nearest = next(folder for folder in path.absolute().parents if os.path.lexists(folder))
     if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
-        why = "cannot be written to" if nearest.is_dir() else "is not a folder"
-        raise SapcError(f"cannot write {path}: {nearest} {why}; choose another --out")
+        reason = "cannot be written to" if nearest.is_dir() else "is not a folder"
+        raise SapcError(f"cannot write {path}: {nearest} {reason}; choose another --out")

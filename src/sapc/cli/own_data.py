@@ -42,7 +42,7 @@ Share = Annotated[float, typer.Option("--validation-share", help="Of the samples
 
 
 @dataclass(frozen=True)
-class Given:
+class OwnDataOptions:
     """What the command line says of own data; every process makes the task of it."""
 
     data: Path
@@ -58,26 +58,26 @@ class Given:
 
     def attach(self, run: Run) -> Run:
         """A run that was begun before, with its physics and data; what is said of the file goes before how it was read then."""
-        return run.attach(self.physics, self.data, self.said)
+        return run.attach(self.physics, self.data, self.reading_changes)
 
     @property
-    def said(self) -> dict[str, Any]:
+    def reading_changes(self) -> dict[str, Any]:
         """What is said of the file's dimensions."""
-        return said(**{name: self.reading[name] for name in ("time", "samples", "steady")})
+        return reading_changes(**{name: self.reading[name] for name in ("time", "samples", "steady")})
 
-    def words(self, run: Run) -> list[str]:
+    def option_words(self, run: Run) -> list[str]:
         """The options by which other commands find physics and data of a run in its folder, which may not say how they are read."""
-        found = ["--physics", str(self.physics), "--data", str(self.data)]
-        kept = run.description.reading
-        for name, value in self.said.items():
-            if name == "steady" and name not in kept:
-                found.append("--steady" if value else "--unsteady")
-            elif name not in kept:
-                found += ["--samples-dim" if name == "samples" else f"--{name}", value]
-        return found
+        words = ["--physics", str(self.physics), "--data", str(self.data)]
+        run_reading = run.description.reading
+        for name, value in self.reading_changes.items():
+            if name == "steady" and name not in run_reading:
+                words.append("--steady" if value else "--unsteady")
+            elif name not in run_reading:
+                words += ["--samples-dim" if name == "samples" else f"--{name}", value]
+        return words
 
 
-def given(
+def parse_own_data(
     data: Path | None,
     physics: Path | None,
     name: str | None = None,
@@ -89,28 +89,28 @@ def given(
     samples: str | None = None,
     steady: bool | None = None,
     share: float = 0.1,
-) -> Given | None:
+) -> OwnDataOptions | None:
     """The options as one, or None if there is no data file."""
     reading = {
         "channels": _names(channels), "periodic": _names(periodic) or (), "cells": _names(cells) or (),
         "time": time, "samples": samples, "steady": steady,
     }  # fmt: skip
     if data is None:
-        used = [name for name, value in reading.items() if value not in (None, ())]
-        if physics is not None or used:
-            first = used[0] if used else ""
-            words = f"steady={steady}" if first == "steady" else f"{first}="
-            what = "--physics" if physics is not None else as_options(words)
-            raise SapcError(f"{what} goes with data of your own; give them as --data FILE")
+        names = [name for name, value in reading.items() if value not in (None, ())]
+        if physics is not None or names:
+            first = names[0] if names else ""
+            argument = f"steady={steady}" if first == "steady" else f"{first}="
+            option = "--physics" if physics is not None else as_options(argument)
+            raise SapcError(f"{option} goes with data of your own; give them as --data FILE")
         return None
     if physics is None:
         raise SapcError(
             "--data needs --physics FILE, a Python file with the constraints: def physics(grid): return sapc.Pin.frame(0)"
         )
-    return Given(data, physics, name, reading, share)
+    return OwnDataOptions(data, physics, name, reading, share)
 
 
-def said(**reading: Any) -> dict[str, Any]:
+def reading_changes(**reading: Any) -> dict[str, Any]:
     """What the command line says of how files are read, without what it leaves open."""
     return {name: value for name, value in reading.items() if value is not None}
 

@@ -31,14 +31,14 @@ LINE_SECONDS = 10.0
 
 
 @contextmanager
-def bar_for(label: str) -> Iterator[Callable[[int, int], None]]:
+def progress_bar(label: str) -> Iterator[Callable[[int, int], None]]:
     """A bar under one label, called with (done, total)."""
-    with stages_bar(label) as stage:
-        yield lambda done, total: stage(label, done, total)
+    with stage_bar(label) as stage:
+        yield lambda count, total: stage(label, count, total)
 
 
 @contextmanager
-def stages_bar(label: str) -> Iterator[Callable[[str, int, int], None]]:
+def stage_bar(label: str) -> Iterator[Callable[[str, int, int], None]]:
     """A bar for work in stages, called with (stage, done, total)."""
     columns = (
         TextColumn("{task.description}", markup=False),
@@ -49,14 +49,14 @@ def stages_bar(label: str) -> Iterator[Callable[[str, int, int], None]]:
     )
     with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as progress:
         row = progress.add_task(label, total=None)
-        before = label
+        current_stage = label
 
-        def show(stage: str, done: int, total: int) -> None:
-            nonlocal before
-            if stage != before:
+        def show(stage: str, count: int, total: int) -> None:
+            nonlocal current_stage
+            if stage != current_stage:
                 progress.reset(row, description=stage)
-                before = stage
-            progress.update(row, completed=done, total=total)
+                current_stage = stage
+            progress.update(row, completed=count, total=total)
 
         yield show
 
@@ -65,8 +65,8 @@ class TrainingBar:
     """Step, losses, steps per second and time left; called with (step, steps, losses). The first step is announced."""
 
     def __init__(self, label: str, announcement: str = "", quiet: bool = False) -> None:
-        self.label, self.announcement, self.quiet, self.began = label, announcement, quiet, False
-        self.first, self.start, self.said = 0, 0.0, time.monotonic()
+        self.label, self.announcement, self.quiet, self.has_begun = label, announcement, quiet, False
+        self.first, self.start, self.last_line_time = 0, 0.0, time.monotonic()
         columns = (
             SpinnerColumn(),
             TextColumn("{task.description}", markup=False),
@@ -87,31 +87,31 @@ class TrainingBar:
     ) -> None:
         self.bar.stop()
 
-    def solving(self, split: str, done: int, total: int) -> None:
+    def show_solutions(self, split: str, count: int, total: int) -> None:
         """Show how many solutions of a split are there, before the first step."""
-        self.prepare(f"solving the {split} set", done, total)
+        self.show_preparation(f"solving the {split} set", count, total)
 
-    def prepare(self, what: str, done: int, total: int) -> None:
+    def show_preparation(self, stage: str, count: int, total: int) -> None:
         """Show how far something is that comes before the first step."""
-        text = f"{self.label}: {what}"
-        if done == total:
+        text = f"{self.label}: {stage}"
+        if count == total:
             self.bar.reset(self.row, description=f"{self.label}: preparing", total=None)
         else:
-            self.bar.update(self.row, description=text, completed=done, total=total)
-        self._say(f"{text}, {done} of {total}")
+            self.bar.update(self.row, description=text, completed=count, total=total)
+        self._print_line(f"{text}, {count} of {total}")
 
-    def _say(self, text: str) -> None:
+    def _print_line(self, text: str) -> None:
         """A line where there is no bar, if the last one is some time ago."""
         now = time.monotonic()
-        if self.bar.disable and not self.quiet and now - self.said > LINE_SECONDS:
-            self.said = now
+        if self.bar.disable and not self.quiet and now - self.last_line_time > LINE_SECONDS:
+            self.last_line_time = now
             print(text, file=sys.stderr, flush=True)
 
     def __call__(self, step: int, steps: int, losses: dict[str, float]) -> None:
         """Show a step."""
         now = time.monotonic()
-        if not self.began:
-            self.began, self.first, self.start = True, step, now
+        if not self.has_begun:
+            self.has_begun, self.first, self.start = True, step, now
             if self.announcement:
                 print(self.announcement, flush=True)
             self.bar.reset(self.row, description=self.label, total=steps, completed=step)
@@ -119,8 +119,8 @@ class TrainingBar:
         parts = [f"{name} {losses[name]:.4g}" for name in ("loss", "validation") if name in losses]
         parts += [f"{rate:.3g} steps/s"] if rate else []
         self.bar.update(self.row, completed=step, losses=", ".join(parts))
-        left = [f"{timedelta(seconds=round((steps - step) / rate))} left"] if rate else []
-        self._say(f"{self.label}: " + ", ".join([f"step {step} of {steps}", *parts, *left]))
+        estimate = [f"{timedelta(seconds=round((steps - step) / rate))} left"] if rate else []
+        self._print_line(f"{self.label}: " + ", ".join([f"step {step} of {steps}", *parts, *estimate]))
 
 
 def announce(run: Run, folder: Folder, quiet: bool) -> str:
@@ -137,40 +137,42 @@ class CellBars:
     """One bar after the other for cells that are worked on in this process; a line for each that is done or has failed."""
 
     def __init__(self, study: Study, is_alone: bool, quiet: bool) -> None:
-        self.study, self.is_alone, self.quiet, self.open = study, is_alone, quiet, ExitStack()
-        self.told: set[str] = set()
+        self.study, self.is_alone, self.quiet, self.stack = study, is_alone, quiet, ExitStack()
+        self.methods: set[str] = set()
         self.training: TrainingBar | None = None
-        self.stage: Callable[[str, int, int], None] = lambda stage, done, total: None
+        self.stage: Callable[[str, int, int], None] = lambda stage, count, total: None
 
     def __enter__(self) -> CellBars:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.open.close()
+        self.stack.close()
 
-    def tell(self, cell: Cell, noted: Mapping[str, Any]) -> None:
+    def show_state(self, cell: Cell, record: Mapping[str, Any]) -> None:
         """Begin the next bar, or say how a cell has ended."""
-        self.open.close()
-        self.told.add(cell.method)
-        state, self.training = noted["state"], None
+        self.stack.close()
+        self.methods.add(cell.method)
+        state, self.training = record["state"], None
         if state == "training":
             text = announce(cell.run, self.study.folder(cell), self.quiet)
-            self.training = self.open.enter_context(TrainingBar(f"{cell.run.task} {cell.run.method}", text))
+            self.training = self.stack.enter_context(TrainingBar(f"{cell.run.task} {cell.run.method}", text))
         elif state == "evaluating":
-            self.stage = self.open.enter_context(stages_bar(cell.method))
+            self.stage = self.stack.enter_context(stage_bar(cell.method))
         elif state == "done" and not self.quiet:
             print(
-                f"scored: {cell.method}, {cell.settings.samples} samples per set in {noted['seconds']:.3g} s",
+                f"scored: {cell.method}, {cell.settings.samples} samples per set in {record['seconds']:.3g} s",
                 flush=True,
             )
         elif state == "failed" and not self.is_alone:  # alone it is the end of the command anyway
-            warn(f"{cell.method} failed, going on with the others: {noted['error']}")
+            warn(f"{cell.method} failed, going on with the others: {record['error']}")
 
-    def progress(self, cell: Cell, stage: str, done: int, total: int, losses: Mapping[str, float]) -> None:
+    def show_progress(
+        self, cell: Cell, stage: str, count: int, total: int, losses: Mapping[str, float]
+    ) -> None:
         """Show how far the cell is."""
         if self.training is None:
-            self.stage(f"{cell.method}, {stage}", done, total)
+            self.stage(f"{cell.method}, {stage}", count, total)
         elif stage == "training":
-            self.training(done, total, dict(losses))
+            self.training(count, total, dict(losses))
         else:
-            self.training.prepare(stage, done, total)
+            self.training.show_preparation(stage, count, total)

@@ -13,7 +13,7 @@ from ..experiments.report import make_report
 from ..training.run_folder import find
 from .app import app
 from .options import AsJson
-from .progress import stages_bar
+from .progress import stage_bar
 
 
 @app.command()
@@ -36,20 +36,20 @@ def report(
 
     Example: [bold]sapc report runs/study --out report[/bold], or [bold]sapc report runs/heat-sapc runs/heat-ffm[/bold]
     """
-    with stages_bar("collecting") as bar:
-        made = make_report([find(path) for path in paths], folder, title, bar)
+    with stage_bar("collecting") as bar:
+        result = make_report([find(path) for path in paths], folder, title, bar)
     if as_json:
         names = ("kind", "path", "task", "method", "seed", "why")
-        problems = [{n: getattr(p, n) for n in names} | {"path": str(p.path)} for p in made.problems]
-        files = [str(path) for path in made.files]
-        content = {"format": "sapc-report-1", "page": str(made.page), "files": files}
-        print(json.dumps(content | {"problems": problems, "notes": made.notes}))
+        problems = [{n: getattr(p, n) for n in names} | {"path": str(p.path)} for p in result.problems]
+        files = [str(path) for path in result.files]
+        content = {"format": "sapc-report-1", "page": str(result.page), "files": files}
+        print(json.dumps(content | {"problems": problems, "notes": result.notes}))
         return
-    for path in made.files:
-        if path != made.page:
+    for path in result.files:
+        if path != result.page:
             print(path)
-    counts = Counter(problem.kind.replace("_", " ") for problem in made.problems)
+    counts = Counter(problem.kind.replace("_", " ") for problem in result.problems)
     if counts:
-        listed = ", ".join(f"{number} {kind}" for kind, number in counts.items())
-        print(f"does not count: {listed}; the page says what and why")
-    print(f"page: {made.page}")
+        summary = ", ".join(f"{number} {kind}" for kind, number in counts.items())
+        print(f"does not count: {summary}; the page says what and why")
+    print(f"page: {result.page}")

@@ -18,11 +18,11 @@ from ..tasks import Task
 from ..training.run_folder import environment
 from .app import app
 from .options import AsJson, Device, GridText, RunPath, SamplerName, check_target, parse_grid
-from .own_data import DataFile, PhysicsFile, SampleAxis, Steady, TimeAxis, said
-from .progress import bar_for
+from .own_data import DataFile, PhysicsFile, SampleAxis, Steady, TimeAxis, reading_changes
+from .progress import progress_bar
 from .sample_files import check_suffix, parse_quantiles, read_condition, write_samples
 
-USUAL = 64  # fields, where nobody says how many
+DEFAULT_COUNT = 64  # fields, where nobody says how many
 
 
 @app.command()
@@ -98,7 +98,7 @@ def sample(
     shares = parse_quantiles(quantiles, path)
     if split is not None and condition is not None:
         raise SapcError("--set and --condition both name a condition; give one of them")
-    reading = said(time=time, samples=samples_dim, steady=steady)
+    reading = reading_changes(time=time, samples=samples_dim, steady=steady)
     model = load(folder, device, physics=physics, data=data, reading=reading)
     points = parse_grid(grid)
     task, sampler = model.on(points), model.sampler(method)
@@ -107,61 +107,63 @@ def sample(
         None if x is None else check_int(x, f"number of {of}", 1)
         for x, of in ((n, "samples"), (members, "members"))
     )
-    values = read_condition(condition, task) if condition else _of_set(task, split, n, members)
-    also, taken = None, len(values)
+    values = read_condition(condition, task) if condition else _draw_conditions(task, split, n, members)
+    sensor_pin, n_conditions = None, len(values)
     if sensors is not None:
-        values, also = with_sensors(values, read_sensors(sensors, task.grid), task)
-    from_set = condition is None and len(values) == taken
-    count = len(values) * _members(len(values), n, members, USUAL // len(values) if from_set else 1)
-    given = model.bind(values, points, also)
-    with bar_for(f"{task.name} {sampler.name}") as bar:
-        fields = model.sample(count, given, steps, seed, method=method, batch=batch, progress=bar)
-    H = given.manifold
+        values, sensor_pin = with_sensors(values, read_sensors(sensors, task.grid), task)
+    from_set = condition is None and len(values) == n_conditions
+    count = len(values) * _count_members(
+        len(values), n, members, DEFAULT_COUNT // len(values) if from_set else 1
+    )
+    bound = model.bind(values, points, sensor_pin)
+    with progress_bar(f"{task.name} {sampler.name}") as bar:
+        fields = model.sample(count, bound, steps, seed, method=method, batch=batch, progress=bar)
+    H = bound.manifold
     worst = worst_residuals(H, fields)
     origin = {"set": split} if condition is None else {"file": str(condition)}
     origin |= {"sensors": str(sensors)} if sensors else {}
-    about = {"conditions": len(H), "members": count // len(H)} | _about(
+    metadata = {"conditions": len(H), "members": count // len(H)} | _describe_samples(
         model, folder, sampler.name, sampler.steps if steps is None else steps, seed, task, origin, worst
     )
-    kept = torch.where(H.pinned, H.fields, torch.nan).cpu()
-    write_samples(path, {"fields": fields, "condition": kept}, about, task, shares)
-    _print(path, fields, about, as_json)
+    pinned_values = torch.where(H.pinned, H.fields, torch.nan).cpu()
+    write_samples(path, {"fields": fields, "condition": pinned_values}, metadata, task, shares)
+    _print(path, fields, metadata, as_json)
 
 
-def _of_set(task: Task, split: str, n: int | None, members: int | None) -> Tensor:
+def _draw_conditions(task: Task, split: str, n: int | None, members: int | None) -> Tensor:
     """The condition of a test set; of another split as many as were asked for."""
-    known = tuple(task.sizes)
-    if split not in known:
-        raise SapcError(f"unknown set {split!r}; choose one of {', '.join(known)}")
-    size = _conditions(split, task.condition_count(split), n, members)
-    with bar_for(f"{task.name} {split}") as bar:
+    splits = tuple(task.sizes)
+    if split not in splits:
+        raise SapcError(f"unknown set {split!r}; choose one of {', '.join(splits)}")
+    size = _count_conditions(split, task.condition_count(split), n, members)
+    with progress_bar(f"{task.name} {split}") as bar:
         return task.dataset(split, size=size, progress=bar).fields
 
 
-def _conditions(split: str, there: int | None, n: int | None, members: int | None) -> int:
+def _count_conditions(split: str, available: int | None, n: int | None, members: int | None) -> int:
     """How many conditions to take from a set that has so many, or as many as are wanted."""
     if n is not None and members is not None and n % members:
         raise SapcError(
             f"--n {n} is not a multiple of --members {members}; --n counts the fields of all conditions"
         )
-    wanted = max(1, (n or USUAL) // (members or 1))
-    if there is None or wanted <= there or n is None:
-        return wanted if there is None else min(wanted, there)
-    has = f"{split} has {there} condition{'s' * (there > 1)}"
+    n_conditions = max(1, (n or DEFAULT_COUNT) // (members or 1))
+    if available is None or n_conditions <= available or n is None:
+        return n_conditions if available is None else min(n_conditions, available)
+    has = f"{split} has {available} condition{'s' * (available > 1)}"
     if members is not None:
         raise SapcError(
-            f"--n {n} with --members {members} asks for {wanted} conditions, and {has}; ask for --n {there * members} or less, "
+            f"--n {n} with --members {members} asks for {n_conditions} conditions, and {has}; ask for --n {available * members} or less, "
             "or for more members of each"
         )
-    if n % there:
+    if n % available:
         raise SapcError(
-            f"{has}, of which --n {n} cannot draw equally many fields each; ask for --n {there * (n // there)} "
+            f"{has}, of which --n {n} cannot draw equally many fields each; ask for --n {available * (n // available)} "
             "or another multiple, or say with --members how many of each"
         )
-    return there
+    return available
 
 
-def _members(conditions: int, n: int | None, members: int | None, usual: int) -> int:
+def _count_members(conditions: int, n: int | None, members: int | None, default_members: int) -> int:
     """How many fields to draw of each condition."""
     if n is not None and n % conditions:
         raise SapcError(
@@ -173,10 +175,10 @@ def _members(conditions: int, n: int | None, members: int | None, usual: int) ->
         )
     if members is not None:
         return members
-    return n // conditions if n is not None else USUAL if conditions == 1 else max(1, usual)
+    return n // conditions if n is not None else DEFAULT_COUNT if conditions == 1 else max(1, default_members)
 
 
-def _about(
+def _describe_samples(
     model: Model,
     folder: Path,
     method: str,
@@ -200,17 +202,17 @@ def _about(
     }
 
 
-def _print(path: Path, fields: Tensor, about: dict[str, Any], as_json: bool) -> None:
-    worst, run = about["worst_residual"], about["run"]
+def _print(path: Path, fields: Tensor, metadata: dict[str, Any], as_json: bool) -> None:
+    worst, run = metadata["worst_residual"], metadata["run"]
     if as_json:
-        print(json.dumps({"path": str(path), "shape": list(fields.shape), **about}))
+        print(json.dumps({"path": str(path), "shape": list(fields.shape), **metadata}))
         return
     shape = " x ".join(map(str, fields.shape[1:]))
-    origin = ", ".join(about["condition"].values())
+    origin = ", ".join(metadata["condition"].values())
     print(
-        f"wrote {path}: {len(fields)} fields of {run['task']} ({about['method']}, {origin}, {about['steps']} steps, "
-        f"seed {about['seed']}) on {shape} points"
+        f"wrote {path}: {len(fields)} fields of {run['task']} ({metadata['method']}, {origin}, {metadata['steps']} steps, "
+        f"seed {metadata['seed']}) on {shape} points"
     )
-    if about["conditions"] > 1:
-        print(f"{about['conditions']} conditions, {about['members']} fields of each in a row")
+    if metadata["conditions"] > 1:
+        print(f"{metadata['conditions']} conditions, {metadata['members']} fields of each in a row")
     print(f"largest residual: pinned values {worst['local']:.1e}, balance law {worst['balance']:.1e}")

@@ -57,51 +57,57 @@ def read_condition(path: Path, task: Task) -> Tensor:
     # NaN stays NaN.
     with np.errstate(invalid="ignore"):
         values = array.astype(np.float64)
-    placed = place_pinned(values, task.grid, given_mask(task))
-    return torch.from_numpy(values) if placed is None else placed
+    fields = place_pinned(values, task.grid, given_mask(task))
+    return torch.from_numpy(values) if fields is None else fields
 
 
 def _read_like_data(path: Path, task: Task) -> Tensor:
     """Conditions from a file like the one that was trained on, or of this program; what does not count may be NaN or left out."""
-    if (kept := _kept_condition(path, task)) is not None:
-        return kept
-    found = {}
+    if (condition := _read_sampled_condition(path, task)) is not None:
+        return condition
+    by_channel = {}
     for name in task.grid.channels:
         with suppress(SapcError):
-            found[name] = read_like(task.description, path, channels=(name,), dtype=torch.float64, gaps=True)
-    if not found:
-        return _part(path, task)
-    first = next(iter(found.values()))
+            by_channel[name] = read_like(
+                task.description, path, channels=(name,), dtype=torch.float64, gaps=True
+            )
+    if not by_channel:
+        return _read_pinned_part(path, task)
+    first = next(iter(by_channel.values()))
     if first.grid.axes != task.grid.axes:
-        return _part(path, task, _another_grid(path, first.grid, task.grid))
-    nothing = torch.full_like(first.values, torch.nan)
-    channels = [found[name].values if name in found else nothing for name in task.grid.channels]
+        return _read_pinned_part(path, task, _grid_mismatch(path, first.grid, task.grid))
+    gap = torch.full_like(first.values, torch.nan)
+    channels = [by_channel[name].values if name in by_channel else gap for name in task.grid.channels]
     return channels[0] if task.grid.width == 1 else torch.stack(channels, 1)
 
 
-def _part(path: Path, task: Task, problem: SapcError | None = None) -> Tensor:
+def _read_pinned_part(path: Path, task: Task, problem: SapcError | None = None) -> Tensor:
     """Conditions from a file without a dimension of samples, or with the pinned part alone; else `problem` was that of whole fields."""
-    said = task.description.reading
+    reading = task.description.reading
     space = tuple(axis.name for axis in task.grid.space)
-    order = (task.grid.time.name, *space) if said.get("time") == "first" else task.grid.names
+    order = (task.grid.time.name, *space) if reading.get("time") == "first" else task.grid.names
     try:
         return read_pinned(path, task.grid, given_mask(task), order)
     except SapcError as error:
         raise problem or error from error
 
 
-def _another_grid(path: Path, there: Grid, wanted: Grid) -> SapcError:
+def _grid_mismatch(path: Path, file_grid: Grid, task_grid: Grid) -> SapcError:
     """How the grid of a file differs from that of the samples."""
-    if there.names != wanted.names:
-        return SapcError(f"{path} has the axes {', '.join(there.names)}; expected {', '.join(wanted.names)}")
-    own, other = next((a, b) for a, b in zip(wanted.axes, there.axes, strict=True) if a != b)
+    if file_grid.names != task_grid.names:
+        return SapcError(
+            f"{path} has the axes {', '.join(file_grid.names)}; expected {', '.join(task_grid.names)}"
+        )
+    axis, file_axis = next((a, b) for a, b in zip(task_grid.axes, file_grid.axes, strict=True) if a != b)
     return SapcError(
-        f"{path} is on another grid: {other.name} has {other.n} points of [{other.start:g}, {other.stop:g}] ({other.kind}), and "
-        f"{own.n} of [{own.start:g}, {own.stop:g}] ({own.kind}) are sampled; give a condition on that grid, or name its own by --grid"
+        f"{path} is on another grid: {file_axis.name} has {file_axis.n} points of "
+        f"[{file_axis.start:g}, {file_axis.stop:g}] ({file_axis.kind}), and {axis.n} of "
+        f"[{axis.start:g}, {axis.stop:g}] ({axis.kind}) are sampled; "
+        "give a condition on that grid, or name its own by --grid"
     )
 
 
-def _kept_condition(path: Path, task: Task) -> Tensor | None:
+def _read_sampled_condition(path: Path, task: Task) -> Tensor | None:
     """The array `condition` of a file that `sapc sample` has written."""
     try:
         array = _read(path)
@@ -121,12 +127,12 @@ def parse_quantiles(text: str | None, path: Path) -> tuple[float, ...]:
     if path.suffix.lower() != ".nc":
         raise SapcError(f"--quantiles are written to NetCDF; name the file .nc, not {path.name!r}")
     try:
-        shares = tuple(float(part) for part in text.split(","))
+        quantiles = tuple(float(part) for part in text.split(","))
     except ValueError as error:
         raise SapcError(f"--quantiles takes numbers joined by commas, as 0.05,0.95, got {text!r}") from error
-    if not all(0 <= share <= 1 for share in shares):
+    if not all(0 <= quantile <= 1 for quantile in quantiles):
         raise SapcError(f"quantiles lie between 0 and 1, got {text!r}")
-    return shares
+    return quantiles
 
 
 def _read(path: Path) -> Array | Dataset:
@@ -135,14 +141,14 @@ def _read(path: Path) -> Array | Dataset:
     try:
         if zipfile.is_zipfile(path):
             with np.load(path, allow_pickle=False) as file:
-                return _choose(path, list(file.files), lambda name: file[name])
+                return _select_array(path, list(file.files), lambda name: file[name])
         with open_hdf5(path) as file:
             if file.attrs.get("format") != DATASET:
                 names: list[str] = []
                 file.visititems(
                     lambda name, item: names.append(name) if isinstance(item, h5py.Dataset) else None
                 )
-                return _choose(path, names, lambda name: load_array(path, file[name]))
+                return _select_array(path, names, lambda name: load_array(path, file[name]))
     except SapcError:
         raise
     except Exception as error:  # numpy and h5py report damage by whatever they met first
@@ -152,13 +158,13 @@ def _read(path: Path) -> Array | Dataset:
     return load_dataset(path)
 
 
-def _choose(path: Path, names: list[str], get: Callable[[str], Array]) -> Array:
+def _select_array(path: Path, names: list[str], get: Callable[[str], Array]) -> Array:
     for name in ("condition", "fields", *(names if len(names) == 1 else ())):
         if name in names:
             return get(name)
-    found = ", ".join(names) or "none"
+    available = ", ".join(names) or "none"
     raise SapcError(
-        f"{path} has no array `condition` or `fields` (found: {found}); name the one to use `condition`"
+        f"{path} has no array `condition` or `fields` (found: {available}); name the one to use `condition`"
     )
 
 
@@ -171,7 +177,7 @@ def check_suffix(path: Path) -> None:
 def write_samples(
     path: Path,
     arrays: dict[str, Tensor],
-    about: Mapping[str, Any],
+    metadata: Mapping[str, Any],
     task: Task,
     quantiles: tuple[float, ...] = (),
 ) -> None:
@@ -180,30 +186,30 @@ def write_samples(
     As NetCDF the samples of each condition have their mean, deviation and quantiles beside them.
     """
     if path.suffix.lower() == ".nc":
-        named = {"title": f"Samples of {task.title}", "sapc": {"format": FORMAT, **about}}
+        attributes = {"title": f"Samples of {task.title}", "sapc": {"format": FORMAT, **metadata}}
         units, labels = task.units, task.labels
-        made = to_xarray(
-            arrays["fields"], task.grid, units=units, labels=labels, quantiles=quantiles, attributes=named,
+        dataset = to_xarray(
+            arrays["fields"], task.grid, units=units, labels=labels, quantiles=quantiles, attributes=attributes,
             conditions=arrays["condition"],
         )  # fmt: skip
-        write_netcdf(path, made)
+        write_netcdf(path, dataset)
         return
-    content, header = io.BytesIO(), json.dumps({"format": FORMAT, **about})
-    ready = {name: tensor.numpy() for name, tensor in (arrays | _numbers(arrays)).items()}
+    content, header = io.BytesIO(), json.dumps({"format": FORMAT, **metadata})
+    contents = {name: tensor.numpy() for name, tensor in (arrays | _member_indices(arrays)).items()}
     if path.suffix.lower() == ".npz":
-        np.savez(content, header=np.array(header), **ready)  # type: ignore[arg-type]
+        np.savez(content, header=np.array(header), **contents)  # type: ignore[arg-type]
     else:
         import h5py
 
         with h5py.File(content, "w") as file:
             file.attrs["format"], file.attrs["header"] = FORMAT, header
-            for name, array in ready.items():
+            for name, array in contents.items():
                 file[name] = array
     with ensure_folder(path.parent), atomic_write(path) as partial:
         partial.write_bytes(content.getbuffer())
 
 
-def _numbers(arrays: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def _member_indices(arrays: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Which condition each field belongs to, and which of its members it is."""
     n, k = len(arrays["fields"]), len(arrays["condition"])
     return {"condition_index": torch.arange(n) // (n // k), "member_index": torch.arange(n) % (n // k)}

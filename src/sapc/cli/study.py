@@ -28,7 +28,7 @@ from ..experiments import (
     statuses,
 )
 from ..experiments.report.format import Table
-from .app import app, err, explained_interrupt, print_table, warn
+from .app import app, err, interrupt_advice, print_table, warn
 from .options import AsJson, Device, Poseidon
 
 study_app = typer.Typer(
@@ -41,12 +41,12 @@ Out = Annotated[
     Path | None,
     typer.Option("--out", help="The study's folder. \\[runs/ and the file's name]", show_default=False),
 ]
-Tasks = Annotated[list[str] | None, typer.Option("--task", help="Only this task; may be repeated.")]
-Methods = Annotated[list[str] | None, typer.Option("--method", help="Only this method; may be repeated.")]
+TaskNames = Annotated[list[str] | None, typer.Option("--task", help="Only this task; may be repeated.")]
+MethodNames = Annotated[list[str] | None, typer.Option("--method", help="Only this method; may be repeated.")]
 Seeds = Annotated[list[int] | None, typer.Option("--seed", help="Only this seed; may be repeated.")]
 MARKS = {"done": "done", "running": "runs", "failed": "FAILED", "stopped": "stopped", "waiting": "-"}
 SHORT = {"reaction_diffusion": "react_diff", "navier_stokes": "navier_st"}
-SHOWN = 6  # errors that are spelled out
+MAX_ERRORS = 6  # errors that are spelled out
 
 
 @study_app.command()
@@ -69,8 +69,8 @@ def run(
         typer.Option("--slurm", help="A parameter of submitit, as slurm_partition=gpu; may be repeated."),
     ] = None,
     detach: Annotated[bool, typer.Option("--detach", help="With SLURM: submit and return.")] = False,
-    tasks: Tasks = None,
-    methods: Methods = None,
+    tasks: TaskNames = None,
+    methods: MethodNames = None,
     seeds: Seeds = None,
     poseidon: Poseidon = None,
     as_json: AsJson = False,
@@ -86,35 +86,37 @@ def run(
     Elsewhere: [bold]sapc study run studies/paper.py --engine slurm --slurm slurm_partition=gpu[/bold]
     """
     study = load_study(file, folder)
-    chosen = study.select(tasks or (), methods or (), seeds or ())
+    cells = study.select(tasks or (), methods or (), seeds or ())
     place = make_engine(engine, device, workers, None, address, parse_parameters(slurm))
     if detach and engine != "slurm":
         raise SapcError(f"--detach leaves jobs in SLURM's queue, but the engine is {engine}")
     if not as_json:
-        print(_opening(study, chosen, place), flush=True)
+        print(_describe_start(study, cells, place), flush=True)
     stay = "" if place.is_attended else "; jobs that were submitted stay in the queue"
     advice = f"stopped; what is done is kept, and the same command goes on{stay}"
     with (
-        _StudyBar(study, chosen, quiet=as_json) as bar,
-        explained_interrupt(advice),
+        _StudyBar(study, cells, quiet=as_json) as bar,
+        interrupt_advice(advice),
         _signals_as_interrupts(),
     ):
-        found = run_study(
+        results = run_study(
             study,
             place,
-            chosen,
+            cells,
             poseidon=poseidon or None,
             wait=not detach,
-            on_change=bar.tell,
-            on_poll=bar.beat,
+            on_change=bar.show_state,
+            on_poll=bar.refresh,
         )
-    _print(study, found, place.workers or 1, detach, as_json)
+    _print(study, results, place.workers or 1, detach, as_json)
     if detach and not as_json:
         print(f"submitted; logs in {study.out / 'slurm'}; follow it with: sapc study status {study.out}")
-    left = [s.cell.name for s in found if s.state not in ("done", "failed") and not detach]
-    if left:
-        warn(f"{len(left)} cells are not done, as {left[0]}: stopped, or another process works on them")
-    if left or any(s.state == "failed" for s in found):
+    open_cells = [s.cell.name for s in results if s.state not in ("done", "failed") and not detach]
+    if open_cells:
+        warn(
+            f"{len(open_cells)} cells are not done, as {open_cells[0]}: stopped, or another process works on them"
+        )
+    if open_cells or any(s.state == "failed" for s in results):
         raise typer.Exit(1)
 
 
@@ -123,8 +125,8 @@ def status(
     file: File,
     folder: Out = None,
     workers: Annotated[int, typer.Option(help="Jobs at a time, for the estimate of the time left.")] = 1,
-    tasks: Tasks = None,
-    methods: Methods = None,
+    tasks: TaskNames = None,
+    methods: MethodNames = None,
     seeds: Seeds = None,
     poseidon: Poseidon = None,
     as_json: AsJson = False,
@@ -134,18 +136,18 @@ def status(
     Example: [bold]sapc study status studies/smoke.py[/bold]
     """
     study = load_study(file, folder)
-    chosen = study.select(tasks or (), methods or (), seeds or ())
-    found = statuses(study, chosen, further_metrics(poseidon or None))
-    running = len({s.cell.folder for s in found if s.state == "running"})
-    _print(study, found, max(workers, running), True, as_json)
+    cells = study.select(tasks or (), methods or (), seeds or ())
+    results = statuses(study, cells, further_metrics(poseidon or None))
+    n_jobs = len({s.cell.folder for s in results if s.state == "running"})
+    _print(study, results, max(workers, n_jobs), True, as_json)
 
 
-def _opening(study: Study, cells: Sequence[Cell], place: Engine) -> str:
+def _describe_start(study: Study, cells: Sequence[Cell], place: Engine) -> str:
     """What is about to happen."""
     trainings = len({cell.folder for cell in cells})
-    how = f", {place.workers} at a time" if place.workers else ""
+    rate = f", {place.workers} at a time" if place.workers else ""
     sizes = "/".join(dict.fromkeys(cell.run.preset for cell in cells))
-    return f"{study.name}: {len(cells)} cells in {trainings} trainings, preset {sizes}{how}; logs in {study.out / 'logs'}"
+    return f"{study.name}: {len(cells)} cells in {trainings} trainings, preset {sizes}{rate}; logs in {study.out / 'logs'}"
 
 
 @contextmanager
@@ -161,13 +163,13 @@ def _signals_as_interrupts() -> Iterator[None]:
 
 def parse_parameters(texts: Sequence[str] | None) -> dict[str, Any]:
     """`name=value` texts; whole numbers are numbers."""
-    given: dict[str, Any] = {}
+    parameters: dict[str, Any] = {}
     for text in texts or ():
         name, equals, value = text.partition("=")
         if not equals or not name:
             raise SapcError(f"--slurm takes name=value, as slurm_partition=gpu, got {text!r}")
-        given[name] = int(value) if value.lstrip("-").isdigit() else value
-    return given
+        parameters[name] = int(value) if value.lstrip("-").isdigit() else value
+    return parameters
 
 
 class _StudyBar:
@@ -175,7 +177,7 @@ class _StudyBar:
 
     def __init__(self, study: Study, cells: Sequence[Cell], quiet: bool) -> None:
         self.study, self.cells, self.quiet = study, cells, quiet
-        self.running: dict[str, str] = {}
+        self.phases: dict[str, str] = {}
         columns = (BarColumn(bar_width=20), MofNCompleteColumn(), TimeElapsedColumn())
         text = TextColumn("{task.description}", markup=False)
         self.bar = Progress(text, *columns, console=err, transient=True, disable=quiet or not err.is_terminal)
@@ -183,82 +185,84 @@ class _StudyBar:
     def __enter__(self) -> _StudyBar:
         self.bar.start()
         self.row = self.bar.add_task(self.study.name, total=None)
-        self.ended = {s.cell.name for s in statuses(self.study, self.cells) if s.state == "done"}
+        self.finished_names = {s.cell.name for s in statuses(self.study, self.cells) if s.state == "done"}
         return self
 
     def __exit__(self, *_: object) -> None:
         self.bar.stop()
 
-    def tell(self, cell: Cell, noted: Mapping[str, Any]) -> None:
+    def show_state(self, cell: Cell, record: Mapping[str, Any]) -> None:
         """Note or print a new state of a cell."""
-        state, is_silent = noted["state"], self.quiet or not self.bar.disable
-        self.running.pop(cell.name, None)
-        self.ended.discard(cell.name)
+        state, is_silent = record["state"], self.quiet or not self.bar.disable
+        self.phases.pop(cell.name, None)
+        self.finished_names.discard(cell.name)
         if state in ("training", "evaluating"):
-            self.running[cell.name] = state
+            self.phases[cell.name] = state
         if state in ("done", "failed"):
-            self.ended.add(cell.name)
+            self.finished_names.add(cell.name)
         if state == "failed":
-            warn(f"{cell.name} failed, going on with the others: {noted.get('error', '')}")
+            warn(f"{cell.name} failed, going on with the others: {record.get('error', '')}")
         elif state == "training" and not is_silent:
             print(f"training for {cell.name}", flush=True)
         elif state == "done" and not is_silent:
-            print(f"done: {cell.name}, {noted.get('seconds', 0):.1f} s of evaluation", flush=True)
-        self.beat()
+            print(f"done: {cell.name}, {record.get('seconds', 0):.1f} s of evaluation", flush=True)
+        self.refresh()
 
-    def beat(self) -> None:
+    def refresh(self) -> None:
         """Show where things are."""
         if self.bar.disable:
             return
-        names = ", ".join(self._share(cell) for cell in self.cells if cell.name in self.running) or "starting"
+        names = ", ".join(self._share(cell) for cell in self.cells if cell.name in self.phases) or "starting"
         text, total = textwrap.shorten(names, 60), len(self.cells)
-        self.bar.update(self.row, description=text, total=total, completed=len(self.ended))
+        self.bar.update(self.row, description=text, total=total, completed=len(self.finished_names))
 
     def _share(self, cell: Cell) -> str:
-        if self.running[cell.name] != "training":
+        if self.phases[cell.name] != "training":
             return cell.name
         entries = self.study.folder(cell).entries()
         return f"{cell.name} {100 * entries[-1]['step'] // cell.run.steps if entries else 0}%"
 
 
-def _print(study: Study, found: Sequence[Status], workers: int, estimate: bool, as_json: bool) -> None:
+def _print(study: Study, results: Sequence[Status], workers: int, estimate: bool, as_json: bool) -> None:
     """Print where cells stand, as tables or as JSON."""
-    counts = {state: sum(s.state == state for s in found) for state in MARKS}
-    seconds, unknown = remaining_time(found, 1 if as_json and not estimate else workers)
+    counts = {state: sum(s.state == state for s in results) for state in MARKS}
+    seconds, unknown = remaining_time(results, 1 if as_json and not estimate else workers)
     if as_json:
-        about = {"study": study.name, "folder": str(study.out), "cells": [s.to_dict() for s in found]}
+        about = {"study": study.name, "folder": str(study.out), "cells": [s.to_dict() for s in results]}
         print(json.dumps(about | {"counts": counts, "seconds_left": seconds, "without_estimate": unknown}))
         return
-    for seed, label in dict.fromkeys((s.cell.run.seed, s.cell.label) for s in found):
-        own = [s for s in found if (s.cell.run.seed, s.cell.label) == (seed, label)]
-        print_table(grid_table(own, f"{study.name}, seed {seed}" + (f", {label}" if label else "")))
-    for status in found:
+    for seed, label in dict.fromkeys((s.cell.run.seed, s.cell.label) for s in results):
+        group = [s for s in results if (s.cell.run.seed, s.cell.label) == (seed, label)]
+        print_table(grid_table(group, f"{study.name}, seed {seed}" + (f", {label}" if label else "")))
+    for status in results:
         if status.state == "running":
             print(f"running: {status.cell.name}: {status.part}")
-    _print_errors([s for s in found if s.state == "failed"])
-    print(f"{len(found)} cells: " + ", ".join(f"{n} {state}" for state, n in counts.items() if n))
-    if estimate and counts["done"] + counts["failed"] < len(found):
-        left = f"{'at least' if unknown else 'about'} {timedelta(seconds=round(seconds))} left"
-        rest = f"; of {unknown} cells not all is known yet" if unknown else ""
-        print(f"{left}, {workers} at a time{rest}" if seconds else "no estimate of the time left yet")
-    there = f"runs and scores: {study.out}; a report: sapc report {study.out} --out report"
-    print(there if study.out.exists() else f"not begun: there is no {study.out}")
+    _print_errors([s for s in results if s.state == "failed"])
+    print(f"{len(results)} cells: " + ", ".join(f"{n} {state}" for state, n in counts.items() if n))
+    if estimate and counts["done"] + counts["failed"] < len(results):
+        estimate_text = f"{'at least' if unknown else 'about'} {timedelta(seconds=round(seconds))} left"
+        note = f"; of {unknown} cells not all is known yet" if unknown else ""
+        print(
+            f"{estimate_text}, {workers} at a time{note}" if seconds else "no estimate of the time left yet"
+        )
+    location = f"runs and scores: {study.out}; a report: sapc report {study.out} --out report"
+    print(location if study.out.exists() else f"not begun: there is no {study.out}")
 
 
-def _print_errors(failed: Sequence[Status]) -> None:
-    errors = list(dict.fromkeys(s.error for s in failed))
-    for error in errors[:SHOWN]:
-        names = ", ".join(s.cell.name for s in failed if s.error == error)
+def _print_errors(failures: Sequence[Status]) -> None:
+    errors = list(dict.fromkeys(s.error for s in failures))
+    for error in errors[:MAX_ERRORS]:
+        names = ", ".join(s.cell.name for s in failures if s.error == error)
         print(textwrap.fill(f"failed: {names}: {error}", 80, break_long_words=False, break_on_hyphens=False))
-    if len(errors) > SHOWN:
-        print(f"and {len(errors) - SHOWN} more errors; --json lists all")
+    if len(errors) > MAX_ERRORS:
+        print(f"and {len(errors) - MAX_ERRORS} more errors; --json lists all")
 
 
-def grid_table(found: Sequence[Status], title: str) -> Table:
+def grid_table(results: Sequence[Status], title: str) -> Table:
     """Methods down, tasks across: so it fits into 80 columns."""
-    tasks = list(dict.fromkeys(s.cell.run.task for s in found))
-    methods = list(dict.fromkeys(s.cell.method for s in found))
-    marks = {(s.cell.run.task, s.cell.method): _mark(s) for s in found}
+    tasks = list(dict.fromkeys(s.cell.run.task for s in results))
+    methods = list(dict.fromkeys(s.cell.method for s in results))
+    marks = {(s.cell.run.task, s.cell.method): _mark(s) for s in results}
     rows = [(method, *(marks.get((task, method), "") for task in tasks)) for method in methods]
     columns = ("method", *(SHORT.get(task, task) for task in tasks))
     return Table(title, columns, rows, heads=len(columns))

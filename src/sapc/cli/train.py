@@ -13,26 +13,26 @@ import typer
 
 from ..errors import SapcError, SapcWarning
 from ..methods.registry import plugin_files
-from ..tasks.check import check as look
+from ..tasks.check import check as check_task
 from ..training import config, distributed
 from ..training import loop as training
 from ..training.config import Run
 from ..training.continuation import extension, fine_tuning
 from ..training.run_folder import Folder, default_folder, find, is_shipped
-from .app import Stopped, app, warn
+from .app import ExplainedInterrupt, app, warn
 from .options import AsJson, Device, GridText, OptionTexts, parse_grid, parse_options
 from .own_data import (
     Cells,
     ChannelNames,
     DataFile,
-    Given,
+    OwnDataOptions,
     Periodic,
     PhysicsFile,
     SampleAxis,
     Share,
     Steady,
     TimeAxis,
-    given,
+    parse_own_data,
 )
 from .progress import TrainingBar
 
@@ -108,7 +108,7 @@ def train(
     your own data and laws: [bold]sapc train --data my.h5 --physics my_physics.py[/bold]; a finished run with more steps:
     [bold]sapc train --resume runs/heat-sapc-small --steps 3000[/bold]
     """
-    own = given(
+    own_data = parse_own_data(
         data, physics, name, channels=channels, periodic=periodic, cells=cells, time=time, samples=samples,
         steady=steady, share=share,
     )  # fmt: skip
@@ -119,31 +119,41 @@ def train(
     }  # fmt: skip
     changes = {name: value for name, value in settings.items() if value is not None}
     if resume is not None:
-        others: dict[str, Any] = {
+        conflicts: dict[str, Any] = {
             "TASK": task,
             "--method": method,
             "--preset": preset,
             "--out": path,
             "--from": start,
         }
-        others |= {f"--{name.replace('_', '-')}": value for name, value in changes.items() if name != "steps"}
+        conflicts |= {
+            f"--{name.replace('_', '-')}": value for name, value in changes.items() if name != "steps"
+        }
         path, run = (
             resume,
-            _resumed(resume, [name for name, value in others.items() if value is not None], steps),
+            _resume_config(resume, [name for name, value in conflicts.items() if value is not None], steps),
         )
-        run = run.attach() if own is None else own.attach(run)
+        run = run.attach() if own_data is None else own_data.attach(run)
     else:
-        preset = preset or ("paper" if distributed.kind_of(device) == "cuda" and own is None else "small")
-        run = _new(task, method or "sapc", preset, _sizes(start) | changes, own)
+        preset = preset or (
+            "paper" if distributed.kind_of(device) == "cuda" and own_data is None else "small"
+        )
+        run = _new_config(task, method or "sapc", preset, _sizes(start) | changes, own_data)
         run = run if start is None else fine_tuning(run, start)
         path = path or default_folder(run)
     folder = Folder(path)
     _check(run, folder, devices)
-    before = folder.trained and folder.run().steps == run.steps
-    options = {"device": device, "compiled": compiled, "tensorboard": tensorboard, "own": own, "start": start}
+    was_trained = folder.trained and folder.run().steps == run.steps
+    options = {
+        "device": device,
+        "compiled": compiled,
+        "tensorboard": tensorboard,
+        "own": own_data,
+        "start": start,
+    }
     _train(run, path, devices, "" if as_json else _announcement(run, folder), options)
-    if _speaks():
-        _report(run, folder, before, as_json, own)
+    if is_main_process():
+        _report(run, folder, was_trained, as_json, own_data)
 
 
 def _sizes(start: Path | None) -> dict[str, Any]:
@@ -151,10 +161,10 @@ def _sizes(start: Path | None) -> dict[str, Any]:
     return {} if start is None else {"backbone": Folder(find(start)).run().backbone}
 
 
-def _resumed(path: Path, given: list[str], steps: int | None) -> Run:
-    if given:
+def _resume_config(path: Path, options: list[str], steps: int | None) -> Run:
+    if options:
         raise SapcError(
-            f"--resume reads the settings from {path}, so {given[0]} cannot be given as well; leave one of them out"
+            f"--resume reads the settings from {path}, so {options[0]} cannot be given as well; leave one of them out"
         )
     if is_shipped(find(path)):
         raise SapcError(
@@ -163,16 +173,18 @@ def _resumed(path: Path, given: list[str], steps: int | None) -> Run:
     return Folder(path).run() if steps is None else extension(path, steps)
 
 
-def _new(task: str | None, method: str, preset: str, changes: dict[str, Any], own: Given | None) -> Run:
-    if own is not None:
+def _new_config(
+    task: str | None, method: str, preset: str, changes: dict[str, Any], own_data: OwnDataOptions | None
+) -> Run:
+    if own_data is not None:
         if task is not None:
             raise SapcError(
                 f"--data trains on your own fields, and {task!r} names a task; leave one of them out"
             )
-        made = own.task()
-        for problem in look(made, noise=4).problems:
+        task_ = own_data.task()
+        for problem in check_task(task_, noise=4).problems:
             warnings.warn(f"{problem} (see sapc check)", SapcWarning, stacklevel=2)
-        return config.preset(preset, made, method, **changes)
+        return config.preset(preset, task_, method, **changes)
     if task is None:
         raise SapcError(
             "sapc train needs a task, as in `sapc train heat`, --data FILE --physics FILE, or --resume FOLDER; see sapc tasks"
@@ -183,7 +195,7 @@ def _new(task: str | None, method: str, preset: str, changes: dict[str, Any], ow
 def _check(run: Run, folder: Folder, devices: int) -> None:
     """Refuse before anything is said what would be refused later."""
     run.check()
-    if _speaks():
+    if is_main_process():
         folder.check(run)
     if devices > 1 and run.batch % devices:
         raise SapcError(
@@ -208,26 +220,28 @@ def _train(run: Run, path: Path, devices: int, announcement: str, options: dict[
     except KeyboardInterrupt as interrupt:
         if not str(interrupt):
             raise
-        raise Stopped(str(interrupt)) from interrupt
+        raise ExplainedInterrupt(str(interrupt)) from interrupt
 
 
 def _work(run: Run, path: Path, announcement: str, options: dict[str, Any]) -> None:
     """What every process does."""
     options = dict(options)
-    if (own := options.pop("own", None)) is not None and run.attached is None:
-        run = own.attach(run)
-    bar = TrainingBar(f"{run.task} {run.method}", announcement, quiet=not _speaks())
+    if (own_data := options.pop("own", None)) is not None and run.attached is None:
+        run = own_data.attach(run)
+    bar = TrainingBar(f"{run.task} {run.method}", announcement, quiet=not is_main_process())
     with warnings.catch_warnings(), bar:
         warnings.showwarning = warn
-        training.train(run, path, progress=bar, solving=bar.solving, keep_optimiser=True, **options)
+        training.train(run, path, progress=bar, solving=bar.show_solutions, keep_optimiser=True, **options)
 
 
-def _speaks() -> bool:
+def is_main_process() -> bool:
     """Whether this process is alone or the first of those that torchrun or srun started."""
     return os.environ.get("RANK", os.environ.get("SLURM_PROCID", "0")) == "0"
 
 
-def _report(run: Run, folder: Folder, before: bool, as_json: bool, own: Given | None) -> None:
+def _report(
+    run: Run, folder: Folder, was_trained: bool, as_json: bool, own_data: OwnDataOptions | None
+) -> None:
     entries = folder.entries()
     last = {
         name: entry[name] for entry in entries for name in ("loss", "validation", "seconds") if name in entry
@@ -237,8 +251,8 @@ def _report(run: Run, folder: Folder, before: bool, as_json: bool, own: Given | 
         print(json.dumps({**places, "step": run.steps, **last}))
         return
     losses = ", ".join(f"{name} {last[name]:.4g}" for name in ("loss", "validation") if name in last)
-    print(f"{'already trained' if before else 'trained'}: {folder.weights} ({losses})")
-    more = own.words(folder.run()) if own else []
+    print(f"{'already trained' if was_trained else 'trained'}: {folder.weights} ({losses})")
+    option_words = own_data.option_words(folder.run()) if own_data else []
     plugins = [word for file in plugin_files() for word in ("--plugin", file)]
-    following = ["sapc", *plugins, "sample" if own else "evaluate", str(folder.path), *more]
-    print(f"next: {shlex.join(following)}")
+    command = ["sapc", *plugins, "sample" if own_data else "evaluate", str(folder.path), *option_words]
+    print(f"next: {shlex.join(command)}")
