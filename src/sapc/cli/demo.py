@@ -224,7 +224,7 @@ def _demonstrate(demonstration: Demo, as_json: bool) -> None:
     if demonstration.preset is None:
         print(f"models: {', '.join(a['folder'] for a in methods.values())}, which come with the package")
     for kind in ("training", "sampling") if demonstration.preset is not None else ("sampling",):
-        print(f"{kind}: " + ", ".join(f"{m} {a[f'{what}_seconds']:.3g} s" for m, a in methods.items()))
+        print(f"{kind}: " + ", ".join(f"{m} {a[f'{kind}_seconds']:.3g} s" for m, a in methods.items()))
     print(f"picture: {demonstration.picture}")
     print(f"next: sapc sample {methods['SAPC']['folder']} --set {demonstration.split}")
 
