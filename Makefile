@@ -7,7 +7,7 @@ STAMP := $(VENV)/.ready
 # What `make examples` gives to examples/NAME.py: ARGS_NAME; most need nothing.
 ARGS_shallow_water := shallow_water --steps 30 --samples 60
 
-.PHONY: demo test test-all test-long test-gpu soak lint bench examples docs docs-tools format clean
+.PHONY: demo test test-all test-long test-gpu soak lint bench examples docs docs-tools coverage ends release format clean
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -73,5 +73,28 @@ docs: docs-tools  # -E: all pages are read and all notebooks run, whatever an ea
 	OMP_NUM_THREADS=1 $(BIN)/python studies/results.py --pages
 	OMP_NUM_THREADS=1 $(BIN)/sphinx-build -E -W --keep-going -b html docs docs/_build/html
 
+# Which lines the tests reach.
+coverage: $(STAMP)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m "not long" --cov --cov-report=term
+
+# The tests with another version of torch and of numpy, in an environment of its own: the ends of what the package accepts.
+TORCH ?= 2.13.0
+NUMPY ?= 2.4.*
+ENDS := .venv-torch-$(TORCH)
+
+ends:
+	$(PYTHON) -m venv $(ENDS)
+	$(ENDS)/bin/python -m pip install --quiet --disable-pip-version-check "torch==$(TORCH)" "numpy==$(NUMPY)" -e ".[test]"
+	OMP_NUM_THREADS=1 $(ENDS)/bin/python -m pytest -n 2 -m "not long"
+
+# The two archives, and the wheel installed and used in an environment of its own.
+release: $(STAMP)
+	rm -rf dist
+	$(BIN)/python -m hatchling build -d dist
+	@set -e; out=$$(mktemp -d); trap 'rm -rf "$$out"' EXIT; wheel=$$(ls "$(CURDIR)"/dist/*.whl); \
+	$(PYTHON) -m venv "$$out/venv"; cd "$$out"; \
+	venv/bin/python -m pip install --quiet --disable-pip-version-check -c "$(CURDIR)/constraints.txt" "$$wheel[report,data]"; \
+	venv/bin/sapc --version; venv/bin/sapc demo --out demo; venv/bin/sapc sample heat-sapc --n 2 --out samples.nc
+
 clean:
-	rm -rf $(VENV) docs/_build docs/results demo
+	rm -rf $(VENV) .venv-torch-* docs/_build docs/results demo dist
