@@ -69,7 +69,11 @@ def test_the_wheel_works_away_from_the_repository(archives, tmp_path):
     place = tmp_path / "site"
     with zipfile.ZipFile(archives[0]) as wheel:
         wheel.extractall(place)
-    env = os.environ | {"PYTHONPATH": str(place), "SAPC_CACHE": str(tmp_path / "cache"), "OMP_NUM_THREADS": "1"}
+    env = os.environ | {
+        "PYTHONPATH": str(place),
+        "SAPC_CACHE": str(tmp_path / "cache"),
+        "OMP_NUM_THREADS": "1",
+    }
     command = [sys.executable, "-c", TRIAL, str(place)]
     used = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
     assert used.returncode == 0, used.stderr
