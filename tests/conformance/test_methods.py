@@ -195,7 +195,7 @@ def test_every_network_trains_and_serves_its_methods_on_every_task(trained, task
     losses = [float(training.advance().loss) for _ in range(2)]
     assert all(torch.isfinite(torch.tensor(losses)))
     assert training.without_gradient() == []
-    own = sapc.Model(training.run, training.network, torch.device("cpu"), span=(-3.0, 3.0))
+    own = sapc.Model(training.run, training.network, torch.device("cpu"), data_range=(-3.0, 3.0))
     condition = own.task.dataset("test1", size=1).fields
     for name in (name for name, m in METHODS.items() if m.weights == trained):
         fields, m = own.sample(2, condition, 2, method=name), get_method(name)
@@ -254,15 +254,15 @@ def test_estimates_are_cut_off_where_a_method_asks_for_it(tmp_path):
     own = sapc.load(folder.path, device="cpu")
     data = own.task.dataset("train", size=16).fields
     low, high = float(data.min()), float(data.max())
-    assert own.span == (low, high)
+    assert own.data_range == (low, high)
     margin = 0.1 * (high - low)
-    assert own.bounds(get_method("pcfm")) == pytest.approx((low - margin, high + margin))
-    assert own.bounds(get_method("sapc_s1")) is None
+    assert own.clip_range(get_method("pcfm")) == pytest.approx((low - margin, high + margin))
+    assert own.clip_range(get_method("sapc_s1")) is None
     condition = own.task.dataset("test1", size=1).fields
     own.network.project_out.weight.mul_(300)  # a network that amplifies
     wild = own.sample(3, condition, 20, method="pcfm")
     assert wild.abs().max() < 1.5 * (high + margin)  # but for what the projection adds
-    own.span = None  # a folder that does not tell
+    own.data_range = None  # a folder that does not tell
     assert own.sample(3, condition, 20, method="pcfm").abs().max() > 5
 
 

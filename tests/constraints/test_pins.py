@@ -91,7 +91,7 @@ def test_the_units_of_a_network_make_no_contradiction():
 
 
 def test_a_condition_that_contradicts_a_pin_is_refused():
-    """What a model samples with, `also` among it; a value that is not given contradicts nothing."""
+    """What a model samples with, `extra_constraints` among it; a value that is not given contradicts nothing."""
     task = sapc.get_task("heat", grid=(8, 6))
     u = noise((1, 8, 6))
     with pytest.raises(SapcError, match=r"prescribe different values at 1 point"):

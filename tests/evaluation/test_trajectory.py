@@ -343,7 +343,7 @@ def test_evaluation_measures_on_the_manifold_of_the_set(trained):
     model = sapc.load(trained, device="cpu")
     condition = model.task.dataset("test1", size=1).fields
     recorder = TrajectoryRecorder()
-    fields = model.sample(5, condition, steps=4, batch=2, watch=recorder)
+    fields = model.sample(5, condition, steps=4, batch=2, callback=recorder)
     assert torch.equal(fields, model.sample(5, condition, steps=4, batch=2))
     seen = evaluate(model, ["test1"], trajectory=True, **SMALL)["sets"]["test1"]["trajectory"]
     assert seen == recorder.result().to_dict()

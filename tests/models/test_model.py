@@ -178,7 +178,7 @@ def test_a_condition_is_bound_once_and_serves_its_own_model_alone(heat, folders)
     assert torch.equal(heat.sample(n=2, condition=bound), heat.sample(n=2, condition=condition(heat)))
     other = sapc.load(folders("heat"), device="cpu")
     pin = sapc.Pin.at(x=0)
-    for model, more in ((other, {}), (heat, {"grid": (8, 8)}), (heat, {"also": pin})):
+    for model, more in ((other, {}), (heat, {"grid": (8, 8)}), (heat, {"extra_constraints": pin})):
         with pytest.raises(SapcError, match="serves the model that bound it"):
             model.sample(n=2, condition=bound, **more)
 
@@ -271,3 +271,28 @@ def test_k_conditions_serve_k_m_samples_each_m_times_in_a_row(models, method):
 def test_conditions_that_do_not_divide_the_samples_are_refused(heat):
     with pytest.raises(SapcError, match=r"2 conditions for 5 samples; give as many samples of each, n=6"):
         heat.sample(5, condition(heat, 2, "train"))
+
+
+def test_names_of_version_0_1_0_still_work(heat):
+    condition = sapc.get_task("heat", grid=heat.run.grid).dataset("test0", 1).fields
+    pin = sapc.Pin.frame(-1)
+    new = heat.sample(2, condition, steps=1, extra_constraints=pin)
+    with pytest.warns(DeprecationWarning, match=r"also= of Model\.sample is now extra_constraints="):
+        assert torch.equal(heat.sample(2, condition, steps=1, also=pin), new)
+    with pytest.warns(DeprecationWarning, match=r"watch= of Model\.sample is now callback="):
+        heat.sample(2, condition, steps=1, watch=None)
+    with pytest.warns(DeprecationWarning, match=r"also= of Model\.manifold is now extra_constraints="):
+        assert torch.equal(
+            heat.manifold(condition, also=pin).pinned, heat.bind(condition, None, pin).manifold.pinned
+        )
+    with pytest.warns(DeprecationWarning, match=r"also= of Task\.manifold is now extra_constraints="):
+        heat.task.manifold(condition, also=pin)
+    with pytest.warns(DeprecationWarning, match=r"Model\.on is now Model\.task_at"):
+        assert heat.on((8, 8)).grid.shape == (8, 8)
+    with pytest.warns(DeprecationWarning, match=r"Model\.bounds is now Model\.clip_range"):
+        assert heat.bounds(heat.method) == heat.clip_range(heat.method)
+    with pytest.warns(DeprecationWarning, match=r"Model\.(span|about) is now Model\.(data_range|metadata)"):
+        assert (heat.span, heat.about) == (heat.data_range, heat.metadata)
+    with pytest.warns(DeprecationWarning, match=r"span= of Model is now data_range="):
+        own = sapc.Model(heat.run, heat.network, torch.device("cpu"), span=(-3.0, 3.0))
+    assert own.data_range == (-3.0, 3.0)

@@ -99,7 +99,7 @@ def test_two_models_of_one_name_keep_their_own_physics(home):
     assert off(a) < 1e-13
     assert off(a, (12, 7)) < 1e-13  # where the task is made again
     assert off(b, (12, 7)) > 1e-3
-    assert [len(model.on((12, 7)).constraint.parts) for model in (a, b)] == [2, 1]
+    assert [len(model.task_at((12, 7)).constraint.parts) for model in (a, b)] == [2, 1]
 
 
 def test_a_model_does_not_take_the_physics_of_another(home):

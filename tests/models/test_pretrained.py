@@ -109,7 +109,7 @@ def test_there_and_back(trained, tmp_path):
     path = model.save_pretrained(tmp_path / "passed" / "on")
     assert sorted(file.name for file in path.iterdir()) == ["README.md", "config.json", "model.safetensors"]
     again = sapc.Model.from_pretrained(path, "cpu")
-    assert (again.run, again.step, again.span) == (model.run, model.step, model.span)
+    assert (again.run, again.step, again.data_range) == (model.run, model.step, model.data_range)
     condition = model.task.dataset("test0", size=1).fields
     assert torch.equal(model.sample(3, condition, 4), again.sample(3, condition, 4))
     assert torch.equal(sapc.load(path, "cpu").sample(3, condition, 4), again.sample(3, condition, 4))

@@ -116,9 +116,13 @@ def _tasks() -> Iterator[Target]:
     yield Target(
         "Task.manifold",
         heat.manifold,
-        {"fields": data.fields, "also": None, "solver": None, "algorithm": None},
+        {"fields": data.fields, "extra_constraints": None, "solver": None, "algorithm": None},
     )
-    yield Target("Task.normalized_manifold", heat.normalized_manifold, {"fields": data.fields, "also": None})
+    yield Target(
+        "Task.normalized_manifold",
+        heat.normalized_manifold,
+        {"fields": data.fields, "extra_constraints": None},
+    )
     yield Target("load_dataset", sapc.load_dataset, {"path": data.save(home() / "heat.h5")})
     yield Target("Dataset.save", data.save, {"path": home() / "saved.h5"})
     about = {
@@ -272,8 +276,8 @@ def _models() -> Iterator[Target]:
             "network": model.network,
             "device": torch.device("cpu"),
             "step": 1,
-            "span": (0.0, 1.0),
-            "about": {},
+            "data_range": (0.0, 1.0),
+            "metadata": {},
         },
     )
     arguments = {
@@ -281,22 +285,24 @@ def _models() -> Iterator[Target]:
         "condition": fields,
         "steps": 1,
         "seed": 0,
-        "also": None,
+        "extra_constraints": None,
         "method": None,
         "grid": None,
         "batch": 2,
         "progress": None,
-        "watch": None,
+        "callback": None,
     }
     yield Target("Model.sample", model.sample, arguments)
     yield Target(
         "Model.sample(eci)",
         lambda **a: model.sample(**{**arguments, "method": "eci", **a}),
-        {"condition": fields, "n": 2, "grid": None, "also": None},
+        {"condition": fields, "n": 2, "grid": None, "extra_constraints": None},
     )
-    yield Target("Model.manifold", model.manifold, {"condition": fields, "grid": None, "also": None})
+    yield Target(
+        "Model.manifold", model.manifold, {"condition": fields, "grid": None, "extra_constraints": None}
+    )
     yield Target("Model.sampler", model.sampler, {"method": None})
-    yield Target("Model.on", model.on, {"grid": GRID})
+    yield Target("Model.task_at", model.task_at, {"grid": GRID})
     yield Target(
         "Model.save_pretrained",
         lambda path, **a: _save(model, path, **a),
@@ -433,7 +439,7 @@ def _data() -> Iterator[Target]:
     yield Target("Task.dataset of data", mine.dataset, {"split": "train", "size": 1})
     yield Target("Task.normalize", mine.normalize, {"fields": data.fields})
     yield Target("Task.denormalize", mine.denormalize, {"fields": data.fields})
-    yield Target("Task.manifold of data", mine.manifold, {"fields": data.fields, "also": None})
+    yield Target("Task.manifold of data", mine.manifold, {"fields": data.fields, "extra_constraints": None})
     file = home() / "fields.npz"
     if not file.exists():
         import numpy as np

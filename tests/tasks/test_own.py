@@ -297,14 +297,14 @@ def test_samples_keep_law_and_pins_in_their_units(trained):
 def test_sensors_after_training(trained):
     model, data = sapc.load(trained, physics=law), waves()
     sensors = Pin.near(data.grid, x=0.5, channel="u")
-    u = model.sample(2, data.values[:1], steps=3, also=sensors)
+    u = model.sample(2, data.values[:1], steps=3, extra_constraints=sensors)
     mask = sensors.mask(data.grid.shape)
     assert (u[:, mask] == data.values[:1, mask].double()).all()
-    assert model.manifold(data.values[:1], also=sensors).residual(u).abs().max() < 1e-13
+    assert model.manifold(data.values[:1], extra_constraints=sensors).residual(u).abs().max() < 1e-13
     with pytest.raises(SapcError, match="pinned values are NaN"):
-        model.sample(2, torch.where(mask, torch.nan, data.values[:1]), steps=1, also=sensors)
+        model.sample(2, torch.where(mask, torch.nan, data.values[:1]), steps=1, extra_constraints=sensors)
     with pytest.raises(SapcError, match="give one"):
-        model.sample(2, steps=1, also=sensors)
+        model.sample(2, steps=1, extra_constraints=sensors)
 
 
 def test_a_model_of_own_data_asks_for_its_physics(trained):
@@ -518,14 +518,20 @@ def sensors(grid, value, **where):
 
 def test_sensors_that_contradict_are_told(trained):
     model, data = sapc.load(trained, physics=law), waves()
-    u = model.sample(2, data.values[:1], steps=2, also=sensors(data.grid, 5.5, x=3, t=4, channel="h"))
+    u = model.sample(
+        2, data.values[:1], steps=2, extra_constraints=sensors(data.grid, 5.5, x=3, t=4, channel="h")
+    )
     assert (u[:, 0, 3, 4] == 5.5).all()
     with pytest.raises(
         SapcError, match="already pins 1 of the sensors' points, and differs there by up to 9"
     ):
-        model.sample(2, data.values[:1], steps=2, also=sensors(data.grid, 99.0, x=3, t=0, channel="h"))
+        model.sample(
+            2, data.values[:1], steps=2, extra_constraints=sensors(data.grid, 99.0, x=3, t=0, channel="h")
+        )
     with pytest.warns(sapc.SapcWarning, match="2 of 2 samples are off the laws by up to"):
-        model.sample(2, data.values[:1], steps=2, also=sensors(data.grid, 50.0, t=4, channel="h"))
+        model.sample(
+            2, data.values[:1], steps=2, extra_constraints=sensors(data.grid, 50.0, t=4, channel="h")
+        )
 
 
 WRONG = {
@@ -555,7 +561,7 @@ WRONG = {
     "sapc.data.write_netcdf('x.nc', torch.zeros(3))": "writes an xarray dataset",
     "sapc.to_xarray(data.values, grid, quantiles=(2,))": "between 0 and 1",
     "sapc.to_xarray(data.values, grid, quantiles='0.5')": "between 0 and 1",
-    "sapc.load('heat-sapc').sample(1, torch.zeros(1, 100, 100), also='x')": "also= takes constraints",
+    "sapc.load('heat-sapc').sample(1, torch.zeros(1, 100, 100), extra_constraints='x')": "extra_constraints= takes constraints",
 }
 SCRIPT = """
 import json, sys, sapc, torch

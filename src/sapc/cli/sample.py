@@ -101,7 +101,7 @@ def sample(
     reading = reading_changes(time=time, samples=samples_dim, steady=steady)
     model = load(folder, device, physics=physics, data=data, reading=reading)
     points = parse_grid(grid)
-    task, sampler = model.on(points), model.sampler(method)
+    task, sampler = model.task_at(points), model.sampler(method)
     split = split or task.test_sets[0]
     n, members = (
         None if x is None else check_int(x, f"number of {of}", 1)

@@ -142,7 +142,7 @@ class _Evaluation:
             floor_repeats=self.config.floor_repeats,
             batch=self.batch,
             device=str(self.model.device),
-            more={"bounds": list(self.model.bounds(self.method) or ()) or None}
+            more={"bounds": list(self.model.clip_range(self.method) or ()) or None}
             | {f"{d.name}_weights": d.about() for d in self.distances},
         )
 
@@ -179,7 +179,7 @@ class _Evaluation:
         """Sample a few fields again and record their way, so that the time of the others stays that of sampling."""
         recorder, condition = TrajectoryRecorder(), solutions(self.model, split, self.config.reference, 0)[:1]
         number, seed = self.config.trajectory_samples, self.config.seed
-        self.model.sample(number, condition, self.steps, seed, method=self.method.name, watch=recorder)
+        self.model.sample(number, condition, self.steps, seed, method=self.method.name, callback=recorder)
         return recorder.result().to_dict()
 
     def _looking(self, label: str, distance: Distance) -> Callable[[int, int], None]:
@@ -202,7 +202,7 @@ class _Evaluation:
             torch.cuda.reset_peak_memory_stats(model.device)
         report = lambda done, total: self.progress(f"{split}: sampling", done, total)
         start = time.perf_counter()
-        fields = sample(self.samples, steps=self.steps, batch=size, progress=report, watch=recorder)
+        fields = sample(self.samples, steps=self.steps, batch=size, progress=report, callback=recorder)
         seconds = time.perf_counter() - start  # the fields have arrived on the CPU: nothing is under way
         seconds -= recorder.seconds if recorder else 0.0
         # The encoders of distances are there too, but have no part in sampling.

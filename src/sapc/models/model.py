@@ -17,6 +17,7 @@ from typing import Any, SupportsIndex
 import torch
 from torch import Tensor, nn
 
+from .._old_names import old_attribute, rename_arguments, rename_method
 from ..constraints import Manifold
 from ..constraints.terms import Stackable
 from ..data import Fields, Sensors
@@ -50,7 +51,7 @@ from .sampling import (
     Condition,
     Progress,
     Sampling,
-    Watcher,
+    SamplingCallback,
     check_finite,
     count_evaluations,
     pinned_values,
@@ -58,7 +59,7 @@ from .sampling import (
 )
 
 BATCH = {("cpu", 2): 8, ("cpu", 3): 4, ("cuda", 2): 256, ("cuda", 3): 32}
-MARGIN = 0.1  # of the data's range, how far estimates that are cut off may leave it
+CLIP_MARGIN = 0.1  # of the data's range, how far estimates that are cut off may leave it
 JOINT = {2: 32, 3: 16}  # as published, where the batch is one problem and so part of the method
 
 
@@ -98,9 +99,16 @@ def read_model(
     network: NetworkSource | None = None,
 ) -> Model:
     """The model in a run folder, that was given as `path`, of a run whose task is at hand."""
-    where = find_device(str(device))
-    made, step, about = read_network(path, folder, run, network)
-    model = Model(run, made, where, compiled=compiled, step=step, span=about.get("range"), about=about)
+    module, step, metadata = read_network(path, folder, run, network)
+    model = Model(
+        run,
+        module,
+        find_device(str(device)),
+        compiled=compiled,
+        step=step,
+        data_range=metadata.get("range"),
+        metadata=metadata,
+    )
     model.folder = folder
     return model
 
@@ -116,17 +124,18 @@ def read_network(
             f"continue it with `sapc train --resume {path}`"
         )
     check_shapes(run, file, network)
-    tensors, about = load_tensors(file, sha256=folder.known_digest() if folder.trained else None)
-    step = steps_of(about, file)
-    range_of(about, file)
+    tensors, metadata = load_tensors(file, sha256=folder.known_digest() if folder.trained else None)
+    step = steps_of(metadata, file)
+    range_of(metadata, file)
     made = run.make_network(network)
     load_weights(made, {k: v for k, v in tensors.items() if not k.startswith(OPTIMISER)}, file)
     if step < run.steps:
         message = f"{path} is not trained to its end: these are the weights of step {step} of {run.steps}"
         warnings.warn(message, SapcWarning, stacklevel=4)
-    return made, step, about
+    return made, step, metadata
 
 
+@rename_arguments(data_range="data_range", about="metadata")
 @explain_misuse
 class Model:
     """A network with the run that it was trained in.
@@ -136,10 +145,13 @@ class Model:
     method      the method it was trained with, which also samples unless another one is named
     network     the velocity, in evaluation mode, on `device`
     step        training steps taken
-    span        the smallest and the largest value of the training data, if known
-    about       what else was noted at the end of the training
+    data_range  the smallest and the largest value of the training data, if known
+    metadata    what else was noted at the end of the training
     folder      where it was loaded from, if it was
     """
+
+    span = old_attribute("Model.span", "Model.data_range")
+    about = old_attribute("Model.about", "Model.metadata")
 
     def __init__(
         self,
@@ -149,21 +161,21 @@ class Model:
         *,
         compiled: bool | None = None,
         step: int | None = None,
-        span: Sequence[float] | None = None,
-        about: Mapping[str, Any] | None = None,
+        data_range: Sequence[float] | None = None,
+        metadata: Mapping[str, Any] | None = None,
     ) -> None:
         if device.type not in ("cpu", "cuda"):
             raise SapcError(f"a model lives on cpu or cuda, not on {device}")
         self.run = replace(run.attach(), backbone=describe(network, run.backbone))
         self.device, self.step = device, run.steps if step is None else step
         self.folder: Folder | None = None
-        self.span = None
-        if span is not None:
-            if len(span) != 2:
-                raise SapcError(f"the range of the training data are two numbers, got {span!r:.40}")
-            low, high = (check_number(value, "range of the training data") for value in span)
-            self.span = low, high
-        self.about = dict(about or {})
+        self.data_range = None
+        if data_range is not None:
+            if len(data_range) != 2:
+                raise SapcError(f"the range of the training data are two numbers, got {data_range!r:.40}")
+            low, high = (check_number(value, "range of the training data") for value in data_range)
+            self.data_range = low, high
+        self.metadata = dict(metadata or {})
         self.task, self.method = self.run.make_task(), run.make_method()
         self.execution = execution_of(network, device, run.precision, compiled)
         self.network, self._evaluated = self.execution.network, self.execution.for_sampling()
@@ -202,12 +214,12 @@ class Model:
         """
         if self.step < self.run.steps:
             raise SapcError(f"this model is not trained to its end: step {self.step} of {self.run.steps}")
-        span = {} if self.span is None else {"range": list(self.span)}
-        about, weights = {**self.about, **span, "step": self.step}, weights_of(self.network)
+        data_range = {} if self.data_range is None else {"range": list(self.data_range)}
+        metadata, weights = {**self.metadata, **data_range, "step": self.step}, weights_of(self.network)
         if self.folder is not None and scores is None:
             scores = scores_of_weights(self.folder, weights)
         card = CardText(name, license, physics_text(self.run, self.folder))
-        return write_model(path, self.run, weights, about, half=half, scores=scores, card=card)
+        return write_model(path, self.run, weights, metadata, half=half, scores=scores, card=card)
 
     @classmethod
     @explain_misuse
@@ -232,6 +244,7 @@ class Model:
 
     # -- sampling --
 
+    @rename_arguments(extra_constraints="extra_constraints", watch="callback")
     @explain_misuse
     def sample(
         self,
@@ -240,35 +253,36 @@ class Model:
         steps: SupportsIndex | None = None,
         seed: SupportsIndex = 0,
         *,
-        also: Stackable | Sensors | None = None,
+        extra_constraints: Stackable | Sensors | None = None,
         method: str | None = None,
         grid: Sequence[int] | None = None,
         batch: SupportsIndex | None = None,
         progress: Progress | None = None,
-        watch: Watcher | None = None,
+        callback: SamplingCallback | None = None,
     ) -> Tensor:
         """Draw `n` fields, float64 `(n, *grid)` on the CPU.
 
         condition   fields `(k, *grid)`, k conditions for n = k m samples, the m of each in a row: `(1, *grid)` is one for all, `(n, *grid)`
-                    one each; only the pinned values count, the others may be NaN; or what `bind` gives, which knows `also` and `grid`
+                    one each; only the pinned values count, the others may be NaN; or what `bind` gives, which knows
+                    `extra_constraints` and `grid`
         steps       of the sampler, the method's own number unless given
-        also        constraints besides the task's, as `Pin(mask)`, with values in the condition; or what `read_sensors` gives
+        extra_constraints  constraints besides the task's, as `Pin(mask)`, with values in the condition; or what `read_sensors` gives
         method      another method that samples with these weights
         grid        points per axis, if not those of the training; the condition lives there too
         batch       fields at a time, at most
-        watch       looks on, for the trajectory analysis
+        callback    looks on, for the trajectory analysis
         """
         chosen = self.sampler(method)
-        if watch is not None and condition is None:
+        if callback is not None and condition is None:
             raise SapcError(
                 "to watch a trajectory, give a condition: its residuals are those of the condition's manifold"
             )
-        if condition is None and (chosen.conditioned or also is not None):
+        if condition is None and (chosen.conditioned or extra_constraints is not None):
             raise SapcError(
                 f"{chosen.name} samples on the manifold of a condition: give one, as condition=data.fields[:1] "
                 f"(pinned are: {self.task.pinned})"
             )
-        sampling = self._plan(self.bind(condition, grid, also), chosen, n, steps, seed, batch)
+        sampling = self._plan(self.bind(condition, grid, extra_constraints), chosen, n, steps, seed, batch)
         calls = math.ceil(sampling.n / sampling.size) * chosen.evaluations(sampling.steps)
         self.compile_for(calls)
         network = count_evaluations(self._evaluated, sampling.n, calls, progress)
@@ -278,7 +292,7 @@ class Model:
             matmul_precision(self.run.precision),
             explain_memory_errors(f"{sampling.size} fields at a time"),
         ):
-            fields = sampling.run(network, watch)
+            fields = sampling.run(network, callback)
         if progress is not None:
             progress(sampling.n, sampling.n)
         check_finite(fields, chosen)
@@ -304,49 +318,52 @@ class Model:
                 "or a single condition for all, as condition[:1]"
             )
         require_memory(8 * n * math.prod(task.grid.shape), f"{n} fields on {points} points")
-        return Sampling(condition, method, n, size, steps, seed, self.run.length, self.bounds(method))
+        return Sampling(condition, method, n, size, steps, seed, self.run.length, self.clip_range(method))
 
-    def bounds(self, method: Method) -> tuple[float, float] | None:
+    def clip_range(self, method: Method) -> tuple[float, float] | None:
         """Where a method's estimates are cut off, if they are: beyond the training data, by a tenth of their range on both sides."""
-        if self.span is None or not method.bounded:
+        if self.data_range is None or not method.bounded:
             return None
-        low, high = self.span
-        return low - MARGIN * (high - low), high + MARGIN * (high - low)
+        low, high = self.data_range
+        return low - CLIP_MARGIN * (high - low), high + CLIP_MARGIN * (high - low)
 
+    @rename_arguments(extra_constraints="extra_constraints")
     @explain_misuse
     def bind(
         self,
         condition: Tensor | Dataset | Fields | Condition | None,
         grid: Sequence[int] | None = None,
-        also: Stackable | Sensors | None = None,
+        extra_constraints: Stackable | Sensors | None = None,
     ) -> Condition:
         """Check conditions as `sample` takes them, once; its `manifold` is theirs, in the units of the fields."""
         if isinstance(condition, Condition):
-            if condition.run is not self.run or grid is not None or also is not None:
+            if condition.run is not self.run or grid is not None or extra_constraints is not None:
                 raise SapcError(
-                    "what `bind` returned serves the model that bound it, with the grid= and also= given there; bind it anew"
+                    "what `bind` returned serves the model that bound it, with the grid= and extra_constraints= given there; bind it anew"
                 )
             return condition
-        task = self.on(grid)
-        if isinstance(also, Sensors) and condition is not None:
-            condition, also = with_sensors(condition, also, task)
-        if also is not None and not isinstance(also, Stackable):
+        task = self.task_at(grid)
+        if isinstance(extra_constraints, Sensors) and condition is not None:
+            condition, extra_constraints = with_sensors(condition, extra_constraints, task)
+        if extra_constraints is not None and not isinstance(extra_constraints, Stackable):
             raise SapcError(
-                f"also= takes constraints, as sapc.Pin(mask), got {type(also).__name__}; condition= holds the values"
+                f"extra_constraints= takes constraints, as sapc.Pin(mask), got {type(extra_constraints).__name__}; "
+                "condition= holds the values"
             )
         nothing = torch.zeros(1, *task.grid.shape)
-        values = nothing if condition is None else pinned_values(condition, task, also)
-        return Condition(task, values.to(self.device), also, self.run)
+        values = nothing if condition is None else pinned_values(condition, task, extra_constraints)
+        return Condition(task, values.to(self.device), extra_constraints, self.run)
 
+    @rename_arguments(extra_constraints="extra_constraints")
     @explain_misuse
     def manifold(
         self,
         condition: Tensor | Dataset | Fields,
         grid: Sequence[int] | None = None,
-        also: Stackable | Sensors | None = None,
+        extra_constraints: Stackable | Sensors | None = None,
     ) -> Manifold:
         """The manifolds of conditions as `sample` takes them, on the model's device and in the units of the fields."""
-        return self.bind(condition, grid, also).manifold
+        return self.bind(condition, grid, extra_constraints).manifold
 
     @explain_misuse
     def sampler(self, method: str | None) -> Method:
@@ -360,9 +377,12 @@ class Model:
         return chosen
 
     @explain_misuse
-    def on(self, grid: Sequence[int] | None) -> Task:
+    def task_at(self, grid: Sequence[int] | None) -> Task:
         """The task, on the grid of the training or another one."""
         return self.task if grid is None else self.run.make_task(tuple(grid))
+
+    bounds = rename_method("Model.bounds", "Model.clip_range")
+    on = rename_method("Model.on", "Model.task_at")
 
     def batch_size(
         self, n: int, task: Task, batch: SupportsIndex | None = None, method: Method | None = None

@@ -44,19 +44,19 @@ class Condition:
     """Conditions that are known to fit a task, on the device of a model.
 
     values    float64, zero where nothing counts
-    also      constraints besides the task's
+    extra_constraints  constraints besides the task's
     run       of the model that they are bound to
     """
 
     task: Task
     values: Tensor
-    also: Stackable | None
+    extra_constraints: Stackable | None
     run: Run
 
     @cached_property
     def manifold(self) -> Manifold:
         """The manifolds in the units of the fields."""
-        return self.task.manifold(self.values, self.also, solver=self.run.solver(self.task))
+        return self.task.manifold(self.values, self.extra_constraints, solver=self.run.solver(self.task))
 
     @cached_property
     def normalized_manifold(self) -> Manifold:
@@ -64,11 +64,13 @@ class Condition:
         if self.task.normalizer.is_identity:
             return self.manifold
         values = self.task.normalize(self.values)
-        return self.task.normalized_manifold(values, self.also, solver=self.run.solver(self.task))
+        return self.task.normalized_manifold(
+            values, self.extra_constraints, solver=self.run.solver(self.task)
+        )
 
     def restore(self, fields: Tensor) -> Tensor:
         """Restore pinned values to the last bit where a task's units came in between; warn of samples that are off the laws."""
-        has_more, has_units = self.also is not None, not self.task.normalizer.is_identity
+        has_more, has_units = self.extra_constraints is not None, not self.task.normalizer.is_identity
         if not has_more and not has_units:
             return fields
         H = repeat(self.manifold.to("cpu") if self.values.is_cuda else self.manifold, len(fields))
@@ -107,7 +109,7 @@ def given_mask(task: Task) -> Tensor:
     return _mask([pin for pin in _pins(task, None) if pin.value is None], task)
 
 
-def pinned_values(condition: Tensor | Dataset | Fields, task: Task, also: Stackable | None = None) -> Tensor:
+def pinned_values(condition: Tensor | Dataset | Fields, task: Task, extra: Stackable | None = None) -> Tensor:
     """The condition in float64, zero where nothing counts.
 
     Refuses another shape, NaN where it counts, and pins that contradict each other. Values that a pin prescribes
@@ -115,17 +117,19 @@ def pinned_values(condition: Tensor | Dataset | Fields, task: Task, also: Stacka
     its value from the condition, every point counts.
     """
     condition = _tensor(condition, task)
-    pins = _pins(task, also)
+    pins = _pins(task, extra)
     check_pins(pins, condition)
     given = _mask([pin for pin in pins if pin.value is None], task).to(condition.device)
-    if whole := _wants_all(task, also):
+    if whole := _wants_all(task, extra):
         given = torch.ones_like(given)
     values = torch.where(given, condition.detach().double(), 0.0)
     for pin in pins:
         values = pin.prescribed(values)
     if bad := int((~values.isfinite()).sum()):
         what = f"values ({whole} takes its value from them)" if whole else "pinned values"
-        pinned = ", ".join(filter(None, (task.pinned, *(p.label for p in pins if also and p in also.parts))))
+        pinned = ", ".join(
+            filter(None, (task.pinned, *(p.label for p in pins if extra and p in extra.parts)))
+        )
         raise SapcError(
             f"{bad} of the condition's {len(values) * int(given.sum())} {what} are NaN or infinite; "
             f"give finite ones (pinned are: {pinned})"
@@ -153,12 +157,12 @@ def with_sensors(condition: Tensor | Dataset | Fields, sensors: Sensors, task: T
     return mixed, Pin(sensors.mask, label="sensors")
 
 
-def _parts(task: Task, also: Stackable | None) -> tuple[Stackable, ...]:
-    return (*task.constraint.parts, *(also.parts if also is not None else ()))
+def _parts(task: Task, extra: Stackable | None) -> tuple[Stackable, ...]:
+    return (*task.constraint.parts, *(extra.parts if extra is not None else ()))
 
 
-def _pins(task: Task, also: Stackable | None) -> list[Pin]:
-    return [part for part in _parts(task, also) if isinstance(part, Pin)]
+def _pins(task: Task, extra: Stackable | None) -> list[Pin]:
+    return [part for part in _parts(task, extra) if isinstance(part, Pin)]
 
 
 def _mask(pins: list[Pin], task: Task) -> Tensor:
@@ -168,9 +172,9 @@ def _mask(pins: list[Pin], task: Task) -> Tensor:
     return mask
 
 
-def _wants_all(task: Task, also: Stackable | None) -> str:
+def _wants_all(task: Task, extra: Stackable | None) -> str:
     """The kind of a law whose value is that of the conditioning field, if there is one."""
-    laws = (part for part in _parts(task, also) if isinstance(part, Constraint))
+    laws = (part for part in _parts(task, extra) if isinstance(part, Constraint))
     return next((type(law).__name__ for law in laws if isinstance(law.value, str)), "")
 
 
@@ -199,7 +203,7 @@ def _tensor(condition: Tensor | Dataset | Fields, task: Task) -> Tensor:
 
 
 @runtime_checkable
-class Watcher(Protocol):
+class SamplingCallback(Protocol):
     """Looks on while fields are sampled, batch by batch: `sapc.evaluation.trajectory.TrajectoryRecorder` is one."""
 
     def wrap(self, v: Velocity) -> Velocity:
@@ -215,7 +219,7 @@ class Sampling:
 
     n, size   fields in all and at a time
     length    length scale of the source
-    bounds    where estimates of the solution are cut off, if they are
+    clip_range  where estimates of the solution are cut off, if they are
     """
 
     condition: Condition
@@ -225,9 +229,9 @@ class Sampling:
     steps: int
     seed: int
     length: float
-    bounds: tuple[float, float] | None = None
+    clip_range: tuple[float, float] | None = None
 
-    def run(self, network: Callable[..., Tensor], watch: Watcher | None = None) -> Tensor:
+    def run(self, network: Callable[..., Tensor], callback: SamplingCallback | None = None) -> Tensor:
         """Draw all fields, float64 on the CPU: n / k in a row on each of the k manifolds of the condition."""
         task, H = self.condition.task, self.condition.normalized_manifold
         out = torch.empty(self.n, *task.grid.shape, dtype=torch.float64)
@@ -236,22 +240,27 @@ class Sampling:
         batch = next(batches, None)
         while batch is not None:
             own = H if len(H) == 1 else H[batch.rows // (self.n // len(H))]
-            fields = self._sample(batch, network, own, draws, watch)
+            fields = self._sample(batch, network, own, draws, callback)
             # The next batch is drawn while a GPU is at work.
             following = next(batches, None)
-            if watch is not None:
-                watch.finish(fields, own, count=batch.new)
+            if callback is not None:
+                callback.finish(fields, own, count=batch.new)
             out[int(batch.rows[0]) :][: batch.new] = task.denormalize(fields[: batch.new]).cpu()
             batch = following
         return out
 
     def _sample(
-        self, batch: _Batch, network: Callable[..., Tensor], H: Manifold, draws: _Draws, watch: Watcher | None
+        self,
+        batch: _Batch,
+        network: Callable[..., Tensor],
+        H: Manifold,
+        draws: _Draws,
+        callback: SamplingCallback | None,
     ) -> Tensor:
         """Move one batch of draws to fields."""
         v = self.method.velocity(network, H)
-        v = v if self.bounds is None else within(v, *self.bounds)
-        v = v if watch is None else watch.wrap(v)
+        v = v if self.clip_range is None else within(v, *self.clip_range)
+        v = v if callback is None else callback.wrap(v)
         fields = self.method.bind_source(draws.redraws_of(batch))(v, batch.v1, H, self.steps)
         if not isinstance(fields, Tensor) or fields.shape != batch.v1.shape:
             got = tuple(fields.shape) if isinstance(fields, Tensor) else type(fields).__name__

@@ -19,7 +19,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from .._old_names import rename_method
+from .._old_names import rename_arguments, rename_method
 from ..constraints import GaussNewton, Manifold
 from ..constraints.terms import Balance, Pin, Stack, Stackable
 from ..data import Fields
@@ -180,14 +180,18 @@ class Task:
             raise SapcError("a Balance compares frames, and these fields are steady; use Affine(...)")
         return found
 
+    @rename_arguments(extra_constraints="extra_constraints")
     @explain_misuse
-    def manifold(self, fields: Tensor, also: Stackable | None = None, **options: Any) -> Manifold:
-        """The manifold of every sample of `fields`, pinned to that sample's own values; `also` is a constraint besides the task's."""
+    def manifold(
+        self, fields: Tensor, extra_constraints: Stackable | None = None, **options: Any
+    ) -> Manifold:
+        """The manifold of every sample of `fields`, pinned to that sample's own values;
+        `extra_constraints` hold besides the task's."""
         self.grid.check(fields)
         if not bool(torch.isfinite(fields).all()):
             bad = int((~torch.isfinite(fields)).sum())
             raise SapcError(f"{bad} of {fields.numel()} field values are NaN or infinite; give finite ones")
-        constraint = self.constraint if also is None else self.constraint & also
+        constraint = self.constraint if extra_constraints is None else self.constraint & extra_constraints
         return constraint.with_times_of(self.grid).on(fields, **options)
 
     @explain_misuse
@@ -205,12 +209,15 @@ class Task:
         """The constraint on normalized fields."""
         return rescale(self.constraint, self.normalizer)
 
+    @rename_arguments(extra_constraints="extra_constraints")
     @explain_misuse
-    def normalized_manifold(self, fields: Tensor, also: Stackable | None = None, **options: Any) -> Manifold:
+    def normalized_manifold(
+        self, fields: Tensor, extra_constraints: Stackable | None = None, **options: Any
+    ) -> Manifold:
         """The manifold of every sample of normalized fields."""
         if self.normalizer.is_identity:
-            return self.manifold(fields, also, **options)
-        more = () if also is None else rescale(also, self.normalizer).parts
+            return self.manifold(fields, extra_constraints, **options)
+        more = () if extra_constraints is None else rescale(extra_constraints, self.normalizer).parts
         return Manifold((*self.normalized_constraint.parts, *more), fields, **options)
 
     enter, leave = rename_method("enter", "normalize"), rename_method("leave", "denormalize")
