@@ -93,9 +93,9 @@ class _Costs:
         self.projection: float | None = None
 
     def sampler(self, method: Method, run: Run) -> Sampler:
-        kind = (method.shows is not None, method.joint)
+        kind = (method.conditioning_input is not None, method.couples_batch)
         if kind not in self.samplers:
-            self.samplers[kind] = Sampler(run, self.data, self.timer, method.joint, self.style)
+            self.samplers[kind] = Sampler(run, self.data, self.timer, method.couples_batch, self.style)
         return self.samplers[kind]
 
     def row(self, method: Method, run: Run) -> Row:
@@ -110,11 +110,11 @@ class _Costs:
         """With as many fields as a bound allows; a step is one of the whole batch all the same."""
         with matmul_precision(self.style.of(run).precision):
             sampler = self.sampler(method, run)
-            blind = method.shows is not None  # its network is shown the condition, nothing is projected
-            through = method.constrained and method.penalty is None and not blind
-            onto = method.conditioned and not method.joint and not blind
+            blind = method.conditioning_input is not None  # its network is shown the condition, nothing is projected
+            through = method.loss_uses_manifold and method.second_objective is None and not blind
+            onto = method.sampler_uses_manifold and not method.couples_batch and not blind
             # Upper bounds: a pass back costs two forwards, and a training unrolls no more steps than PBFM has stages.
-            calls, there_and_back = method.evaluations(self.steps), 3 if method.joint else 1
+            calls, there_and_back = method.evaluations(self.steps), 3 if method.couples_batch else 1
             step = self._refused(sampler, through, 3 * (1 + STAGES), 3) if method.trains else None
             sample = self._refused(sampler, onto, there_and_back * calls, calls)
             learning = Figure(left_out=step) if step else self._step(run) if method.trains else Figure()
@@ -143,7 +143,7 @@ class _Costs:
             return lambda: [call() for call in at]
 
         figure = bounded(some, run.batch, self.timer)
-        count = STAGES if run.make_method().penalty is not None else 1
+        count = STAGES if run.make_method().second_objective is not None else 1
         return replace(figure, seconds=None if figure.seconds is None else figure.seconds / count)
 
     @torch.no_grad()
@@ -153,7 +153,7 @@ class _Costs:
 
 def stages(state: Training) -> list[Callable[[], object]]:
     """A step in each stage of a training."""
-    count = STAGES if state.method.penalty is not None else 1
+    count = STAGES if state.method.second_objective is not None else 1
 
     def at(step: int) -> None:
         state.step = step  # the stage follows from it, and must not end while it is timed
@@ -201,7 +201,7 @@ class Sampler:
         # L-BFGS stops at once if the end does not depend on the source.
         network = style.network(run, timer.device)
         self.v = Counted(make_velocity(network, self.task, truth, pull=PULL if joint else 1.0))
-        self.shown = run.make_method().shows
+        self.shown = run.make_method().conditioning_input
         self.v1 = self.draw(n)
 
     def draw(self, n: int) -> Tensor:
@@ -231,7 +231,7 @@ class Sampler:
         call()  # compiles, which takes memory of its own
         evaluations = self.v.calls
         # An optimisation of the source is a thousand evaluations, an average in itself.
-        timer = replace(self.timer, repeats=1 if method.joint else 3, warm_up=0)
+        timer = replace(self.timer, repeats=1 if method.couples_batch else 3, warm_up=0)
         seconds, peak = weigh(timer, call)
         return seconds, evaluations, peak
 

@@ -41,12 +41,12 @@ METHOD = sapc.Method(
     exact="all",  # its samples satisfy all constraints, whatever the network
     nfe=2,  # evaluations of the network per step
     steps=50,
-    constrained=True,  # the loss looks at H
-    conditioned=True,  # the sampler does
+    loss_uses_manifold=True,  # the loss looks at H
+    sampler_uses_manifold=True,  # the sampler does
 )
 
 if __name__ == "__main__":
-    sapc.use(__file__)  # make it known, here and in processes that are started from here
+    sapc.load_plugin(__file__)  # make it known, here and in processes that are started from here
     folder = sys.argv[1] if len(sys.argv) > 1 else tempfile.mkdtemp()
     for name in ("sapc", METHOD.name):
         model = sapc.train("heat", method=name, preset="tiny", out=f"{folder}/heat-{name}")

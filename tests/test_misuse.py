@@ -39,7 +39,8 @@ def test_the_calls_are_right_but_for_the_odd_argument():
     """Else the odd one would not be reached."""
     refused = {name for name, thunk in misuse.sound() if not _works(thunk)}
     assert refused <= {
-        "get_task(option)", "Grid.channel", "use", "register_method", "fpd.poseidon_distance", "poseidon.load_encoder", "read_sensors",
+        "get_task(option)", "Grid.channel", "load_plugin", "register_method", "fpd.poseidon_distance", "poseidon.load_encoder",
+        "read_sensors",
     }  # fmt: skip
 
 

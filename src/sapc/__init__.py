@@ -44,8 +44,9 @@ from .evaluation import metrics
 from .evaluation.frechet import distance as fpd
 from .flow import source
 from .grid import Axis, FrameIntegral, Grid
-from .methods import Method, get_method, method_names, register_method, use
-from .methods.registry import load_plugins, when_task
+from .methods import Method, get_method, load_plugin, method_names, register_method
+from .methods.registry import load_all_plugins as _load_all_plugins
+from .methods.registry import task_hooks as _task_hooks
 from .models.model import Model, load
 from .models.train import train
 from .nn.fno import FNO
@@ -56,9 +57,9 @@ from .tasks import (
     load_dataset,
     register_task,
     task_names,
-    when_unknown,
 )
 from .tasks.check import check
+from .tasks.registry import lookup_hooks as _lookup_hooks
 from .training import loop as _loop
 from .training.config import Run, preset
 
@@ -66,15 +67,15 @@ __all__ = [
     "FNO", "Affine", "Axis", "Balance", "Constraint", "Dataset", "Execution", "FeasiblePoint", "Fields",
     "FrameIntegral", "GaussNewton", "Grid", "LawKernel", "Manifold", "Method", "Model", "NearestPoint", "Pin",
     "Run", "SapcError", "SapcWarning", "Task", "WithGradient", "__version__", "check", "evaluate", "flow",
-    "fpd", "get_method", "get_task", "load", "load_dataset", "method_names", "metrics", "poseidon", "preset",
+    "fpd", "get_method", "get_task", "load", "load_dataset", "load_plugin", "method_names", "metrics", "poseidon", "preset",
     "read_fields", "read_sensors", "register_method", "register_task", "source", "task_names", "to_xarray",
-    "train", "use",
+    "train",
 ]  # fmt: skip
 
 evaluate = _old_names.replace_module("evaluate", _evaluation.evaluate, _evaluation)
 _old_names.replace_module("train", train, _loop)
 
-when_unknown.append(load_plugins)  # tasks and methods do not know each other: here they meet
-when_task.append(register_task)
+_lookup_hooks.append(_load_all_plugins)  # tasks and methods do not know each other: here they meet
+_task_hooks.append(register_task)
 
 __getattr__ = _old_names.find_renamed(__name__)

@@ -72,6 +72,11 @@ RENAMED = {
     "sapc.experiments.results.Scored": "sapc.experiments.results.ScoresFile",
     "sapc.experiments.time_left": "sapc.experiments.remaining_time",
     "sapc.flow.times": "sapc.flow.time_pairs",
+    "sapc.methods.SecondObjective": "sapc.methods.SecondObjective",
+    "sapc.methods.use": "sapc.load_plugin",
+    "sapc.tasks.when_unknown": "sapc.tasks.registry.lookup_hooks",
+    "sapc.use": "sapc.load_plugin",
+    "sapc.when_unknown": "sapc.tasks.registry.lookup_hooks",
 }
 """Attributes of modules by their old names."""
 
@@ -160,6 +165,43 @@ def old_attribute(old: str, new: str) -> Any:
         setattr(self, new.split(".")[-1], value)
 
     return property(get, set_, doc=f"Old name of `{new}`.")
+C = TypeVar("C", bound=type)
+
+
+def rename_fields(**names: str) -> Callable[[C], C]:
+    """Keep fields of a dataclass usable by their old names, as keyword arguments and as attributes; both warn."""
+
+    def rename(cls: C) -> C:
+        init = cls.__init__  # type: ignore[misc]
+
+        @wraps(init)
+        def construct(self: Any, *args: Any, **kwargs: Any) -> None:
+            for old in names.keys() & kwargs:
+                _warn_of_field(cls, old, names[old])
+                # An old word wins: `dataclasses.replace` gives the new one with the value that is to be replaced.
+                kwargs[names[old]] = kwargs.pop(old)
+            init(self, *args, **kwargs)
+
+        cls.__init__ = construct  # type: ignore[misc]
+        for old, new in names.items():
+            setattr(cls, old, property(_read_field(cls, old, new)))
+        return cls
+
+    return rename
+
+
+def _read_field(cls: type, old: str, new: str) -> Callable[[Any], Any]:
+    """Return a getter that warns that a field has another name now."""
+
+    def read(self: Any) -> Any:
+        _warn_of_field(cls, old, new)
+        return getattr(self, new)
+
+    return read
+
+
+def _warn_of_field(cls: type, old: str, new: str) -> None:
+    warnings.warn(f"{cls.__name__}.{old} is now {cls.__name__}.{new}", DeprecationWarning, stacklevel=3)
 
 
 def replace_module(name: str, function: F, module: ModuleType) -> F:

@@ -173,7 +173,7 @@ def test_the_velocity_of_a_bench_takes_the_declared_evaluations(task):
     data = solutions(run, timer.device)
     for name, steps in (("dflow", 1), ("eci", 1), ("eci_stokes_bc", 6)):
         method = sapc.get_method(name)
-        sampler = Sampler(run, data, timer, joint=method.joint)
+        sampler = Sampler(run, data, timer, joint=method.couples_batch)
         assert sampler.timed(method, steps)[1] == method.evaluations(steps)
 
 

@@ -221,7 +221,7 @@ def test_the_package(call):
 def test_every_method(call, name):
     code, out, _ = call("cite", "--method", name)
     method = get_method(name)
-    rests = {method.reference, get_method(method.weights).reference, *method.also}
+    rests = {method.reference, get_method(method.weights).reference, *method.further_references}
     assert code == 0
     assert keys(out)[0] == method.reference.key
     assert set(keys(out)) == {r.key for r in rests} | set(BASIS)

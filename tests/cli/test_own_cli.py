@@ -410,7 +410,7 @@ def test_a_study_of_own_data_runs_in_worker_processes_and_has_a_report(folder, t
     monkeypatch.chdir(tmp_path)
     code = f"{PHYSICS}\nTASK = sapc.Task.from_data(sapc.read_fields({str(folder / 'my.h5')!r}), physics, 'water')\n"
     (tmp_path / "my_task.py").write_text(code)
-    study = 'import sapc\nfrom sapc.experiments import cells\nsapc.use("my_task.py")\n'
+    study = 'import sapc\nfrom sapc.experiments import cells\nsapc.load_plugin("my_task.py")\n'
     (tmp_path / "own.py").write_text(
         study + 'runs = cells(["water"], ["sapc", "ffm"], preset="tiny", steps=2, sampling_steps=2)\n'
     )

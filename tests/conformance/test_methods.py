@@ -87,7 +87,7 @@ def test_a_record_is_whole(name):
     assert m.reference.authors
     assert 2023 <= m.reference.year <= 2027
     assert not m.variant_of or get_method(m.variant_of).weights == m.weights
-    assert m.conditioned or m.exact == "none"
+    assert m.sampler_uses_manifold or m.exact == "none"
 
 
 @pytest.mark.parametrize("name", ["sapc", "ffm", "eci", "pcfm", "cafm", "pbfm", "dflow"])
@@ -107,10 +107,10 @@ def test_published_numbers_of_evaluations():
 
 def test_ecis_own_settings_for_stokes():
     ic, bc = get_method("eci_stokes_ic"), get_method("eci_stokes_bc")
-    assert (ic.steps, ic.nfe, ic.redraws) == (200, 5, False)
-    assert (bc.steps, bc.nfe, bc.redraws) == (200, 1, True)
+    assert (ic.steps, ic.nfe, ic.redraws_source) == (200, 5, False)
+    assert (bc.steps, bc.nfe, bc.redraws_source) == (200, 1, True)
     with pytest.raises(SapcError, match="redraws the source"):
-        Case("stokes_bc").sample(replace(bc, redraws=False))
+        Case("stokes_bc").sample(replace(bc, redraws_source=False))
 
 
 # -- what it promises, on every task --
@@ -149,8 +149,8 @@ def test_a_sample_does_not_depend_on_its_batch(case, name):
     m = get_method(name)
     together, alone = case.first(m)[0], case.sample(m, slice(1, 2))
     apart = (together[1:2] - alone).abs().max()
-    assert apart > 1e-6 if m.joint else apart < 1e-9
-    assert m.joint == (name == "dflow")
+    assert apart > 1e-6 if m.couples_batch else apart < 1e-9
+    assert m.couples_batch == (name == "dflow")
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -214,10 +214,10 @@ def test_a_method_samples_with_its_network(name):
     assert torch.equal(fields, own.sample(3, condition, 3, seed=5, method=name))
     assert not torch.equal(fields, own.sample(3, condition, 3, seed=6, method=name))
     assert (seen[-1], seen == sorted(seen)) == ((3, 3), True)
-    if m.conditioned:
+    if m.sampler_uses_manifold:
         with pytest.raises(SapcError, match="condition"):
             own.sample(1, method=name)
-    if not m.joint:
+    if not m.couples_batch:
         for batch in (1, 2):
             assert torch.allclose(
                 fields, own.sample(3, condition, 3, seed=5, method=name, batch=batch), atol=1e-5
@@ -249,7 +249,7 @@ def test_inference_mode_is_no_obstacle(name):
 
 def test_estimates_are_cut_off_where_a_method_asks_for_it(tmp_path):
     """ECI, PCFM and CAFM, at a tenth beyond the training data; the others, and estimates within, are left alone."""
-    assert [name for name in ELEVEN if get_method(name).bounded] == ["eci", "pcfm", "cafm"]
+    assert [name for name in ELEVEN if get_method(name).clips_endpoint] == ["eci", "pcfm", "cafm"]
     folder = sapc.training.loop.train(sapc.preset("tiny", "heat", "ffm"), tmp_path / "run", device="cpu")
     own = sapc.load(folder.path, device="cpu")
     data = own.task.dataset("train", size=16).fields

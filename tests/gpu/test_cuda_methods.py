@@ -71,7 +71,7 @@ def test_samples_agree_with_the_cpu(cases, sampled):
     assert (fields.dtype, fields.device.type) == (torch.float64, GPU.type)
     want = cases[0].sample(method)
     # An optimisation of twenty iterations amplifies rounding.
-    assert (fields.cpu() - want).abs().max() < (1e-6 if method.joint else 1e-8)
+    assert (fields.cpu() - want).abs().max() < (1e-6 if method.couples_batch else 1e-8)
 
 
 def test_samples_are_as_exact_as_declared(cases, sampled):
@@ -92,7 +92,7 @@ def test_the_same_draws_give_the_same_bits(cases, sampled):
 
 def test_a_sample_does_not_depend_on_its_batch(cases, sampled):
     method, fields = sampled
-    if not method.joint:
+    if not method.couples_batch:
         assert (cases[1].sample(method, slice(1, 2)) - fields[1:2]).abs().max() < 1e-9
 
 
@@ -125,7 +125,7 @@ def objectives(state):
     v1 = sapc.source.sample(state.task.grid, n, g, length=state.run.length).to(v0.device)
     t = torch.linspace(0.1, 0.95, n).to(v0.device)
     H = state.H.on(v0)
-    v, penalty = state.method.velocity(state.network, H), state.method.penalty
+    v, penalty = state.method.velocity(state.network, H), state.method.second_objective
     values = [state.method.loss(v, v0, v1, t, H)]
     if penalty is not None:
         values.append(penalty.loss(v, v0, v1, t, H, 0.9))

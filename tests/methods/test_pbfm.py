@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import sapc
-from sapc.methods import Penalty, get_method, pbfm
+from sapc.methods import SecondObjective, get_method, pbfm
 from sapc.training.config import preset
 from sapc.training.distributed import Team, spawn
 from sapc.training.loop import Interrupts, Loop, train
@@ -190,7 +190,7 @@ def test_a_residual_that_is_not_finite_leaves_the_other_gradient_and_is_counted(
     run = tiny(steps=12)
     folder = Folder(tmp_path / "run")
     training = Training(run, CPU)
-    training.method = replace(training.method, penalty=Penalty(every_third, pbfm.config))
+    training.method = replace(training.method, second_objective=SecondObjective(every_third, pbfm.config))
     with folder.locked(), Interrupts() as interrupts:
         folder.begin(run)
         Loop(training, folder, interrupts, None, 15.0, False).run()
@@ -204,7 +204,7 @@ def test_a_gradient_too_large_to_be_squared_is_left_out_too():
     """In float32 the norm of 1e25 is infinite although 1e25 is not."""
     training = Training(tiny(), CPU)
     huge = lambda *what: 1e25 * pbfm.residual(*what)
-    training.method = replace(training.method, penalty=Penalty(huge, pbfm.config))
+    training.method = replace(training.method, second_objective=SecondObjective(huge, pbfm.config))
     stepped = training.advance()
     assert float(stepped.fallback) == 1
     assert bool(stepped.norm.isfinite())
@@ -219,7 +219,7 @@ def test_a_resumed_log_counts_what_came_before(tmp_path):
 
     def go(folder, stops):
         training = Training(run, CPU)
-        training.method = replace(training.method, penalty=Penalty(every_third, pbfm.config))
+        training.method = replace(training.method, second_objective=SecondObjective(every_third, pbfm.config))
         with folder.locked(), Interrupts() as interrupts:
             folder.begin(run)
             ask = lambda step, *_: setattr(interrupts, "asked", step in stops)
@@ -239,7 +239,7 @@ def test_a_step_without_a_finite_residual_is_ffms():
     run = tiny()
     training, ffm = Training(run, CPU), Training(replace(run, method="ffm"), CPU)
     broken = lambda *_: torch.full((), torch.nan) * next(training.network.parameters()).sum()
-    training.method = replace(training.method, penalty=Penalty(broken, pbfm.config))
+    training.method = replace(training.method, second_objective=SecondObjective(broken, pbfm.config))
     stepped, wanted = training.advance(), ffm.advance()
     assert float(stepped.fallback) == 1
     assert float(stepped.norm) == pytest.approx(float(wanted.norm), rel=1e-5)

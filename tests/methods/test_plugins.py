@@ -81,7 +81,7 @@ def test_the_same_source_may_replace_its_method_and_another_may_not(tmp_path):
     newer = sapc.register_method(own(title="Newer"))
     assert get_method("mine") is newer
     with pytest.raises(SapcError, match=r"there is a method 'mine' already, from .*test_plugins\.py"):
-        sapc.use(written(tmp_path))
+        sapc.load_plugin(written(tmp_path))
     assert get_method("mine") is newer
     assert str(tmp_path) not in os.environ[registry.VARIABLE]
 
@@ -96,7 +96,7 @@ def test_weights_may_be_those_of_a_method_that_is_registered_together_with_it(tm
     path = tmp_path / "two.py"
     text = PLAIN.format(name="first", title="First", weights="second")
     path.write_text(text + text.replace("METHOD", "OTHER").replace('"first"', '"second"').split("\n\n", 1)[1])
-    assert [m.name for m in sapc.use(path)] == ["first", "second"]
+    assert [m.name for m in sapc.load_plugin(path)] == ["first", "second"]
     assert not get_method("first").trains
 
 
@@ -114,7 +114,7 @@ BAD = {
     "two lines": (lambda: own(title="a\nb"), "must be one line"),
     "loss of four": (lambda: own(loss=lambda v, v0, v1, t: 0), r"`loss` of the method 'mine' must be a function of \(v, v0, v1, t, H\)"),
     "no sampler": (lambda: own(sample=None), r"`sample` of the method 'mine' must be a function of \(v, v1, H, steps\)"),
-    "no redraw": (lambda: own(redraws=True), r"\(v, v1, H, steps, redraw\)"),
+    "no redraw": (lambda: own(redraws_source=True), r"\(v, v1, H, steps, redraw\)"),
     "exact": (lambda: own(exact=True), "`exact` of the method 'mine' must be one of none, affine, all, got True"),
     "reference": (lambda: own(reference="me"), "`reference` of the method 'mine' must be a .*Reference, or None"),
     "evaluations": (lambda: own(nfe=0), "nfe of the method 'mine' must be a whole number of at least 1"),
@@ -138,9 +138,9 @@ def test_a_bad_method_is_refused_in_one_line_and_changes_nothing(case):
 
 def test_a_file_is_used_once_and_told_to_processes_that_come_later(tmp_path):
     path = written(tmp_path)
-    (method,) = sapc.use(path)
+    (method,) = sapc.load_plugin(path)
     assert (method.name, get_method("mine")) == ("mine", method)
-    assert sapc.use(str(path)) == (method,)
+    assert sapc.load_plugin(str(path)) == (method,)
     assert get_method("mine") is method  # not run again
     assert os.environ[registry.VARIABLE] == str(path.resolve())
     anew()
@@ -149,14 +149,14 @@ def test_a_file_is_used_once_and_told_to_processes_that_come_later(tmp_path):
 
 
 def test_a_file_that_was_changed_is_run_again(tmp_path):
-    sapc.use(written(tmp_path))
-    (second,) = sapc.use(written(tmp_path, name="other"))
+    sapc.load_plugin(written(tmp_path))
+    (second,) = sapc.load_plugin(written(tmp_path, name="other"))
     assert get_method("other") is second
     assert find_method("mine") is None
     path = written(tmp_path, title="$")
     for _ in range(2):  # the second time too
         with pytest.raises(SapcError, match="without"):
-            sapc.use(path)
+            sapc.load_plugin(path)
     assert get_method("other") is second
 
 
@@ -167,7 +167,7 @@ def test_a_relative_path_is_looked_up_here_and_then_beside_the_file_that_asks(tm
     written(tmp_path / "there")
     study = tmp_path / "there" / "study.py"
     study.write_text(
-        'import sapc\nfrom sapc.experiments import cells\nsapc.use("plug.py")\nruns = cells(["heat"], ["mine"], preset="tiny")\n'
+        'import sapc\nfrom sapc.experiments import cells\nsapc.load_plugin("plug.py")\nruns = cells(["heat"], ["mine"], preset="tiny")\n'
     )
     for name in (study, Path("../there/study.py")):
         anew()
@@ -200,7 +200,7 @@ def test_a_bad_file_is_one_line_with_its_number(case, tmp_path):
     (tmp_path / "bad.py").write_text(text)
     before = dict(METHODS)
     with pytest.raises(SapcError, match=wanted) as error:
-        sapc.use(tmp_path / "bad.py")
+        sapc.load_plugin(tmp_path / "bad.py")
     assert "\n" not in str(error.value)
     assert before == METHODS
     assert not os.environ[registry.VARIABLE]
@@ -211,12 +211,12 @@ def test_a_file_that_is_not_there(tmp_path, monkeypatch):
     with pytest.raises(
         SapcError, match=rf"there is no file plug\.py in {tmp_path} and .*methods; give a Python file"
     ):
-        sapc.use("plug.py")
+        sapc.load_plugin("plug.py")
     with pytest.raises(SapcError, match="is a folder; give the Python file in it"):
-        sapc.use(tmp_path)
+        sapc.load_plugin(tmp_path)
     (tmp_path / "a:b").mkdir()
     with pytest.raises(SapcError, match="has a ':' in its path"):
-        sapc.use(written(tmp_path / "a:b"))
+        sapc.load_plugin(written(tmp_path / "a:b"))
 
 
 def test_a_broken_file_in_the_variable_is_a_warning_once_and_the_next_is_loaded(tmp_path, monkeypatch):
@@ -297,7 +297,7 @@ def error(method: Method, steps: int) -> float:
 
 
 def test_the_example_is_of_second_order_where_sapc_is_of_first():
-    (midpoint,), euler = sapc.use(EXAMPLE), get_method("sapc")
+    (midpoint,), euler = sapc.load_plugin(EXAMPLE), get_method("sapc")
     assert error(midpoint, 20) / error(midpoint, 40) == pytest.approx(4, rel=0.1)
     assert error(euler, 20) / error(euler, 40) == pytest.approx(2, rel=0.1)
     assert error(midpoint, 20) < error(euler, 40) / 5  # for as many evaluations
@@ -305,7 +305,7 @@ def test_the_example_is_of_second_order_where_sapc_is_of_first():
 
 @pytest.mark.parametrize("task", ["heat", "burgers"])
 def test_the_example_is_exact_and_counts_its_evaluations(task):
-    (midpoint,) = sapc.use(EXAMPLE)
+    (midpoint,) = sapc.load_plugin(EXAMPLE)
     task = sapc.get_task(task, grid=(16, 16))
     u = task.dataset("test1", size=3).fields.double()
     H, v1 = task.manifold(u), sapc.source.sample(task.grid, 3, dtype=torch.float64)
@@ -350,7 +350,7 @@ STUDY = """
 import sapc
 from sapc.experiments import cells
 
-sapc.use("plug.py")
+sapc.load_plugin("plug.py")
 runs = cells(["heat"], ["mine", "zero_shot"], preset="tiny", sets=("test1",), samples=4, sampling_steps=3, reference=8,
              floor_repeats=1)
 """
@@ -414,3 +414,35 @@ def test_own_methods_have_titles_for_labels_and_looks_of_their_own():
     assert len({one.marker for one in (*LOOKS.values(), *mine)}) == len(LOOKS) + 2
     assert mine[0].line != mine[1].line
     assert ffm.FFM.reference is not None
+
+
+OLD_FIELDS = {
+    "also": ("further_references", (1,)), "constrained": ("loss_uses_manifold", True), "conditioned": ("sampler_uses_manifold", True),
+    "shows": ("conditioning_input", len), "penalty": ("second_objective", None), "bounded": ("clips_endpoint", True),
+    "joint": ("couples_batch", True), "redraws": ("redraws_source", True),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("old", OLD_FIELDS)
+def test_plug_ins_of_version_0_1_0_give_fields_by_their_old_names(old):
+    new, value = OLD_FIELDS[old]
+    if old == "also":
+        value = (get_method("sapc").reference,)
+    with pytest.warns(DeprecationWarning, match=rf"Method\.{old} is now Method\.{new}"):
+        method = Method("mine", "Mine", ffm.loss, ffm.sample, "mine", "none", **{old: value})
+    assert getattr(method, new) is value
+    with pytest.warns(DeprecationWarning, match=rf"Method\.{old} is now Method\.{new}"):
+        assert getattr(method, old) is value
+    plain = get_method("ffm")
+    with pytest.warns(DeprecationWarning, match=new):
+        assert getattr(replace(plain, **{old: value}), new) is value
+
+
+def test_plug_ins_are_loaded_by_the_old_name_of_the_function(tmp_path):
+    path = written(tmp_path)
+    with pytest.warns(DeprecationWarning, match=r"sapc\.use is now sapc\.load_plugin"):
+        (method,) = sapc.use(path)
+    assert method is get_method("mine")
+    for owner, old in ((sapc, "when_unknown"), (sapc.tasks, "when_unknown"), (sapc.methods, "SecondObjective")):
+        with pytest.warns(DeprecationWarning, match=f"{old} is now"):
+            getattr(owner, old)

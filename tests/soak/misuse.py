@@ -251,7 +251,7 @@ def _models() -> Iterator[Target]:
     fields = model.task.dataset("train", size=2).fields
     yield Target("get_method", sapc.get_method, {"name": "sapc"})
     yield Target("method_names", sapc.method_names, {"variants": False, "own": True})
-    yield Target("use", lambda file: sapc.use(file), {"file": "none.py"})
+    yield Target("load_plugin", lambda file: sapc.load_plugin(file), {"file": "none.py"})
     yield Target("register_method", lambda method: sapc.register_method(method), {"method": "none"})
     yield Target("preset", sapc.preset, {"name": "tiny", "task": "heat", "method": "ffm", "grid": GRID})
     changes = {"steps": 2, "lr": 1e-3, "modes": 4, "hidden": 4, "backbone": Backbone((4, 4), 4, 8, 4), "options": {}, "seed": 0,

@@ -557,7 +557,7 @@ WRONG = {
     "sapc.load_dataset(None)": "a dataset is given by its path",
     "sapc.preset('small', data, 'sapc')": "got Fields",
     "sapc.load(None)": "a model is given by its path",
-    "sapc.use(3)": "a plug-in is given by its path",
+    "sapc.load_plugin(3)": "a plug-in is given by its path",
     "sapc.data.write_netcdf('x.nc', torch.zeros(3))": "writes an xarray dataset",
     "sapc.to_xarray(data.values, grid, quantiles=(2,))": "between 0 and 1",
     "sapc.to_xarray(data.values, grid, quantiles='0.5')": "between 0 and 1",

@@ -20,7 +20,7 @@ from rich.console import Console
 from .. import __version__
 from .._startup import INTERRUPTED, ignore_interrupts, listen_again
 from ..errors import SapcError
-from ..methods import use
+from ..methods import load_plugin
 from .messages import as_options
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def root(
     global _debug
     _debug = debug
     for file in plugins or ():
-        use(file.absolute())
+        load_plugin(file.absolute())
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -94,7 +94,7 @@ def bibliography(names: Collection[str], metrics: Collection[str] = ()) -> Purpo
     samplers = [m for m in methods if not m.trains and m.weights not in names]
     entries = [(m.reference, "the method" if m.trains else "the sampler", m) for m in methods]
     entries += [(get_method(m.weights).reference, "the training of the weights", m) for m in samplers]
-    entries += [(reference, "what it rests on", m) for m in methods for reference in m.also]
+    entries += [(reference, "what it rests on", m) for m in methods for reference in m.further_references]
     if not methods:
         entries.append((references.SAPC, "the method of this package", get_method("sapc")))
     purposes: Purposes = {}

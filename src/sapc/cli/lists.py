@@ -84,7 +84,7 @@ def _describe(m: Method) -> dict[str, Any]:
         "steps": m.steps,
         "evaluations": m.evaluations(),
         "exact": m.exact,
-        "batch_independent": not m.joint,
+        "batch_independent": not m.couples_batch,
         "variant_of": m.variant_of or None,
         "reference": m.reference and m.reference.text,
         "citation": m.reference and m.reference.key,

@@ -91,7 +91,7 @@ class EvaluationConfig:
             reference=reference,
             steps=method.steps if self.steps is None else self.steps,
             method=method.name,
-            trajectory_samples=0 if method.joint else min(self.trajectory_samples, samples),
+            trajectory_samples=0 if method.couples_batch else min(self.trajectory_samples, samples),
         )
 
     def check(self) -> None:

@@ -197,7 +197,7 @@ class _Evaluation:
         size = self.batch
         if cuda:  # what happens once only is not part of the time: kernels are loaded, the network compiled
             partial(sample, condition=condition[:1])(size, steps=1, batch=size)
-            if self.method.joint and (rest := self.samples % size):  # a last batch of its own size
+            if self.method.couples_batch and (rest := self.samples % size):  # a last batch of its own size
                 partial(sample, condition=condition[:1])(rest, steps=1, batch=size)
             torch.cuda.reset_peak_memory_stats(model.device)
         report = lambda done, total: self.progress(f"{split}: sampling", done, total)

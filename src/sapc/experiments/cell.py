@@ -263,7 +263,7 @@ def cells(
             for method in map(get_method, methods or method_names(own=False)):
                 run = config.preset(preset, task, method.weights, seed=seed, **changes)
                 cell = Cell(run, method.name, chosen, label)
-                if method.joint and coupled_samples is not None:
+                if method.couples_batch and coupled_samples is not None:
                     few = min(coupled_samples, cell.settings.samples or coupled_samples)
                     cell = Cell(run, method.name, chosen, label, samples=few)
                 found.append(cell)

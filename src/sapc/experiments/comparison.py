@@ -97,7 +97,7 @@ class Comparison:
         usual = self.samples
         if usual is None:
             usual = 256 if len(get_task(self.task).grid.shape) == 2 else 32
-        if not get_method(method).joint:
+        if not get_method(method).couples_batch:
             return usual
         return min(usual, JOINT) if self.coupled_samples is None else self.coupled_samples
 

@@ -1,19 +1,31 @@
 """Methods by name; see `registry` for how one's own become known."""
 
-from .base import Loss, Method, Penalty, Sampler
-from .registry import METHODS, SOURCES, find_method, get_method, is_own, method_names, register_method, use
+from .._old_names import find_renamed
+from .base import Loss, Method, Sampler, SecondObjective
+from .registry import (
+    METHODS,
+    SOURCES,
+    find_method,
+    get_method,
+    is_own,
+    load_plugin,
+    method_names,
+    register_method,
+)
 
 __all__ = [
     "METHODS",
     "SOURCES",
     "Loss",
     "Method",
-    "Penalty",
     "Sampler",
+    "SecondObjective",
     "find_method",
     "get_method",
     "is_own",
+    "load_plugin",
     "method_names",
     "register_method",
-    "use",
 ]
+
+__getattr__ = find_renamed(__name__)

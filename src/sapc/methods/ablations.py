@@ -42,7 +42,7 @@ S1 = Method(
     sample=unanchored,
     weights="ffm",
     exact="all",
-    conditioned=True,
+    sampler_uses_manifold=True,
 )
 S2 = replace(
     S1,
@@ -50,6 +50,6 @@ S2 = replace(
     title="SAPC without anchoring, trained through the endpoint projection",
     loss=trained_through,
     weights="sapc_s2",
-    constrained=True,
+    loss_uses_manifold=True,
 )
 S3 = replace(S1, name="sapc_s3", title="SAPC's anchored source alone", sample=anchored, exact="none")

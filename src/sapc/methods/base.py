@@ -17,6 +17,7 @@ from typing import Literal, Protocol, runtime_checkable
 from jaxtyping import Float
 from torch import Tensor
 
+from .._old_names import rename_fields
 from ..constraints import Manifold
 from ..errors import explain_misuse
 from ..flow import Velocity
@@ -38,42 +39,53 @@ class Sampler(Protocol):
     """From draws of the source to fields, in `steps` steps; the result has the dtype of `v1`."""
 
     def __call__(self, v: Velocity, v1: Tensor, H: Manifold, steps: int = 100) -> Tensor:
-        """Return fields, one per draw. A method that `redraws` takes one argument more, see `Method.bind_source`."""
+        """Return fields, one per draw. A method that `redraws_source` takes one argument more, see `Method.bind_source`."""
 
 
 @dataclass(frozen=True)
-class Penalty:
-    """A second objective, and how its gradient is combined with that of the loss.
+class SecondObjective:
+    """A second objective of a training, and how its gradient is combined with that of the loss.
 
-    loss      as a method's loss, with the share of the training that is done, in [0, 1), as a further argument
-    combine   (gradient of the loss, gradient of this) -> the update, both as one vector over all parameters
+    Attributes:
+        loss: As a method's loss, with the share of the training that is done, in [0, 1), as a further argument.
+        combine: Function of the gradient of the loss and the gradient of this objective, both as one vector over
+            all parameters, that returns the update.
     """
 
     loss: Callable[[Velocity, Tensor, Tensor, Tensor, Manifold, float], Tensor]
     combine: Callable[[Tensor, Tensor], Tensor]
 
 
+@rename_fields(
+    also="further_references", constrained="loss_uses_manifold", conditioned="sampler_uses_manifold",
+    shows="conditioning_input", penalty="second_objective", bounded="clips_endpoint", joint="couples_batch",
+    redraws="redraws_source",
+)  # fmt: skip
 @dataclass(frozen=True)
 class Method:
     """A method; see the module docstring.
 
-    name         small letters, digits and _
-    title        what it is in a few words: of one's own methods also the label in reports
-    weights      the method whose training this one uses, its own name if it trains itself
-    exact        where its samples' residuals vanish by construction: nowhere, on affine manifolds, on all
-    reference    where it was published, if it was; also: what else it rests on
-    nfe          network evaluations per sampling step, those that are repeated for a gradient not counted
-    steps        of its sampler, unless told
-    constrained  whether its loss looks at H
-    conditioned  whether its sampler or its network does: then a condition has to be given
-    shows        what its network sees of H besides the state: one more input channel
-    penalty      a second objective of its training
-    t_min        the smallest flow time it is trained at
-    bounded      whether a model cuts its estimates off at the range of the training data: joined to the initial draw again and again,
-                 errors of a network beyond its data would grow from step to step
-    joint        whether the samples of a batch depend on each other
-    redraws      whether its sampler asks for fresh draws of the source
-    variant_of   the method whose settings these are other ones of
+    Attributes:
+        name: Small letters, digits and `_`; what commands and files call it.
+        title: What it is in a few words: of one's own methods also the label in reports.
+        loss: Training objective of one batch.
+        sample: Sampler, from draws of the source to fields.
+        weights: Name of the method whose training this one uses; its own name if it trains itself.
+        exact: On which manifolds the residuals of its samples vanish by construction: "none", "affine" ones or "all".
+        reference: Where it was published, if it was.
+        further_references: What else it rests on.
+        nfe: Network evaluations per sampling step; those that are repeated for a gradient are not counted.
+        steps: Default number of sampling steps.
+        loss_uses_manifold: Whether its loss looks at H.
+        sampler_uses_manifold: Whether its sampler or its network looks at H: then a condition has to be given.
+        conditioning_input: What its network sees of H besides the state, as one more input channel.
+        second_objective: A second objective of its training.
+        t_min: Smallest flow time it is trained at.
+        clips_endpoint: Whether a model clips its endpoint estimates to the range of the training data: where they are
+            joined to the initial draw again and again, errors of a network beyond its data would grow from step to step.
+        couples_batch: Whether the samples of a batch depend on each other.
+        redraws_source: Whether its sampler asks for fresh draws of the source.
+        variant_of: Name of the method this one is a preset of.
     """
 
     name: str
@@ -83,22 +95,29 @@ class Method:
     weights: str
     exact: Exactness
     reference: Reference | None = None
-    also: tuple[Reference, ...] = ()
+    further_references: tuple[Reference, ...] = ()
     nfe: int = 1
     steps: int = 100
-    constrained: bool = False
-    conditioned: bool = False
-    shows: Callable[[Manifold], Tensor] | None = None
-    penalty: Penalty | None = None
+    loss_uses_manifold: bool = False
+    sampler_uses_manifold: bool = False
+    conditioning_input: Callable[[Manifold], Tensor] | None = None
+    second_objective: SecondObjective | None = None
     t_min: float = 0.0
-    bounded: bool = False
-    joint: bool = False
-    redraws: bool = False
+    clips_endpoint: bool = False
+    couples_batch: bool = False
+    redraws_source: bool = False
     variant_of: str = ""
 
     def bind_source(self, redraw: Callable[[], Tensor]) -> Sampler:
-        """Return the sampler `(v, v1, H, steps)`, given a function that draws the source afresh, which some methods ask for."""
-        if not self.redraws:
+        """Return the sampler `(v, v1, H, steps)`, given a function that draws the source afresh, which some methods ask for.
+
+        Args:
+            redraw: Function that returns fresh draws of the source.
+
+        Returns:
+            The sampler.
+        """
+        if not self.redraws_source:
             return self.sample
         sample: Callable[..., Tensor] = self.sample
         return lambda v, v1, H, steps=self.steps: sample(v, v1, H, steps, redraw)
@@ -110,12 +129,27 @@ class Method:
 
     @explain_misuse
     def evaluations(self, steps: int | None = None) -> int:
-        """Network evaluations per sample."""
+        """Count the network evaluations per sample.
+
+        Args:
+            steps: Number of sampling steps; the method's own unless given.
+
+        Returns:
+            The number of evaluations.
+        """
         return self.nfe * (self.steps if steps is None else steps)
 
     def velocity(self, network: Callable[..., Tensor], H: Manifold) -> Velocity:
-        """The network as this method sees it: with the condition, where it is shown to it."""
-        if self.shows is None:
+        """Return the network as this method sees it: with the condition, if that is an input of the network.
+
+        Args:
+            network: Function of fields and times, and of the conditioning input if there is one.
+            H: Manifolds of the batch.
+
+        Returns:
+            The velocity `(vt, t)`.
+        """
+        if self.conditioning_input is None:
             return network
-        shown = self.shows(H)
-        return lambda vt, t: network(vt, t, shown.to(vt).expand_as(vt))
+        values = self.conditioning_input(H)
+        return lambda vt, t: network(vt, t, values.to(vt).expand_as(vt))

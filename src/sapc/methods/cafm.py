@@ -47,8 +47,8 @@ CAFM = Method(
     sample=sample,
     weights="cafm",
     exact="affine",
-    constrained=True,
-    conditioned=True,
-    bounded=True,
+    loss_uses_manifold=True,
+    sampler_uses_manifold=True,
+    clips_endpoint=True,
     t_min=T_MIN,
 )

@@ -65,8 +65,8 @@ ECI = Method(
     weights="ffm",
     exact="all",
     nfe=5,
-    conditioned=True,
-    bounded=True,
+    sampler_uses_manifold=True,
+    clips_endpoint=True,
 )
 ECI_STOKES_IC = replace(
     ECI,
@@ -82,6 +82,6 @@ ECI_STOKES_BC = replace(
     sample=partial(sample, n_mix=1, every=5),
     nfe=1,
     steps=200,
-    redraws=True,
+    redraws_source=True,
     variant_of="eci",
 )

@@ -27,7 +27,7 @@ from torch import Tensor
 from ..constraints import Manifold
 from ..flow import Velocity, interpolate, per_field
 from . import references
-from .base import Method, Penalty
+from .base import Method, SecondObjective
 from .ffm import loss, sample
 
 STAGES = 4
@@ -61,11 +61,11 @@ PBFM = Method(
     name="pbfm",
     title="Physics-based flow matching",
     reference=references.PBFM,
-    also=(references.CONFIG,),
+    further_references=(references.CONFIG,),
     loss=loss,
     sample=sample,
     weights="pbfm",
     exact="none",
-    constrained=True,
-    penalty=Penalty(residual, config),
+    loss_uses_manifold=True,
+    second_objective=SecondObjective(residual, config),
 )

@@ -77,8 +77,8 @@ PCFM = Method(
     sample=sample,
     weights="ffm",
     exact="affine",
-    conditioned=True,
-    bounded=True,
+    sampler_uses_manifold=True,
+    clips_endpoint=True,
 )
 PCFM_PINS_FIRST = replace(
     PCFM,

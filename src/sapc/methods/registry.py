@@ -2,13 +2,14 @@
 
 A user's method is a `Method` like any other. It is made known in one of three ways:
 
-    use("my_method.py")          a file that defines it; files in the environment variable SAPC_PLUGINS are used as if by this
+    load_plugin("my_method.py")  a file that defines it; files in the environment variable SAPC_PLUGINS are used as if by this
     register_method(method)      an object, in this process
     an entry point               group `sapc.methods`, of an installed package; it names a `Method`
 
-`use` adds its file to SAPC_PLUGINS, so processes that are started later (workers of a study, one process per device) know the method too.
+`load_plugin` adds its file to SAPC_PLUGINS, so processes that are started later (workers of a study, one process
+per device) know the method too.
 What SAPC_PLUGINS and entry points name is loaded when it may matter: when a name is not known, or when all names are asked for. A plug-in
-that cannot be loaded then is a warning, so that a broken one harms nobody who does not want it; `use` itself raises.
+that cannot be loaded then is a warning, so that a broken one harms nobody who does not want it; `load_plugin` itself raises.
 
 A method is one's own if its name is not published. Where it came from is kept: the same source may give its name a new method, so that a
 file or a notebook's cell can be changed and run again, but no other may.
@@ -58,7 +59,7 @@ METHODS: dict[str, Method] = dict(PUBLISHED)
 SOURCES: dict[str, str] = {}
 """Where every method of one's own came from: a file, a package, or a module without a file."""
 
-when_task: list[Callable[[Any], Any]] = []  # what makes the `TASK` of a file known
+task_hooks: list[Callable[[Any], Any]] = []  # what makes the `TASK` of a file known
 
 VARIABLE = "SAPC_PLUGINS"
 GROUP = "sapc.methods"
@@ -80,14 +81,14 @@ _guard = threading.RLock()
 def method_names(variants: bool = False, own: bool = True) -> list[str]:
     """Names of all methods; with `variants`, also of those that are another one's with other settings; without `own`, published ones."""
     if own:
-        load_plugins()
+        load_all_plugins()
     return [n for n, m in METHODS.items() if (variants or not m.variant_of) and (own or not is_own(n))]
 
 
 def find_method(name: str) -> Method | None:
     """The method of that name, if there is one."""
     if name not in METHODS:
-        load_plugins()
+        load_all_plugins()
     return METHODS.get(name)
 
 
@@ -98,7 +99,7 @@ def get_method(name: str) -> Method:
     if found is None:
         raise SapcError(
             f"unknown method {name!r:.60}; choose one of {', '.join(METHODS)}, or name the file that defines it: "
-            "sapc --plugin FILE, in Python sapc.use(FILE)"
+            "sapc --plugin FILE, in Python sapc.load_plugin(FILE)"
         )
     return found
 
@@ -115,7 +116,7 @@ def is_own(name: str) -> bool:
 def register_method(method: Method) -> Method:
     """Make a method known in this process, by its name; returns it.
 
-    Processes that are started later do not know it, unless they run the same lines: for studies, put it in a file and `use` that.
+    Processes that are started later do not know it, unless they run the same lines: for studies, put it in a file and `load_plugin` that.
     """
     here = _caller().f_globals
     file = here.get("__file__")
@@ -124,7 +125,7 @@ def register_method(method: Method) -> Method:
 
 
 @explain_misuse
-def use(path: str | os.PathLike[str]) -> tuple[Method, ...]:
+def load_plugin(path: str | os.PathLike[str]) -> tuple[Method, ...]:
     """Make the methods known that a Python file defines, here and in all processes that are started later; returns them.
 
     A relative path is looked up from the current folder, then from the folder of the file that calls this. A file that was used before
@@ -141,7 +142,7 @@ def use(path: str | os.PathLike[str]) -> tuple[Method, ...]:
     return found
 
 
-def load_plugins() -> None:
+def load_all_plugins() -> None:
     """Load what SAPC_PLUGINS and entry points name and is not loaded yet; what is broken is a warning, once."""
     with _guard:
         for file in (Path(name).expanduser().resolve() for name in plugin_files()):
@@ -158,7 +159,7 @@ def load_plugins() -> None:
 
 
 def plugin_files() -> list[str]:
-    """The files that SAPC_PLUGINS lists, which `use` adds to."""
+    """The files that SAPC_PLUGINS lists, which `load_plugin` adds to."""
     return [name for name in os.environ.get(VARIABLE, "").split(os.pathsep) if name]
 
 
@@ -223,7 +224,7 @@ def _load_file(file: Path) -> tuple[Method, ...]:
             own = _methods_in(module, file)
             try:
                 add(own, str(file))
-                for register in when_task if getattr(module, "TASK", None) is not None else ():
+                for register in task_hooks if getattr(module, "TASK", None) is not None else ():
                     register(module.TASK)
             except SapcError as error:
                 raise SapcError(f"{file}: {error}") from error
@@ -308,13 +309,13 @@ def _check(method: Any) -> None:
             f"a method's name is at most 40 small letters, digits and _, a letter first (and not {' or '.join(sorted(RESERVED))}), "
             f"got {_short(method.name)}; choose such a name"
         )
-    redraw = ", redraw" * method.redraws
+    redraw = ", redraw" * method.redraws_source
     for part, fine, wanted in (
         ("title", _is_title(method.title), f"one line of at most {LONGEST} characters without $"),
         ("exact", method.exact in get_args(Exactness), f"one of {', '.join(get_args(Exactness))}"),
         ("reference", isinstance(method.reference, Reference | None), "a sapc.methods.references.Reference, or None"),
         ("loss", _takes(method.loss, 5), "a function of (v, v0, v1, t, H)"),
-        ("sample", _takes(method.sample, 4 + method.redraws), f"a function of (v, v1, H, steps{redraw})"),
+        ("sample", _takes(method.sample, 4 + method.redraws_source), f"a function of (v, v1, H, steps{redraw})"),
     ):  # fmt: skip
         if not fine:
             raise SapcError(

@@ -55,6 +55,6 @@ SAPC = Method(
     sample=sample,
     weights="sapc",
     exact="all",
-    constrained=True,
-    conditioned=True,
+    loss_uses_manifold=True,
+    sampler_uses_manifold=True,
 )

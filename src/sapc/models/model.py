@@ -277,7 +277,7 @@ class Model:
             raise SapcError(
                 "to watch a trajectory, give a condition: its residuals are those of the condition's manifold"
             )
-        if condition is None and (chosen.conditioned or extra_constraints is not None):
+        if condition is None and (chosen.sampler_uses_manifold or extra_constraints is not None):
             raise SapcError(
                 f"{chosen.name} samples on the manifold of a condition: give one, as condition=data.fields[:1] "
                 f"(pinned are: {self.task.pinned})"
@@ -322,7 +322,7 @@ class Model:
 
     def clip_range(self, method: Method) -> tuple[float, float] | None:
         """Where a method's estimates are cut off, if they are: beyond the training data, by a tenth of their range on both sides."""
-        if self.data_range is None or not method.bounded:
+        if self.data_range is None or not method.clips_endpoint:
             return None
         low, high = self.data_range
         return low - CLIP_MARGIN * (high - low), high + CLIP_MARGIN * (high - low)
@@ -390,7 +390,7 @@ class Model:
         """Fields at a time: as many as fit, in batches of equal size."""
         if batch is None:
             most = BATCH.get((self.device.type, len(task.grid.shape)), 16)
-            if (method or self.method).joint:
+            if (method or self.method).couples_batch:
                 most = JOINT[len(task.grid.shape)]
             points = math.prod(task.paper_grid.shape) / math.prod(task.grid.shape)
             batch = max(1, int(most * min(1.0, points)))

@@ -291,7 +291,9 @@ class _Draws:
         n, size = self.sampling.n, self.sampling.size
         for first in range(0, n, size):
             new = min(size, n - first)
-            rows = torch.arange(first, first + (new if self.sampling.method.joint else size)).clamp(max=n - 1)
+            rows = torch.arange(first, first + (new if self.sampling.method.couples_batch else size)).clamp(
+                max=n - 1
+            )
             yield _Batch(rows, new, self._draw(rows, new, self.generator))
 
     def _draw(self, rows: Tensor, new: int, g: torch.Generator) -> Tensor:

@@ -1,11 +1,12 @@
 """Tasks by name, `get_task("heat")`; users add theirs as a class (`register_task`) or from data (`Task.from_data`)."""
 
+from .._old_names import find_renamed
 from ..data.dataset import Dataset, load_dataset
 from .base import Task
 from .description import DataDescription, check_options
 from .from_data import read_like
 from .physics import Physics, load_physics
-from .registry import attach_task, get_task, register_task, task_names, when_unknown
+from .registry import attach_task, get_task, register_task, task_names
 from .sources import SPLITS, TEST_SETS
 
 __all__ = [
@@ -23,5 +24,6 @@ __all__ = [
     "read_like",
     "register_task",
     "task_names",
-    "when_unknown",
 ]
+
+__getattr__ = find_renamed(__name__)

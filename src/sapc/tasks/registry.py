@@ -24,7 +24,7 @@ TASKS: dict[str, type[Task] | Task] = {
 }
 """Classes of PDE systems, and tasks of users' data that were registered."""
 
-when_unknown: list[Callable[[], None]] = []  # what may bring further tasks: plug-ins
+lookup_hooks: list[Callable[[], None]] = []  # what may bring further tasks: plug-ins
 
 TEXTS = ("name", "title", "equation", "pinned", "law", "parameters", "paper_grid")
 DEFINED = ("_draw", "_solve", "constraint")
@@ -40,7 +40,8 @@ def register_task(kind: Any) -> Any:
     """Make a task known by its name; returns it. A task is a subclass of `Task` with its equation, grid, constraint and solver, or
     what `Task.from_data` made.
 
-    Processes that are started later do not know it, unless a file that says `TASK = sapc.register_task(...)` is used there (`sapc.use`).
+    Processes that are started later do not know it, unless a file that says `TASK = sapc.register_task(...)` is loaded there
+    (`sapc.load_plugin`).
     A task of data takes the place of an earlier one of its name; models and runs keep the one that they were made with.
     """
     if not isinstance(kind, Task):
@@ -69,7 +70,7 @@ def _check_class(kind: Any) -> None:
 @explain_misuse
 def get_task(name: str, grid: Grid | Sequence[int] | None = None, **options: Any) -> Task:
     """A task by name, on its published grid unless given: a `Grid`, or numbers of points, `(64, 50)`."""
-    for look in when_unknown if name not in TASKS else ():
+    for look in lookup_hooks if name not in TASKS else ():
         look()
     known = TASKS.get(name)
     description = DataDescription.from_options(options)
@@ -80,8 +81,8 @@ def get_task(name: str, grid: Grid | Sequence[int] | None = None, **options: Any
     if not isinstance(known, type):
         raise SapcError(
             f"unknown task {name!r:.60}; choose one of {', '.join(task_names())}, or name the file that defines it: "
-            "sapc --plugin FILE, in Python sapc.use(FILE); data of your own are given by --data FILE --physics FILE, or in Python as "
-            "sapc.Task.from_data(data, physics), whose name is known after sapc.register_task(task)"
+            "sapc --plugin FILE, in Python sapc.load_plugin(FILE); data of your own are given by --data FILE "
+            "--physics FILE, or in Python as sapc.Task.from_data(data, physics), whose name is known after sapc.register_task(task)"
         )
     has_options = known.__init__ is not Task.__init__
     accepted = list(inspect.signature(known.__init__).parameters)[2:] if has_options else []

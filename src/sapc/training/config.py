@@ -166,7 +166,7 @@ class Run:
         task.check("validation", self.validation, self.seed)
 
     def _inputs(self) -> Inputs:
-        conditions = int(self.make_method().shows is not None)
+        conditions = int(self.make_method().conditioning_input is not None)
         return Inputs(len(self.grid), self.description.n_channels, conditions, self.precision)
 
     def solver(self, task: Task) -> Solver:

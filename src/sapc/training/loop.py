@@ -238,7 +238,7 @@ class Loop:
         self._check()
         rate = self.training.optimiser.param_groups[0]["lr"]
         values = {"loss": math.fsum(self.losses) / len(self.losses), "lr": rate}
-        if self.training.method.penalty is not None:
+        if self.training.method.second_objective is not None:
             if self.residuals:
                 values["residual"] = math.fsum(self.residuals) / len(self.residuals)
             values["fallbacks"] = self.fallbacks

@@ -25,7 +25,7 @@ from torch import Tensor
 from ..constraints import Manifold
 from ..errors import SapcError
 from ..flow import source
-from ..methods import Penalty
+from ..methods import SecondObjective
 from ..nn.network import NetworkSource, execution_of, weights_of
 from ..tasks import Task
 from .config import Run
@@ -116,7 +116,7 @@ class Training:
         return self.method.loss(self.method.velocity(self.model, H), v0, v1, t, H)
 
     def _manifold(self, v0: Tensor) -> Manifold:
-        return self.H.on(v0) if self.method.constrained else self.H
+        return self.H.on(v0) if self.method.loss_uses_manifold else self.H
 
     def advance(self) -> Stepped:
         """One step."""
@@ -130,8 +130,8 @@ class Training:
         with self.execution.seeded(
             lambda: source.seed_of(self.run.seed, "network", self.step, self.team.rank)
         ):
-            if (penalty := self.method.penalty) is not None:
-                loss, *more = self._two_gradients(penalty, v0, v1, t)
+            if (objective := self.method.second_objective) is not None:
+                loss, *more = self._two_gradients(objective, v0, v1, t)
             else:
                 loss = self.loss(v0, v1, t)
                 torch.autograd.backward(loss)
@@ -141,7 +141,7 @@ class Training:
         return Stepped(loss.detach(), norm, *more)
 
     def _two_gradients(
-        self, penalty: Penalty, v0: Tensor, v1: Tensor, t: Tensor
+        self, objective: SecondObjective, v0: Tensor, v1: Tensor, t: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Set the gradient to the combination of both objectives'; the objectives, and whether the second was left out."""
         H = self._manifold(v0)
@@ -149,9 +149,9 @@ class Training:
         v = self.method.velocity(self.execution.for_training(lambda network: network), H)
         first = self.method.loss(v, v0, v1, t, H)
         g1 = self._gradient(first)
-        second = penalty.loss(v, v0, v1, t, H, self.step / self.run.steps)
+        second = objective.loss(v, v0, v1, t, H, self.step / self.run.steps)
         g2 = self._gradient(second)
-        g = penalty.combine(g1, g2)
+        g = objective.combine(g1, g2)
         fine = g.isfinite().all()  # of the combination: squares can overflow where gradients do not
         g = torch.where(fine, g, g1)
         parameters = list(self.parameters.values())

@@ -287,7 +287,7 @@ def select(found: Sequence[ScoresFile]) -> tuple[list[ScoresFile], list[Problem]
         for method in dict.fromkeys(s.method for s in alike):
             own, where = [s for s in alike if s.method == method], f"{method} on {task}"
             known_method = find_method(method)
-            shared = SAMPLING | (BATCH if known_method is not None and known_method.joint else {})
+            shared = SAMPLING | (BATCH if known_method is not None and known_method.couples_batch else {})
             for what, get in shared.items():
                 own = _largest(own, {what: get}, where, left)
             sets: dict[str, Value] = {"list of test sets": lambda s: sorted(s.sets)}
