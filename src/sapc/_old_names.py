@@ -165,43 +165,35 @@ def old_attribute(old: str, new: str) -> Any:
         setattr(self, new.split(".")[-1], value)
 
     return property(get, set_, doc=f"Old name of `{new}`.")
+
+
 C = TypeVar("C", bound=type)
 
 
 def rename_fields(**names: str) -> Callable[[C], C]:
-    """Keep fields of a dataclass usable by their old names, as keyword arguments and as attributes; both warn."""
+    """Keep fields of a dataclass usable by their old names, as keyword arguments and as attributes; both warn.
 
-    def rename(cls: C) -> C:
+    If a call gives both names, the old one counts: `dataclasses.replace` gives the new one with the value to be replaced.
+    """
+
+    def decorate(cls: C) -> C:
         init = cls.__init__  # type: ignore[misc]
+        pairs = [(old, f"{cls.__name__}.{old}", f"{cls.__name__}.{new}") for old, new in names.items()]
 
         @wraps(init)
         def construct(self: Any, *args: Any, **kwargs: Any) -> None:
-            for old in names.keys() & kwargs:
-                _warn_of_field(cls, old, names[old])
-                # An old word wins: `dataclasses.replace` gives the new one with the value that is to be replaced.
-                kwargs[names[old]] = kwargs.pop(old)
+            for old, old_path, new_path in pairs:
+                if old in kwargs:
+                    warnings.warn(f"{old_path} is now {new_path}", DeprecationWarning, stacklevel=2)
+                    kwargs[names[old]] = kwargs.pop(old)
             init(self, *args, **kwargs)
 
         cls.__init__ = construct  # type: ignore[misc]
-        for old, new in names.items():
-            setattr(cls, old, property(_read_field(cls, old, new)))
+        for old, old_path, new_path in pairs:
+            setattr(cls, old, old_attribute(old_path, new_path))
         return cls
 
-    return rename
-
-
-def _read_field(cls: type, old: str, new: str) -> Callable[[Any], Any]:
-    """Return a getter that warns that a field has another name now."""
-
-    def read(self: Any) -> Any:
-        _warn_of_field(cls, old, new)
-        return getattr(self, new)
-
-    return read
-
-
-def _warn_of_field(cls: type, old: str, new: str) -> None:
-    warnings.warn(f"{cls.__name__}.{old} is now {cls.__name__}.{new}", DeprecationWarning, stacklevel=3)
+    return decorate
 
 
 def replace_module(name: str, function: F, module: ModuleType) -> F:

@@ -191,7 +191,7 @@ def test_a_residual_that_is_not_finite_leaves_the_other_gradient_and_is_counted(
     folder = Folder(tmp_path / "run")
     training = Training(run, CPU)
     training.method = replace(training.method, second_objective=SecondObjective(every_third, pbfm.config))
-    with folder.locked(), Interrupts() as interrupts:
+    with folder.locked(), (interrupts := Interrupts()).listen():
         folder.begin(run)
         Loop(training, folder, interrupts, None, 15.0, False).run()
     entries = [e for e in folder.entries() if "fallbacks" in e]
@@ -220,7 +220,7 @@ def test_a_resumed_log_counts_what_came_before(tmp_path):
     def go(folder, stops):
         training = Training(run, CPU)
         training.method = replace(training.method, second_objective=SecondObjective(every_third, pbfm.config))
-        with folder.locked(), Interrupts() as interrupts:
+        with folder.locked(), (interrupts := Interrupts()).listen():
             folder.begin(run)
             ask = lambda step, *_: setattr(interrupts, "asked", step in stops)
             Loop(training, folder, interrupts, ask, 15.0, False).run()
