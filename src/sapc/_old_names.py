@@ -72,7 +72,7 @@ RENAMED = {
     "sapc.experiments.results.Scored": "sapc.experiments.results.ScoresFile",
     "sapc.experiments.time_left": "sapc.experiments.remaining_time",
     "sapc.flow.times": "sapc.flow.time_pairs",
-    "sapc.methods.SecondObjective": "sapc.methods.SecondObjective",
+    "sapc.methods.Penalty": "sapc.methods.SecondObjective",
     "sapc.methods.use": "sapc.load_plugin",
     "sapc.tasks.when_unknown": "sapc.tasks.registry.lookup_hooks",
     "sapc.use": "sapc.load_plugin",

@@ -443,6 +443,6 @@ def test_plug_ins_are_loaded_by_the_old_name_of_the_function(tmp_path):
     with pytest.warns(DeprecationWarning, match=r"sapc\.use is now sapc\.load_plugin"):
         (method,) = sapc.use(path)
     assert method is get_method("mine")
-    for owner, old in ((sapc, "when_unknown"), (sapc.tasks, "when_unknown"), (sapc.methods, "SecondObjective")):
+    for owner, old in ((sapc, "when_unknown"), (sapc.tasks, "when_unknown"), (sapc.methods, "Penalty")):
         with pytest.warns(DeprecationWarning, match=f"{old} is now"):
             getattr(owner, old)
