@@ -110,7 +110,9 @@ class _Costs:
         """With as many fields as a bound allows; a step is one of the whole batch all the same."""
         with matmul_precision(self.style.of(run).precision):
             sampler = self.sampler(method, run)
-            blind = method.conditioning_input is not None  # its network is shown the condition, nothing is projected
+            blind = (
+                method.conditioning_input is not None
+            )  # its network is shown the condition, nothing is projected
             through = method.loss_uses_manifold and method.second_objective is None and not blind
             onto = method.sampler_uses_manifold and not method.couples_batch and not blind
             # Upper bounds: a pass back costs two forwards, and a training unrolls no more steps than PBFM has stages.
