@@ -47,7 +47,7 @@ def calibrate(model: sapc.Model, both: Sequence[Distance], options: argparse.Nam
     return {
         "format": FORMAT,
         "run": run,
-        "settings": settings | {f"{d.name}_weights": d.about() for d in both},
+        "settings": settings | {f"{d.name}_weights": d.describe() for d in both},
         "environment": environment(),
         "sets": sets,
         "mean": {
@@ -66,7 +66,10 @@ def compare(model: sapc.Model, both: Sequence[Distance], split: str, options: ar
     for name, fields in ensembles(model, truth[:1], other, options):
         announce(f"{split}, {name}")
         keep = (fields is other, True)
-        rows[name] = {d.name: fmean(d.each(fields, truth, lambda done, total: None, keep=keep)) for d in both}
+        rows[name] = {
+            d.name: fmean(d.per_encoder(fields, truth, lambda done, total: None, use_cache=keep))
+            for d in both
+        }
     order = fpd.agreement(*([row[d.name] for row in rows.values()] for d in both))
     return {"ensembles": rows, "agreement": order}
 

@@ -15,7 +15,7 @@ import pytest
 
 import sapc
 from sapc._files import PARTIAL, STALE_SECONDS, atomic_folder, atomic_write, remove_remains
-from sapc.data.cache import cached
+from sapc.data.cache import load_or_make
 from sapc.experiments import Local, load_study, worker
 from sapc.experiments.engines import Job
 from studying import study_file
@@ -79,7 +79,7 @@ def test_using_the_cache_takes_away_what_was_left_there(tmp_path):
     data = sapc.get_task("heat", grid=(8, 8)).dataset("train", size=2)
     about = {"task": "heat", "split": "train"}
     for _ in range(2):
-        cached(tmp_path, about, lambda: data)
+        load_or_make(tmp_path, about, lambda: data)
         assert [name for name in names(tmp_path) if not name.startswith("heat-train")] == []
 
 

@@ -65,6 +65,8 @@ RENAMED = {
     "sapc.write_netcdf": "sapc.data.write_netcdf",
     "sapc.constraints.Globalised": "sapc._old_names.globalised",
     "sapc.constraints.Plain": "sapc.GaussNewton",
+    "sapc.data.cache.cached": "sapc.data.cache.load_or_make",
+    "sapc.evaluation.frechet.GET": "sapc.evaluation.frechet.DOWNLOAD_HINT",
     "sapc.evaluation.moments.Kept": "sapc.evaluation.moments.EnsembleStatistics",
     "sapc.evaluation.moments.load_kept": "sapc.evaluation.moments.EnsembleStatistics.load",
     "sapc.evaluation.trajectory.Watch": "sapc.evaluation.trajectory.TrajectoryRecorder",

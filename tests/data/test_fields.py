@@ -650,18 +650,18 @@ class TestSensors:
         assert found.mask.sum() == 2
         assert found.values[0, 1, 1, 1] == 2
         assert found.values[0, 0, 0, 0] == -1.5  # the end of a periodic axis is its start
-        assert found.off == 0
+        assert found.max_offset == 0
         assert torch.equal(~found.values[0].isnan(), found.mask)
 
     def test_samples_and_one_channel(self, read):
         grid = Grid((Axis("x", 4, kind="cells"),), steady=True)
         found = read("\ufeffsample, x, value, name\n0,0.1,1,a\n0,.9,2,b\n\n1,0.9,3,b\n1,0.1,4,a\n", grid)
         np.testing.assert_array_equal(found.values, [[1, np.nan, np.nan, 2], [4, np.nan, np.nan, 3]])
-        assert found.off == pytest.approx(0.1)
+        assert found.max_offset == pytest.approx(0.1)
 
     def test_far_from_a_point(self, read):
         with pytest.warns(SapcWarning, match=r"1 of 2 sensors .* at most 0\.40"):
-            assert read("x,t,channel,value\n0.7,0,u,2\n0,0,h,1\n").off == pytest.approx(0.4)
+            assert read("x,t,channel,value\n0.7,0,u,2\n0,0,h,1\n").max_offset == pytest.approx(0.4)
 
     @pytest.mark.parametrize(
         ("text", "words"),

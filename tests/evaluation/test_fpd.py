@@ -82,45 +82,45 @@ def fields(n, *shape, seed=0):
 def test_a_distance_is_that_of_the_features(one, cache):
     x, y = fields(5, 20, 16), fields(4, 20, 16, seed=1)
     encoder = one.encoders[0]
-    assert one.each(x, y) == [metrics.frechet(features(encoder, x), features(encoder, y))]
+    assert one.per_encoder(x, y) == [metrics.frechet(features(encoder, x), features(encoder, y))]
 
 
 @pytest.mark.slow
 def test_frd_is_by_three_seeds(cache):
     distance = fpd.random_distance()
     x, y = fields(3, 16, 16), fields(3, 16, 16, seed=1)
-    each = distance.each(x, y)
-    alone = [Distance("frd", (random_encoder(seed),)).each(x, y)[0] for seed in (0, 1, 2)]
+    each = distance.per_encoder(x, y)
+    alone = [Distance("frd", (random_encoder(seed),)).per_encoder(x, y)[0] for seed in (0, 1, 2)]
     assert each == alone
     assert len(set(each)) == 3
     assert distance.between_solutions(x, y) == pytest.approx(sum(each) / 3, rel=1e-12)
-    assert [about["seed"] for about in distance.about()] == ["0", "1", "2"]
+    assert [about["seed"] for about in distance.describe()] == ["0", "1", "2"]
     assert distance.name == "frd"
 
 
 def test_frames_are_averaged(one, cache):
     x, y = fields(4, 16, 16, 3), fields(5, 16, 16, 3, seed=1)
-    frames = [one.each(x[..., k], y[..., k])[0] for k in range(3)]
-    assert one.each(x, y)[0] == pytest.approx(sum(frames) / 3, rel=1e-9)
+    frames = [one.per_encoder(x[..., k], y[..., k])[0] for k in range(3)]
+    assert one.per_encoder(x, y)[0] == pytest.approx(sum(frames) / 3, rel=1e-9)
     assert len({round(value, 3) for value in frames}) == 3
 
 
 def test_a_pinned_frame_adds_nothing(one, cache):
     x, y = fields(4, 16, 16, 2), fields(5, 16, 16, 2, seed=1)
     x[..., 0] = y[..., 0] = fields(16, 16)
-    moving = one.each(x[..., 1], y[..., 1])[0]
-    assert one.each(x, y)[0] == pytest.approx(moving / 2, rel=1e-6)
+    moving = one.per_encoder(x[..., 1], y[..., 1])[0]
+    assert one.per_encoder(x, y)[0] == pytest.approx(moving / 2, rel=1e-6)
 
 
 @pytest.mark.parametrize("shape", [(3, 16), (3, 8, 8, 2, 2)])
 def test_other_shapes_are_refused(one, shape):
     with pytest.raises(SapcError, match="two or three axes"):
-        one.each(fields(*shape), fields(*shape))
+        one.per_encoder(fields(*shape), fields(*shape))
 
 
 def test_other_numbers_of_frames_are_refused(one):
     with pytest.raises(SapcError, match="as many in both"):
-        one.each(fields(3, 16, 16, 2), fields(3, 16, 16, 3))
+        one.per_encoder(fields(3, 16, 16, 2), fields(3, 16, 16, 3))
 
 
 @pytest.mark.slow
@@ -130,7 +130,7 @@ def test_progress_counts_images_of_all_encoders(cache):
     x, y = fields(3, 16, 16, 2), fields(2, 16, 16, 2)
     for _ in range(2):  # the second time some come from the cache
         seen.clear()
-        distance.each(x, y, lambda done, total: seen.append((done, total)))
+        distance.per_encoder(x, y, lambda done, total: seen.append((done, total)))
         assert seen[-1] == (20, 20)
         assert [done for done, _ in seen] == sorted({done for done, _ in seen})
 
@@ -140,28 +140,28 @@ def test_progress_counts_images_of_all_encoders(cache):
 
 def test_features_of_solutions_are_kept_with_the_weights_named(one, cache):
     x, y = fields(3, 16, 16), fields(4, 16, 16, seed=1)
-    first = one.each(x, y)
+    first = one.per_encoder(x, y)
     (entry,) = cache.iterdir()  # of y alone
     with safe_open(entry, framework="pt") as content:
-        assert content.metadata()["weights"] == one.encoders[0].about["sha256"]
+        assert content.metadata()["weights"] == one.encoders[0].provenance["sha256"]
         assert content.get_tensor("features").shape == (1, 4, 384)
-    assert one.each(x, y) == first
+    assert one.per_encoder(x, y) == first
     with safe_open(entry, framework="pt") as content:
         labels = content.metadata()
     other = torch.zeros(1, 4, 384)
     labels["features"] = hashlib.sha256(other.numpy().tobytes()).hexdigest()
     save_file({"features": other}, entry, metadata=labels)
-    assert one.each(x, y) != first  # so it is read back
+    assert one.per_encoder(x, y) != first  # so it is read back
 
 
 @pytest.mark.slow
 def test_no_entry_serves_other_fields_or_weights(one, cache):
     x, y = fields(3, 16, 16), fields(4, 16, 16, seed=1)
     values = [
-        one.each(x, y),
-        one.each(x, y + 1e-3),
-        one.each(x.double(), y.double()),
-        Distance("frd", (random_encoder(1),)).each(x, y),
+        one.per_encoder(x, y),
+        one.per_encoder(x, y + 1e-3),
+        one.per_encoder(x.double(), y.double()),
+        Distance("frd", (random_encoder(1),)).per_encoder(x, y),
     ]
     assert len(list(cache.iterdir())) == 4
     assert values[0] != values[1]
@@ -173,7 +173,7 @@ def test_no_entry_serves_other_fields_or_weights(one, cache):
 @pytest.mark.parametrize("damage", ["cut", "empty", "a bit", "other labels", "NaN", "other shape"])
 def test_a_damaged_entry_is_made_again(one, cache, damage):
     x, y = fields(3, 16, 16), fields(4, 16, 16, seed=1)
-    first = one.each(x, y)
+    first = one.per_encoder(x, y)
     (entry,) = cache.iterdir()
     good = entry.read_bytes()
     with safe_open(entry, framework="pt") as content:
@@ -190,14 +190,14 @@ def test_a_damaged_entry_is_made_again(one, cache, damage):
     else:
         save_file({"features": found[:, :2]}, entry, metadata=labels)
     with pytest.warns(SapcWarning, match="damaged and are made again"):
-        assert one.each(x, y) == first
+        assert one.per_encoder(x, y) == first
     assert torch.equal(load_file(entry)["features"], found)
 
 
 def test_without_a_cache_nothing_is_written(one, tmp_path, monkeypatch):
     monkeypatch.setenv("SAPC_CACHE", "off")
     monkeypatch.chdir(tmp_path)
-    assert one.each(fields(3, 16, 16), fields(3, 16, 16, seed=1))[0] > 0
+    assert one.per_encoder(fields(3, 16, 16), fields(3, 16, 16, seed=1))[0] > 0
     assert list(tmp_path.iterdir()) == []
 
 
@@ -205,7 +205,7 @@ def test_a_cache_that_cannot_be_written_costs_a_warning(one, tmp_path, monkeypat
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("SAPC_CACHE", str(tmp_path / "file" / "cache"))
     with pytest.warns(SapcWarning, match="features are not cached"):
-        assert one.each(fields(3, 16, 16), fields(3, 16, 16, seed=1))[0] > 0
+        assert one.per_encoder(fields(3, 16, 16), fields(3, 16, 16, seed=1))[0] > 0
 
 
 # -- order --
@@ -251,7 +251,7 @@ def test_what_is_asked_for_is_what_there_is(poseidon_b):
     assert [d.name for d in fpd.distances(frd=True)] == ["frd"]
     (real,) = fpd.distances(poseidon_b)
     assert (real.name, [e.size for e in real.encoders], real.encoders[0].dim) == ("fpd", ["B"], 768)
-    assert len(real.about()[0]["sha256"]) == 64
+    assert len(real.describe()[0]["sha256"]) == 64
 
 
 # -- in evaluations --
@@ -264,11 +264,11 @@ def test_a_metric_of_an_evaluation(run, one):
     truth = model.task.dataset("test1", size=5).fields
     generated = model.sample(4, truth[:1], steps=2)
     scores = result["sets"]["test1"]
-    assert scores["metrics"]["frd"] == pytest.approx(one.each(generated, truth)[0], rel=1e-9)
+    assert scores["metrics"]["frd"] == pytest.approx(one.per_encoder(generated, truth)[0], rel=1e-9)
     draws = [model.task.dataset("test1", size=size, seed=seed).fields for seed, size in ((1, 4), (2, 5))]
-    assert scores["floor"]["frd"] == one.each(*draws)
+    assert scores["floor"]["frd"] == one.per_encoder(*draws)
     assert result["mean"]["metrics"]["frd"] == scores["metrics"]["frd"]
-    assert result["settings"]["frd_weights"] == one.about()
+    assert result["settings"]["frd_weights"] == one.describe()
     assert not any("fpd" in name for name in keys(result))
     assert json.loads(json.dumps(result)) == result
 
@@ -456,3 +456,22 @@ def test_a_column_of_a_comparison(folder):
     assert not any("frd" in name for name in keys(again))
     assert state(plain) == "done"  # scores with more serve those who want less
     assert result["methods"]["ffm"]["metrics"]["w2"] == without["methods"]["ffm"]["metrics"]["w2"]
+
+
+def test_old_names_of_a_distance_still_work():
+    one = Distance("frd", (random_encoder(0),))
+    x, y = fields(3, 16, 16), fields(3, 16, 16, seed=1)
+    with pytest.warns(DeprecationWarning, match=r"Distance\.per_encoder"):
+        values = one.per_encoder(x, y)
+    assert values == one.per_encoder(x, y)
+    with pytest.warns(DeprecationWarning, match="use_cache="):
+        assert one.per_encoder(x, y, keep=(False, False)) == values
+    with pytest.warns(DeprecationWarning, match=r"Distance\.describe"):
+        described = one.describe()
+    assert described == one.describe()
+    with pytest.warns(DeprecationWarning, match=r"Distance\.matches"):
+        assert one.made({"frd_weights": described})
+    with pytest.warns(DeprecationWarning, match=r"Encoder\.provenance"):
+        assert one.encoders[0].provenance == described[0]
+    with pytest.warns(DeprecationWarning, match="DOWNLOAD_HINT"):
+        assert "hf download" in sapc.poseidon.DOWNLOAD_HINT

@@ -426,8 +426,8 @@ def test_seeds_have_their_weights(encoder):
     """The same on any processor and in any torch, so that distances can be compared between machines."""
     assert tuple(GOLDEN) == SEEDS
     again = {seed: random_encoder(seed) for seed in SEEDS}
-    assert {seed: model.about["sha256"] for seed, model in again.items()} == GOLDEN
-    assert again[1].about == {"size": "random T", "seed": "1", "sha256": GOLDEN[1]}
+    assert {seed: model.provenance["sha256"] for seed, model in again.items()} == GOLDEN
+    assert again[1].provenance == {"size": "random T", "seed": "1", "sha256": GOLDEN[1]}
     u = normal(2, 64, 64)
     assert torch.equal(features(again[0], u), features(encoder, u))
     assert distance(features(again[1], u), features(encoder, u)) > 0.1
@@ -473,5 +473,5 @@ def test_random_weights_do_not_depend_on_defaults():
         encoder = random_encoder(0)
     finally:
         torch.set_default_dtype(torch.float32)
-    assert encoder.about == random_encoder(0).about
+    assert encoder.provenance == random_encoder(0).provenance
     assert encoder.embeddings.norm.weight.bias.dtype == torch.float32

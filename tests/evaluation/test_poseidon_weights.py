@@ -78,7 +78,7 @@ def test_a_folder_loads(place, weights, expected, name):
     file = save(weights, place / name)
     for path in (place, str(place), file):
         encoder = load_encoder(path)
-        assert encoder.about == {"size": "T", "file": name, "sha256": digest(file)}
+        assert encoder.provenance == {"size": "T", "file": name, "sha256": digest(file)}
         assert encoder.size == "T"
         assert torch.equal(features(encoder, picture()), expected)
         assert not any(p.requires_grad for p in encoder.parameters())
@@ -96,7 +96,7 @@ def test_size_b_loads_as_b(place):
         torch.manual_seed(0)
         weights = Encoder("B").half().state_dict()
     encoder = load_encoder(save(weights, place / SAFE))
-    assert encoder.about["size"] == "B"
+    assert encoder.provenance["size"] == "B"
     assert encoder.dim == 768
     assert sum(p.numel() for p in encoder.parameters()) == 77_181_000
     assert torch.equal(encoder.state_dict()[QUERY], weights[QUERY].float())
@@ -106,13 +106,13 @@ def test_safetensors_are_preferred(place, weights):
     file = save(weights, place / SAFE)
     save([1, 2], place / BIN)
     assert find_weights(place) == file
-    assert load_encoder(place).about["file"] == SAFE
+    assert load_encoder(place).provenance["file"] == SAFE
 
 
 def test_a_file_may_have_another_name(place, weights, expected):
     for name in ("poseidon.safetensors", "poseidon.pt"):
         encoder = load_encoder(save(weights, place / name))
-        assert encoder.about["file"] == name
+        assert encoder.provenance["file"] == name
         assert torch.equal(features(encoder, picture()), expected)
 
 
@@ -170,8 +170,8 @@ def test_weights_load_from_a_cache(place, weights, expected):
     save(weights, place / "saved.safetensors")
     link = snapshot(place, "abc", (place / "saved.safetensors").read_bytes())
     encoder = load_encoder(place)
-    assert encoder.about == {"size": "T", "file": SAFE, "sha256": digest(link)}
-    assert encoder.about["sha256"] == link.resolve().name
+    assert encoder.provenance == {"size": "T", "file": SAFE, "sha256": digest(link)}
+    assert encoder.provenance["sha256"] == link.resolve().name
     assert torch.equal(features(encoder, picture()), expected)
 
 

@@ -66,7 +66,7 @@ def test_ensembles(shape, tmp_path, monkeypatch):
     x, y = fields(20, *shape), 1.1 * fields(30, *shape, seed=1)
     host, device = fpd.random_distance(), fpd.random_distance("cuda")
     monkeypatch.setenv("SAPC_CACHE", "off")
-    on_host = host.each(x, y)
+    on_host = host.per_encoder(x, y)
     monkeypatch.setenv("SAPC_CACHE", str(tmp_path))
-    assert device.each(x.cuda(), y.cuda()) == pytest.approx(on_host, rel=1e-4)
-    assert device.each(x.cuda(), y.cuda()) == pytest.approx(on_host, rel=1e-4)  # from the cache
+    assert device.per_encoder(x.cuda(), y.cuda()) == pytest.approx(on_host, rel=1e-4)
+    assert device.per_encoder(x.cuda(), y.cuda()) == pytest.approx(on_host, rel=1e-4)  # from the cache

@@ -108,14 +108,17 @@ def test_a_config_is_completed_by_method_and_grid():
     assert (flat.samples, deep.samples, flat.steps) == (1225, 100, get_method("sapc").steps)
     assert flat.sets == ("test0", "test1", "test2", "test3")
     assert (flat.trajectory_samples, config.resolve(get_method("dflow"), 2).trajectory_samples) == (1225, 0)
-    own = config.resolve(get_method("sapc"), 2, held_out=40)
+    own = config.resolve(get_method("sapc"), 2, validation_size=40)
     assert (own.sets, own.samples, own.reference) == (("validation",), 40, 40)
 
 
 def test_settings_by_old_names_and_by_position():
     new = EvaluationConfig(("test0",), 8, steps=3, trajectory_samples=2)
-    assert EvaluationConfig.of(["test0", "test0"], 8, sampling_steps=3, watch=2) == new
-    assert EvaluationConfig.of(EvaluationConfig(samples=8), splits=("test0",), steps=3, watch=2) == new
+    assert EvaluationConfig.from_settings(["test0", "test0"], 8, sampling_steps=3, watch=2) == new
+    assert (
+        EvaluationConfig.from_settings(EvaluationConfig(samples=8), splits=("test0",), steps=3, watch=2)
+        == new
+    )
     with pytest.raises(SapcError, match="give test sets as a list"):
         EvaluationConfig("test0")
     with pytest.raises(SapcError, match="unknown test set 'test9'"):

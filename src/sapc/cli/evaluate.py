@@ -15,7 +15,7 @@ from rich.table import Table
 from ..errors import SapcError
 from ..evaluation import evaluate as evaluation
 from ..evaluation.config import EvaluationConfig
-from ..evaluation.frechet import GET
+from ..evaluation.frechet import DOWNLOAD_HINT
 from ..evaluation.frechet import distance as fpd
 from ..evaluation.moments import EnsembleStatistics
 from ..models.model import load
@@ -91,7 +91,9 @@ def evaluate(
     if not as_json:
         _print(result)
         if not poseidon:
-            print(textwrap.fill(f"no FPD: {GET}; --frd takes no weights", 80, break_on_hyphens=False))
+            print(
+                textwrap.fill(f"no FPD: {DOWNLOAD_HINT}; --frd takes no weights", 80, break_on_hyphens=False)
+            )
         reason = f"training is at step {model.step} of {model.run.steps}"
         if is_from_package:
             reason = f"{folder} comes with the package; `sapc export {folder} FOLDER` makes a copy whose scores are kept"

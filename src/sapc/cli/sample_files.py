@@ -21,7 +21,7 @@ from torch import Tensor
 
 from .._files import atomic_write, ensure_folder, first_line
 from ..data import to_xarray, write_netcdf
-from ..data.conditions import has_conditions, place_pinned, read_pinned
+from ..data.conditions import has_conditions, place_conditions, read_conditions
 from ..data.dataset import FORMAT as DATASET
 from ..data.reading.hdf5 import load_array, open_hdf5
 from ..errors import SapcError
@@ -42,7 +42,7 @@ def read_condition(path: Path, task: Task) -> Tensor:
     if not path.is_file():
         raise SapcError(f"there is no file {path}; --condition takes an npz, HDF5 or NetCDF file")
     if has_conditions(path, task.grid):
-        return read_pinned(path, task.grid, given_mask(task))
+        return read_conditions(path, task.grid, given_mask(task))
     if not task.can_draw:
         return _read_like_data(path, task)
     array = _read(path)
@@ -57,7 +57,7 @@ def read_condition(path: Path, task: Task) -> Tensor:
     # NaN stays NaN.
     with np.errstate(invalid="ignore"):
         values = array.astype(np.float64)
-    fields = place_pinned(values, task.grid, given_mask(task))
+    fields = place_conditions(values, task.grid, given_mask(task))
     return torch.from_numpy(values) if fields is None else fields
 
 
@@ -87,7 +87,7 @@ def _read_pinned_part(path: Path, task: Task, problem: SapcError | None = None) 
     space = tuple(axis.name for axis in task.grid.space)
     order = (task.grid.time.name, *space) if reading.get("time") == "first" else task.grid.names
     try:
-        return read_pinned(path, task.grid, given_mask(task), order)
+        return read_conditions(path, task.grid, given_mask(task), order)
     except SapcError as error:
         raise problem or error from error
 

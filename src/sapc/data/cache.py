@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from .._files import ensure_folder, remove_remains
+from .._old_names import find_renamed
 from ..errors import SapcError, SapcWarning
 from .dataset import Dataset, load_dataset
 
@@ -57,7 +58,7 @@ def _matching(data: Dataset, description: Mapping[str, Any], path: Path) -> Data
     return data
 
 
-def cached(choice: CacheChoice, description: Mapping[str, Any], make: Callable[[], Dataset]) -> Dataset:
+def load_or_make(choice: CacheChoice, description: Mapping[str, Any], make: Callable[[], Dataset]) -> Dataset:
     """The dataset that `description` defines: read back if the cache has it, else made and kept."""
     folder = cache_folder(choice)
     if folder is None:
@@ -78,3 +79,6 @@ def cached(choice: CacheChoice, description: Mapping[str, Any], make: Callable[[
         told = f"the dataset is not cached: {error}; set SAPC_CACHE to another folder or to off"
         warnings.warn(told, SapcWarning, stacklevel=3)
     return data
+
+
+__getattr__ = find_renamed(__name__)

@@ -53,7 +53,7 @@ def has_conditions(path: Path, grid: Grid) -> bool:
         return False
 
 
-def read_pinned(path: Path, grid: Grid, mask: Tensor, order: Sequence[str] = ()) -> Tensor:
+def read_conditions(path: Path, grid: Grid, mask: Tensor, order: Sequence[str] = ()) -> Tensor:
     """Read conditions `(k, *grid)` in float64, NaN where the file has nothing.
 
     mask    where fields are pinned, as `grid.shape`
@@ -83,7 +83,7 @@ def read_pinned(path: Path, grid: Grid, mask: Tensor, order: Sequence[str] = ())
     return channels[0] if grid.width == 1 else torch.stack(channels, 1)
 
 
-def place_pinned(values: Array, grid: Grid, mask: Tensor) -> Tensor | None:
+def place_conditions(values: Array, grid: Grid, mask: Tensor) -> Tensor | None:
     """Put an array `(*grid)`, `(k, *grid)`, or the same without the axis of a single pinned point, into conditions `(k, *grid)`.
 
     None where it has another shape. A shape that fits in several ways is taken in the order of this list.

@@ -21,17 +21,20 @@ from jaxtyping import Bool, Float64
 from torch import Tensor
 
 from .._files import first_line
+from .._old_names import old_attribute
 from ..errors import SapcError, SapcWarning, check_path, explain_misuse, require_memory
 from ..grid import Axis, Grid
 
 
 @dataclass(frozen=True, eq=False)
 class Sensors:
-    """What is known of `m` fields: `mask` where, `values` what (NaN elsewhere), `off` the largest distance from a point in steps."""
+    """What is known of `m` fields: `mask` where, `values` what (NaN elsewhere), `max_offset` the largest distance from a point in steps."""
 
     mask: Bool[Tensor, "*grid"]
     values: Float64[Tensor, "m *grid"]
-    off: float
+    max_offset: float
+
+    off = old_attribute("Sensors.off", "Sensors.max_offset")
 
 
 class _Reading(NamedTuple):

@@ -10,7 +10,7 @@ from ..errors import SapcError, check_int
 from ..methods import Method
 from ..tasks import TEST_SETS
 
-HELD_OUT = ("validation",)
+OWN_DATA_SETS = ("validation",)
 REFERENCE = 1225
 POSITIONAL = ("samples", "reference", "steps", "seed", "floor_repeats")
 OLD_NAMES = {"splits": "sets", "sampling_steps": "steps", "watch": "trajectory_samples"}
@@ -60,7 +60,7 @@ class EvaluationConfig:
         object.__setattr__(self, "sets", tuple(dict.fromkeys(self.sets)))
 
     @classmethod
-    def of(
+    def from_settings(
         cls, config: EvaluationConfig | Sequence[str] | None, *values: Any, **settings: Any
     ) -> EvaluationConfig:
         """Return a config with some settings changed; in the place of a config a list of test sets may stand."""
@@ -72,21 +72,24 @@ class EvaluationConfig:
             return replace(config, **given)
         return cls(**({"sets": config} | given))
 
-    def resolve(self, method: Method, axes: int, held_out: int | None = None) -> EvaluationConfig:
+    def resolve(self, method: Method, axes: int, validation_size: int | None = None) -> EvaluationConfig:
         """Return the config with every open number filled in.
 
         Args:
             method: who samples.
             axes: of a field, time included.
-            held_out: samples in the validation split, of data of one's own; they have no test sets.
+            validation_size: samples in the validation split, of data of one's own; they have no test sets.
         """
         samples, reference = self.samples, self.reference
-        if held_out is not None:
-            reference, samples = min(reference, held_out), min(100, held_out) if samples is None else samples
+        if validation_size is not None:
+            reference, samples = (
+                min(reference, validation_size),
+                min(100, validation_size) if samples is None else samples,
+            )
         samples = published_samples(axes) if samples is None else samples
         return replace(
             self,
-            sets=self.sets or (TEST_SETS if held_out is None else HELD_OUT),
+            sets=self.sets or (TEST_SETS if validation_size is None else OWN_DATA_SETS),
             samples=samples,
             reference=reference,
             steps=method.steps if self.steps is None else self.steps,

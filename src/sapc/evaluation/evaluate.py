@@ -25,6 +25,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .._old_names import rename_arguments
 from ..errors import SapcError, explain_misuse
 from ..methods import Method
 from ..models.model import Model, load
@@ -47,6 +48,7 @@ Progress = Callable[[str, int, int], None]
 """Called with what is being done, (parts done, parts in all)."""
 
 
+@rename_arguments(keep="statistics")
 @explain_misuse
 def evaluate(
     model: Model | str | os.PathLike[str],
@@ -73,7 +75,7 @@ def evaluate(
         settings: settings by name, instead of those in `config`.
     """
     model = model if isinstance(model, Model) else load(model, device)
-    config = EvaluationConfig.of(config, *values, **settings)
+    config = EvaluationConfig.from_settings(config, *values, **settings)
     config.check()
     sampler = model.sampler(config.method)
     task = model.task
@@ -143,7 +145,7 @@ class _Evaluation:
             batch=self.batch,
             device=str(self.model.device),
             more={"bounds": list(self.model.clip_range(self.method) or ()) or None}
-            | {f"{d.name}_weights": d.about() for d in self.distances},
+            | {f"{d.name}_weights": d.describe() for d in self.distances},
         )
 
     def _score_set(self, split: str) -> SetScores:
@@ -158,7 +160,9 @@ class _Evaluation:
         self.progress(f"{split}: scoring", 0, 1)
         generated, H = generated.to(self.model.device), self.model.manifold(condition)
         values = {name: metric(generated, truth) for name, metric in metrics.DISTRIBUTION.items()}
-        by_encoder = {d.name: d.each(generated, truth, self._looking(split, d)) for d in self.distances}
+        by_encoder = {
+            d.name: d.per_encoder(generated, truth, self._looking(split, d)) for d in self.distances
+        }
         values |= {name: fmean(each) for name, each in by_encoder.items()}
         values |= {"ce_local": metrics.ce_local(H, generated), "ce_global": metrics.ce_global(H, generated)}
         self.progress(f"{split}: scoring", 1, 1)

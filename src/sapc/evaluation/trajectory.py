@@ -37,7 +37,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from .._old_names import find_renamed, rename_method
+from .._old_names import find_renamed, rename_arguments, rename_method
 from ..constraints import Manifold
 from ..errors import SapcError, check_int
 from ..flow.path import Velocity, endpoint, interpolate
@@ -134,6 +134,7 @@ class TrajectoryRecorder:
             self._records.pop()
         self._records.append(_Record(t, vt, velocity))
 
+    @rename_arguments(keep="count")
     def finish(self, fields: Float[Tensor, "batch *grid"], H: Manifold, count: int | None = None) -> None:
         """Measure the run that returned these fields, and forget its states.
 

@@ -19,7 +19,7 @@ from .._files import sha256
 from .._old_names import rename_method
 from ..errors import SapcError
 from ..evaluation import metrics
-from ..evaluation.config import HELD_OUT, EvaluationConfig
+from ..evaluation.config import OWN_DATA_SETS, EvaluationConfig
 from ..evaluation.evaluate import Progress, evaluate
 from ..evaluation.frechet.distance import Distance
 from ..evaluation.moments import EnsembleStatistics
@@ -73,14 +73,14 @@ class Cell:
         run_folder: str = "",
         **settings: Any,
     ) -> None:
-        chosen = EvaluationConfig.of(evaluation, **settings, seed=run.seed, method=method)
+        chosen = EvaluationConfig.from_settings(evaluation, **settings, seed=run.seed, method=method)
         chosen = replace(chosen, sets=chosen.sets or TEST_SETS)
         if not run.description.can_draw:
             # What cannot be drawn again is evaluated on what was held out, without a floor.
             most = run.description.sizes["validation"]
             chosen = replace(
                 chosen,
-                sets=HELD_OUT,
+                sets=OWN_DATA_SETS,
                 samples=min(chosen.samples or 100, most),
                 reference=min(chosen.reference, most),
                 floor_repeats=0,
@@ -131,7 +131,7 @@ class Cell:
         self.evaluation.check()
         settings = self.settings
         settings.check()
-        settings.check_sets(TEST_SETS if self.run.description.can_draw else HELD_OUT)
+        settings.check_sets(TEST_SETS if self.run.description.can_draw else OWN_DATA_SETS)
         self.run.network_shapes()
         task = self.run.make_task()
         task.check("train", self.run.train, self.run.seed)
@@ -165,7 +165,7 @@ class Cell:
         """Return whether scores are of these sets, numbers of fields and further settings, and hold every metric of today."""
         wanted, names = self.settings, ("samples", "reference", "floor_repeats", *more)
         is_same = all(getattr(scores.settings, name) == getattr(wanted, name) for name in names)
-        is_same &= all(d.made(scores.settings.more) for d in distances)
+        is_same &= all(d.matches(scores.settings.more) for d in distances)
         values = {*metrics.DISTRIBUTION, *(d.name for d in distances)}
         return is_same and set(scores.sets) == set(self.sets) and scores.mean.metrics.keys() >= values
 
@@ -253,7 +253,7 @@ def cells(
     for what, given in (("tasks", tasks), ("methods", methods), ("sets", sets), ("seeds", seeds)):
         if isinstance(given, str | int):
             raise SapcError(f"give {what} as a list, as [{given!r}], got {given!r}")
-    chosen = EvaluationConfig.of(
+    chosen = EvaluationConfig.from_settings(
         evaluation, **{name: changes.pop(name) for name in ("sets", *SETTINGS) if name in changes}
     )
     found = []

@@ -39,7 +39,7 @@ from torch import Tensor
 
 from .._version import __version__
 from ..data import Fields
-from ..data.cache import CacheChoice, cached
+from ..data.cache import CacheChoice, load_or_make
 from ..data.dataset import Dataset
 from ..data.fields import SPLITS as FILE_SPLITS
 from ..errors import SapcError, explain_memory_errors, require_memory
@@ -159,7 +159,7 @@ class Solver:
         if not task.integrates:
             return make()
         key = {**identity, "size": size, "grid": task.grid.to_dict(), "solver": task.solver_version}
-        return cached(cache, key, make)
+        return load_or_make(cache, key, make)
 
 
 @dataclass(frozen=True, eq=False)

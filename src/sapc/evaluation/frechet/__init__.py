@@ -4,13 +4,14 @@ encoder = sapc.poseidon.load_encoder("Poseidon-B")     # a folder, a file or a H
 sapc.poseidon.features(encoder, fields)                # (n, 768)
 """
 
+from ..._old_names import find_renamed
 from .encoder import SIZES, Encoder
 from .features import features, images
 from .random import SEEDS, random_encoder
-from .weights import GET, REPOSITORY, find_weights, load_encoder
+from .weights import DOWNLOAD_HINT, REPOSITORY, find_weights, load_encoder
 
 __all__ = [
-    "GET",
+    "DOWNLOAD_HINT",
     "REPOSITORY",
     "SEEDS",
     "SIZES",
@@ -21,3 +22,5 @@ __all__ = [
     "load_encoder",
     "random_encoder",
 ]
+
+__getattr__ = find_renamed(__name__)

@@ -31,10 +31,11 @@ from safetensors.torch import save
 from torch import Tensor
 
 from ..._files import atomic_write, ensure_folder
+from ..._old_names import rename_arguments, rename_method
 from ...data.cache import cache_folder
 from ...errors import SapcError, SapcWarning, explain_misuse
 from .. import metrics
-from . import GET, SEEDS, Encoder, features, load_encoder, random_encoder
+from . import DOWNLOAD_HINT, SEEDS, Encoder, features, load_encoder, random_encoder
 from .features import Progress
 
 FORMAT = "sapc-features-1"
@@ -51,7 +52,7 @@ class Distance:
     encoders: tuple[Encoder, ...]
 
     def __post_init__(self) -> None:
-        if self.name == "fpd" and not all(e.size == SIZE and "file" in e.about for e in self.encoders):
+        if self.name == "fpd" and not all(e.size == SIZE and "file" in e.provenance for e in self.encoders):
             raise SapcError(
                 f"only weights of Poseidon-{SIZE} from a file make an FPD; give this distance another name"
             )
@@ -61,14 +62,15 @@ class Distance:
         """What the encoders occupy."""
         return sum(p.numel() * p.element_size() for e in self.encoders for p in e.parameters())
 
-    def each(
+    @rename_arguments(use_cache="use_cache")
+    def per_encoder(
         self,
         generated: Float[Tensor, "n *grid"],
         reference: Float[Tensor, "m *other_grid"],
         progress: Progress | None = None,
-        keep: tuple[bool, bool] = (False, True),
+        use_cache: tuple[bool, bool] = (False, True),
     ) -> list[float]:
-        """The distance by every encoder; `keep`: which features are worth a place in the cache, those of solutions."""
+        """The distance by every encoder; `use_cache`: which features are worth a place in the cache, those of solutions."""
         if generated.shape[3:] != reference.shape[3:]:
             raise SapcError(
                 f"distances of frames need as many in both ensembles, got fields of shape {tuple(generated.shape)} and "
@@ -79,8 +81,8 @@ class Distance:
         values = []
         for encoder in self.encoders:
             x, y = (
-                _features(encoder, fields, work, kept)
-                for fields, kept in zip((generated, reference), keep, strict=True)
+                _features(encoder, fields, work, is_kept)
+                for fields, is_kept in zip((generated, reference), use_cache, strict=True)
             )
             frames = [metrics.frechet(a, b) for a, b in zip(x, y, strict=True)]
             values.append(fmean(frames))
@@ -93,16 +95,20 @@ class Distance:
         progress: Progress | None = None,
     ) -> float:
         """The distance of two ensembles of solutions, whose features are kept."""
-        return fmean(self.each(x, y, progress, keep=(True, True)))
+        return fmean(self.per_encoder(x, y, progress, use_cache=(True, True)))
 
-    def about(self) -> list[dict[str, str]]:
+    def describe(self) -> list[dict[str, str]]:
         """Which weights these are."""
-        return [encoder.about for encoder in self.encoders]
+        return [encoder.provenance for encoder in self.encoders]
 
-    def made(self, settings: Mapping[str, Any]) -> bool:
+    def matches(self, settings: Mapping[str, Any]) -> bool:
         """Whether scores with these settings are by the same weights."""
-        there = settings.get(f"{self.name}_weights") or ()
-        return [w.get("sha256") for w in there] == [w.get("sha256") for w in self.about()]
+        weights = settings.get(f"{self.name}_weights") or ()
+        return [w.get("sha256") for w in weights] == [w.get("sha256") for w in self.describe()]
+
+    each = rename_method("Distance.each", "Distance.per_encoder")
+    about = rename_method("Distance.provenance", "Distance.describe")
+    made = rename_method("Distance.made", "Distance.matches")
 
 
 @explain_misuse
@@ -111,7 +117,7 @@ def poseidon_distance(path: str | os.PathLike[str], device: str | torch.device =
     encoder = load_encoder(path, device)
     if encoder.size != SIZE:
         raise SapcError(
-            f"FPD is defined with Poseidon-{SIZE}, and {path} holds Poseidon-{encoder.size}; {GET}"
+            f"FPD is defined with Poseidon-{SIZE}, and {path} holds Poseidon-{encoder.size}; {DOWNLOAD_HINT}"
         )
     return Distance("fpd", (encoder,))
 
@@ -169,7 +175,7 @@ def _features(encoder: Encoder, fields: Fields, work: _Work, keep: bool) -> Floa
     if fields.ndim not in (3, 4):
         raise SapcError(f"features are of fields with two or three axes, got shape {tuple(fields.shape)}")
     images = len(fields) * math.prod(fields.shape[3:])
-    folder = cache_folder() if keep and "sha256" in encoder.about else None
+    folder = cache_folder() if keep and "sha256" in encoder.provenance else None
     if folder is None:
         return _compute(encoder, fields, work)
     path, labels = _entry(folder, encoder, fields)
@@ -197,7 +203,7 @@ def _entry(folder: Path, encoder: Encoder, fields: Fields) -> tuple[Path, dict[s
     digest = hashlib.sha256(f"{fields.dtype} {tuple(fields.shape)}".encode())
     for part in torch.split(fields.detach(), 64):
         digest.update(part.cpu().contiguous().numpy().tobytes())
-    labels = {"format": FORMAT, "weights": encoder.about["sha256"], "fields": digest.hexdigest()}
+    labels = {"format": FORMAT, "weights": encoder.provenance["sha256"], "fields": digest.hexdigest()}
     name = hashlib.sha256(json.dumps(labels, sort_keys=True).encode()).hexdigest()[:24]
     return folder / f"features-{name}.safetensors", labels
 

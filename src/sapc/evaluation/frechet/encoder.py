@@ -30,6 +30,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from ..._old_names import old_attribute
+
 IMAGE, PATCH, CHANNELS = 128, 4, 4
 WINDOW = 16
 HEADS = (3, 6, 12, 24)
@@ -247,12 +249,14 @@ class Stages(nn.Module):
 
 
 class Encoder(nn.Module):
-    """Embeddings and encoder of one of the published sizes; what its weights are is in `about`."""
+    """Embeddings and encoder of one of the published sizes; what its weights are is in `provenance`."""
 
     def __init__(self, size: str) -> None:
         super().__init__()
-        self.size, self.about = size, dict[str, str]()
+        self.size, self.provenance = size, dict[str, str]()
         self.embeddings, self.encoder = Embeddings(SIZES[size].embed), Stages(*SIZES[size])
+
+    about = old_attribute("Encoder.provenance", "Encoder.provenance")
 
     @property
     def dim(self) -> int:

@@ -32,7 +32,7 @@ def random_encoder(seed: int, device: str | torch.device = "cpu", size: str = SI
     for name, weight in encoder.named_parameters():
         weight.copy_(_draw(name, weight, generator))
         digest.update(weight.numpy().tobytes())
-    encoder.about = {"size": f"random {size}", "seed": str(seed), "sha256": digest.hexdigest()}
+    encoder.provenance = {"size": f"random {size}", "seed": str(seed), "sha256": digest.hexdigest()}
     return encoder.to(device).eval()
 
 

@@ -25,7 +25,7 @@ from ...errors import SapcError, explain_misuse
 from .encoder import CHANNELS, EPS, HEADS, IMAGE, PATCH, SIZES, WINDOW, Encoder
 
 REPOSITORY = "camlab-ethz/Poseidon-B"
-GET = (
+DOWNLOAD_HINT = (
     f"get Poseidon-B with `hf download {REPOSITORY} --local-dir Poseidon-B` "
     "(licence CC BY-NC 4.0: non-commercial use only) and name that folder by --poseidon or SAPC_POSEIDON"
 )
@@ -58,7 +58,7 @@ def load_encoder(path: str | os.PathLike[str], device: str | torch.device = "cpu
         encoder = Encoder(_size(tensors, file))
     _check(tensors, encoder, file)
     encoder.load_state_dict(tensors, assign=True)
-    encoder.about = {"size": encoder.size, "file": file.name, "sha256": digest}
+    encoder.provenance = {"size": encoder.size, "file": file.name, "sha256": digest}
     return encoder.requires_grad_(False).to(device).eval()
 
 
@@ -68,7 +68,7 @@ def find_weights(path: str | os.PathLike[str]) -> Path:
     if os.path.isfile(given):
         return given
     if not os.path.isdir(given):
-        raise SapcError(f"there are no weights at {path}: no such file or folder; {GET}")
+        raise SapcError(f"there are no weights at {path}: no such file or folder; {DOWNLOAD_HINT}")
     folder = _snapshot(given)
     for name in FILES:
         if (folder / name).is_file():
@@ -77,8 +77,12 @@ def find_weights(path: str | os.PathLike[str]) -> Path:
         if (folder / f"{name}.index.json").is_file():
             raise SapcError(f"the weights in {folder} are split over several files; save them as one {name}")
     if any((folder / name).is_symlink() for name in FILES):
-        raise SapcError(f"{folder} names weights that are not there: the download is not complete; {GET}")
-    raise SapcError(f"there are no weights in {folder}: it has neither {' nor '.join(FILES)}; {GET}")
+        raise SapcError(
+            f"{folder} names weights that are not there: the download is not complete; {DOWNLOAD_HINT}"
+        )
+    raise SapcError(
+        f"there are no weights in {folder}: it has neither {' nor '.join(FILES)}; {DOWNLOAD_HINT}"
+    )
 
 
 def _snapshot(folder: Path) -> Path:
@@ -132,7 +136,9 @@ def _read(file: Path) -> dict[str, Tensor]:
     tensors = {name: t for name, t in content.items() if not str(name).startswith(UNUSED)}
     for name, t in tensors.items():
         if not isinstance(name, str) or not isinstance(t, Tensor) or not _plain(t):
-            raise SapcError(f"{file} holds something other than weights under the name {name!r}; {GET}")
+            raise SapcError(
+                f"{file} holds something other than weights under the name {name!r}; {DOWNLOAD_HINT}"
+            )
     return {name: t.to(torch.float32, copy=True) for name, t in tensors.items()}
 
 
@@ -159,14 +165,14 @@ def _from_pickle(file: Path) -> Mapping[Any, Any]:
             "use model.safetensors, or the file as published"
         ) from error
     if not isinstance(content, Mapping):
-        raise SapcError(f"{file} holds a {type(content).__name__}, not weights by name; {GET}")
+        raise SapcError(f"{file} holds a {type(content).__name__}, not weights by name; {DOWNLOAD_HINT}")
     return content
 
 
 def _size(tensors: Mapping[str, Tensor], file: Path) -> str:
     if FIRST not in tensors:
         raise SapcError(
-            f"{file} has no {FIRST}: these are not weights of Poseidon, or they were renamed; {GET}"
+            f"{file} has no {FIRST}: these are not weights of Poseidon, or they were renamed; {DOWNLOAD_HINT}"
         )
     shape = tuple(tensors[FIRST].shape)
     for name, size in SIZES.items():
@@ -185,16 +191,16 @@ def _check(tensors: Mapping[str, Tensor], encoder: Encoder, file: Path) -> None:
     ):
         if names:
             more = f" and {len(names) - 1} more" if len(names) > 1 else ""
-            raise SapcError(f"{whose}: it {what} {min(names)}{more}; {GET}")
+            raise SapcError(f"{whose}: it {what} {min(names)}{more}; {DOWNLOAD_HINT}")
     for name, tensor in tensors.items():
         if tensor.shape != expected[name].shape:
             raise SapcError(
-                f"{whose}: {name} has shape {tuple(tensor.shape)}, expected {tuple(expected[name].shape)}; {GET}"
+                f"{whose}: {name} has shape {tuple(tensor.shape)}, expected {tuple(expected[name].shape)}; {DOWNLOAD_HINT}"
             )
         if not tensor.isfinite().all():
             raise SapcError(f"{file}: {name} contains NaN or infinity; get it anew")
     gains = (t for name, t in tensors.items() if name.endswith(".weight.bias"))
     if not any(bool(t.any()) for t in gains):
         raise SapcError(
-            f"{file}: all gains are zero, as in a model that was never trained, so all features would be; {GET}"
+            f"{file}: all gains are zero, as in a model that was never trained, so all features would be; {DOWNLOAD_HINT}"
         )
