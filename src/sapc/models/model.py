@@ -244,7 +244,7 @@ class Model:
 
     # -- sampling --
 
-    @rename_arguments(extra_constraints="extra_constraints", watch="callback")
+    @rename_arguments(also="extra_constraints", watch="callback")
     @explain_misuse
     def sample(
         self,
@@ -327,7 +327,7 @@ class Model:
         low, high = self.data_range
         return low - CLIP_MARGIN * (high - low), high + CLIP_MARGIN * (high - low)
 
-    @rename_arguments(extra_constraints="extra_constraints")
+    @rename_arguments(also="extra_constraints")
     @explain_misuse
     def bind(
         self,
@@ -354,7 +354,7 @@ class Model:
         values = nothing if condition is None else pinned_values(condition, task, extra_constraints)
         return Condition(task, values.to(self.device), extra_constraints, self.run)
 
-    @rename_arguments(extra_constraints="extra_constraints")
+    @rename_arguments(also="extra_constraints")
     @explain_misuse
     def manifold(
         self,

@@ -180,7 +180,7 @@ class Task:
             raise SapcError("a Balance compares frames, and these fields are steady; use Affine(...)")
         return found
 
-    @rename_arguments(extra_constraints="extra_constraints")
+    @rename_arguments(also="extra_constraints")
     @explain_misuse
     def manifold(
         self, fields: Tensor, extra_constraints: Stackable | None = None, **options: Any
@@ -209,7 +209,7 @@ class Task:
         """The constraint on normalized fields."""
         return rescale(self.constraint, self.normalizer)
 
-    @rename_arguments(extra_constraints="extra_constraints")
+    @rename_arguments(also="extra_constraints")
     @explain_misuse
     def normalized_manifold(
         self, fields: Tensor, extra_constraints: Stackable | None = None, **options: Any
