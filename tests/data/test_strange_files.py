@@ -88,7 +88,7 @@ def test_every_file_of_a_folder_may_be_nested_deeply(model_folder, tmp_path, tex
     with pytest.raises(SapcError, match=r"config\.json cannot be read as JSON.*get it anew"):
         _check_config(model_folder.config)
     assert model_folder.entries() == []
-    assert TrainedRun(model_folder.path, RUN).seconds() == (None, "")
+    assert TrainedRun(model_folder.path, RUN).training_time() == (None, "")
     with pytest.warns(sapc.SapcWarning, match="begins anew"):
         model_folder.note_start()
     assert len(read_json(model_folder.environment)["starts"]) == 1

@@ -13,7 +13,18 @@ import pytest
 from hand_made import collected, one_set, per_set, scores, write
 from sapc.errors import SapcError
 from sapc.evaluation.evaluate import evaluate, write_scores
-from sapc.experiments.results import Row, collect, floors, notes, read_rows, rows, summary, write_rows
+from sapc.experiments.results import (
+    Collection,
+    Problem,
+    Row,
+    collect,
+    floors,
+    notes,
+    read_rows,
+    rows,
+    summary,
+    write_rows,
+)
 from sapc.training.config import preset
 from sapc.training.loop import train
 from sapc.training.run_folder import Folder
@@ -30,7 +41,7 @@ def kinds(found) -> list[str]:
 def one_line(found) -> None:
     """Every problem says in one line why."""
     for problem in found.problems:
-        assert problem.why
+        assert problem.reason
         assert "\n" not in str(problem)
 
 
@@ -151,7 +162,7 @@ def test_the_protocol_of_most_scores_counts(tmp_path, change, what):
     assert [(s.method, s.seed) for s in found.files] == [("ffm", 0), ("sapc", 0), ("sapc", 1)]
     (problem,) = found.problems
     assert (problem.kind, problem.task, problem.method, problem.seed) == ("left_out", "heat", "sapc", 9)
-    assert what in problem.why
+    assert what in problem.reason
     one_line(found)
 
 
@@ -201,7 +212,7 @@ def test_a_joint_batch_is_part_of_the_problem(tmp_path):
         ("sapc", 0),
         ("sapc", 1),
     ]
-    assert "batch" in found.problems[0].why
+    assert "batch" in found.problems[0].reason
 
 
 def test_precision_counts_where_it_is_told(tmp_path):
@@ -211,7 +222,7 @@ def test_precision_counts_where_it_is_told(tmp_path):
     write(tmp_path, *told, scores(method="eci"))
     found = collect([tmp_path])
     assert [(s.method, s.seed) for s in found.files] == [("sapc", 0), ("sapc", 2), ("eci", 0)]
-    assert "precision is 'tf32'" in found.problems[0].why
+    assert "precision is 'tf32'" in found.problems[0].reason
 
 
 @pytest.mark.parametrize(
@@ -227,7 +238,7 @@ def test_of_the_same_scores_the_more_complete_or_newer_one_counts(tmp_path, bett
     found = collect([tmp_path])
     assert [s.path for s in found.files] == [second]
     assert [p.path for p in found.problems] == [third, first]
-    assert all(str(second) in p.why for p in found.problems)
+    assert all(str(second) in p.reason for p in found.problems)
 
 
 def test_seeds_of_a_method_share_their_test_sets(tmp_path):
@@ -238,7 +249,7 @@ def test_seeds_of_a_method_share_their_test_sets(tmp_path):
     found = collect([tmp_path])
     assert [(s.method, s.seed) for s in found.files] == [("sapc", 0), ("ffm", 0)]
     assert [p.seed for p in found.problems] == [42, 205]
-    assert found.problems[0].why.startswith(
+    assert found.problems[0].reason.startswith(
         "its list of test sets is ['test0'], that of the scores of sapc on heat that count"
     )
     assert summary(rows(found))["heat", "sapc", "mmse"].mean == 7.0
@@ -479,14 +490,14 @@ def test_scores_of_other_weights_do_not_count(runs):
     found = collect([runs])
     assert [s.method for s in found.files] == ["sapc"]
     assert sorted((p.kind, p.method) for p in found.problems) == [("left_out", "eci"), ("left_out", "ffm")]
-    assert all("other weights" in p.why for p in found.problems)
+    assert all("other weights" in p.reason for p in found.problems)
 
 
 def test_scores_of_another_run_do_not_count(runs):
     shutil.copy(runs / "heat-sapc" / "scores.json", runs / "heat-ffm" / "scores.json")
     found = collect([runs])
     assert sorted(s.method for s in found.files) == ["eci", "sapc"]
-    assert "another run" in found.problems[0].why
+    assert "another run" in found.problems[0].reason
 
 
 def test_parts_count_where_the_whole_is_missing(runs):
@@ -507,7 +518,7 @@ def test_runs_without_scores(runs):
     (runs / "heat-sapc" / "weights.safetensors").unlink()
     found = collect([runs])
     assert sorted((p.kind, p.method) for p in found.problems) == [("missing", "ffm"), ("unfinished", "sapc")]
-    assert "step 10 of 10" in next(p.why for p in found.problems if p.kind == "unfinished")
+    assert "step 10 of 10" in next(p.reason for p in found.problems if p.kind == "unfinished")
 
 
 def test_a_damaged_configuration_is_told_and_the_scores_still_count(runs):
@@ -524,7 +535,7 @@ def test_scores_of_an_unfinished_training_do_not_count(tmp_path):
     write(tmp_path, content)
     (problem,) = collect([tmp_path]).problems
     assert (problem.kind, problem.method) == ("unfinished", "sapc")
-    assert "step 50 of 20000" in problem.why
+    assert "step 50 of 20000" in problem.reason
 
 
 # -- studies --
@@ -570,7 +581,7 @@ def test_studies_tell_what_is_missing(study, given_as):
     found = collect([study if given_as == "folder" else study / "study.json"])
     assert sorted(s.method for s in found.files) == ["eci", "ffm", "sapc"]
     assert found.studies == ["all"]
-    told = {(p.task, p.method, p.seed): (p.kind, p.why) for p in found.problems}
+    told = {(p.task, p.method, p.seed): (p.kind, p.reason) for p in found.problems}
     assert len(told) == len(found.problems) == 5
     assert told["heat", "pcfm", 0] == ("failed", "out of memory")
     assert told["heat", "cafm", 0] == ("unfinished", "is running, or was killed meanwhile")
@@ -673,3 +684,16 @@ def test_nothing_that_was_found_is_changed():
     rows(found)
     floors(found)
     assert found.files[0].scores == found.files[0].scores.from_dict(content)
+
+
+def test_old_names(tmp_path):
+    found = collect([tmp_path])
+    with pytest.warns(DeprecationWarning, match=r"Collection.scored is now Collection.files"):
+        assert found.scored is found.files
+    with pytest.warns(DeprecationWarning, match=r"Problem.why is now Problem.reason"):
+        assert Problem("missing", tmp_path, "gone").why == "gone"
+    with pytest.warns(DeprecationWarning, match="collected= of rows is now collection="):
+        assert rows(collected=found) == []
+    with pytest.warns(DeprecationWarning, match="Collected is now"):
+        from sapc.experiments.results import Collected
+    assert Collected is Collection

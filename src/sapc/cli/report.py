@@ -39,8 +39,10 @@ def report(
     with stage_bar("collecting") as bar:
         result = make_report([find(path) for path in paths], folder, title, bar)
     if as_json:
-        names = ("kind", "path", "task", "method", "seed", "why")
-        problems = [{n: getattr(p, n) for n in names} | {"path": str(p.path)} for p in result.problems]
+        names = ("kind", "path", "task", "method", "seed")
+        problems = [
+            {n: getattr(p, n) for n in names} | {"path": str(p.path), "why": p.reason} for p in result.problems
+        ]
         files = [str(path) for path in result.files]
         content = {"format": "sapc-report-1", "page": str(result.page), "files": files}
         print(json.dumps(content | {"problems": problems, "notes": result.notes}))

@@ -1,11 +1,12 @@
-"""Collect results from folders: runs with their scores, loose files of scores, studies with the state of their cells.
+"""Collect results from folders: runs with their scores, loose files of scores, studies with their states.
 
-What counts belongs together: one protocol per task, one way of sampling per method, one file per seed.
-Groups of scores with the same value are compared by how many pairs (method, seed) they have; copies do not count twice. The largest group
-stays. Of equally large ones it is that of the longer training, of more samples or steps, of more test sets, then the newer one.
+Scores that count belong together: one protocol per task, one way of sampling per method, one file per seed.
+Groups of scores with the same value are compared by how many pairs (method, seed) they have; copies do not
+count twice. The largest group stays. Among equally large ones it is that of the longer training, of more
+samples or steps, of more test sets, then the newer one.
 
-A mean over seeds x test sets has to weigh all sets alike, so the scores of a method are of the same sets: those with which there are most
-values.
+A mean over seeds x test sets has to weigh all sets alike, so the scores of a method are of the same sets:
+those with which there are most values.
 """
 
 from __future__ import annotations
@@ -25,12 +26,12 @@ from ...methods import find_method
 from ...methods.registry import NAME
 from ...models.scores import ForeignFormatError, Scores, read_any, whole_name
 from ...training.config import Run
-from .records import TRAINED, Collection, Kind, Problem, ScoresFile, TrainedRun, number
+from .records import TRAINING_KEYS, Collection, Kind, Problem, ScoresFile, TrainedRun, positive_number
 
 STUDY, MANIFEST, STATES = "sapc-study-1", "study.json", "states"
-OURS = ("config.json", "environment.json", MANIFEST)
-UNDER_WAY = ("running", "training", "evaluating", "stopped")
-_CELL = {"name": str, "task": str, "method": str, "seed": int, "folder": str}
+OTHER_FILES = ("config.json", "environment.json", MANIFEST)
+ACTIVE_STATES = ("running", "training", "evaluating", "stopped")
+CELL_TYPES = {"name": str, "task": str, "method": str, "seed": int, "folder": str}
 Value = Callable[[ScoresFile], Any]
 PROTOCOL: dict[str, Value] = {
     "grid": attrgetter("scores.run.grid"),
@@ -49,137 +50,147 @@ BATCH: dict[str, Value] = {"batch, which is one problem,": attrgetter("scores.se
 
 
 def collect(paths: Sequence[str | os.PathLike[str]]) -> Collection:
-    """Return all scores in and below these folders or files, and every problem with them.
+    """Collect all scores in and below some folders or files, and every problem with them.
+
+    Args:
+        paths: Folders and files.
+
+    Returns:
+        The scores that count, and the problems.
 
     Raises:
-        SapcError: a path does not exist; nothing else is an error.
+        SapcError: A path does not exist; nothing else is an error.
     """
-    found = _Collector()
+    collector = _Collector()
     for path in map(Path, paths):
         if not path.exists():
             raise SapcError(f"there is no {path}; give folders or files of results that exist")
-        found.look(path)
-    found.finish()
-    scored, left = select(found.files)
-    names = [str(name) for _, name, _ in found.studies]
-    asked = tuple(dict.fromkeys(method for _, method in found.listed))
-    return Collection(scored, found.problems + left, names, asked, tuple(found.unlisted_files(scored)))
+        collector.scan(path)
+    collector.check_studies()
+    files, omissions = select(collector.files)
+    names = [str(name) for _, name, _ in collector.studies]
+    methods = tuple(dict.fromkeys(method for _, method in collector.listed))
+    unlisted_files = tuple(collector.unlisted_files(files))
+    return Collection(files, collector.problems + omissions, names, methods, unlisted_files)
 
 
 @dataclass
 class _Collector:
-    """What has been found so far.
+    """Walk through folders and gather scores, problems and studies.
 
-    studies    folder, name and cells of every manifest
-    bare       runs without scores
-    listed     run folder and method of every cell of the studies
+    Attributes:
+        files: Scores that are fine by themselves.
+        problems: What does not count.
+        studies: Folder, name and cells of every manifest.
+        unscored_runs: Runs without any file of scores.
+        visited: Paths that have been looked at.
+        listed: Run folder and method of every cell of the studies, in their order.
     """
 
     files: list[ScoresFile] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
     studies: list[tuple[Path, Any, list[Any]]] = field(default_factory=list)
-    bare: list[TrainedRun] = field(default_factory=list)
-    seen: set[Path] = field(default_factory=set)
+    unscored_runs: list[TrainedRun] = field(default_factory=list)
+    visited: set[Path] = field(default_factory=set)
     listed: dict[tuple[Path, str], None] = field(default_factory=dict)
 
     # -- the walk --
 
-    def look(self, path: Path) -> None:
+    def scan(self, path: Path) -> None:
         """Look at one file, or at all of a folder."""
         if path.is_dir():
-            denied = lambda error: self._problem(
+            onerror = lambda error: self._add_problem(
                 "corrupt", Path(error.filename or path), f"cannot be read ({first_line(error)})"
             )
-            for place, inside, names in os.walk(path, onerror=denied):
+            for folder, subfolders, names in os.walk(path, onerror=onerror):
                 hidden = {STATES} if MANIFEST in names else set()
-                inside[:] = sorted(n for n in inside if not (n.startswith(".") or n in hidden))
-                self._folder(Path(place), names)
+                subfolders[:] = sorted(n for n in subfolders if not (n.startswith(".") or n in hidden))
+                self._scan_folder(Path(folder), names)
         elif path.name == MANIFEST:
-            self._study(path.parent)
+            self._read_study(path.parent)
         else:
-            self._scores(path, self._trained(path.parent))
+            self._read_scores(path, self._find_run(path.parent))
 
-    def _folder(self, folder: Path, names: Iterable[str]) -> None:
+    def _scan_folder(self, folder: Path, names: Iterable[str]) -> None:
         texts = sorted(n for n in names if n.endswith(".json") and not n.startswith("."))
         if MANIFEST in texts:
-            self._study(folder)
-        trained = self._trained(folder)
-        if trained is not None:
-            self._run_folder(trained, [n for n in texts if n.startswith("scores")])
+            self._read_study(folder)
+        run = self._find_run(folder)
+        if run is not None:
+            self._scan_run(run, [n for n in texts if n.startswith("scores")])
         for name in texts:
-            if name not in OURS and not (trained and name.startswith("scores")):
-                self._scores(folder / name)
+            if name not in OTHER_FILES and not (run and name.startswith("scores")):
+                self._read_scores(folder / name)
 
     def _is_new(self, path: Path) -> bool:
-        """Return whether this is the first time it is looked at."""
-        before = len(self.seen)
-        self.seen.add(real_path(path))
-        return len(self.seen) > before
+        """Return whether a path is looked at for the first time."""
+        count = len(self.visited)
+        self.visited.add(real_path(path))
+        return len(self.visited) > count
 
-    def _problem(self, kind: Kind, path: Path, why: str, trained: TrainedRun | None = None) -> None:
-        self.problems.append(trained.problem(kind, path, why) if trained else Problem(kind, path, why))
+    def _add_problem(self, kind: Kind, path: Path, reason: str, run: TrainedRun | None = None) -> None:
+        self.problems.append(run.problem(kind, path, reason) if run else Problem(kind, path, reason))
 
     # -- runs --
 
-    def _trained(self, folder: Path) -> TrainedRun | None:
-        """Return the run in a folder, if there is one."""
+    def _find_run(self, folder: Path) -> TrainedRun | None:
         config = folder / "config.json"
         if not config.is_file():
             return None
         try:
             content = read_any(config)
             is_run = isinstance(content, dict) and str(content.get("format")).startswith("sapc-run-")
-            return TrainedRun(folder, _run(content)) if is_run else None
+            return TrainedRun(folder, _read_config(content)) if is_run else None
         except SapcError as error:
             if self._is_new(config):
-                self._problem("corrupt", config, str(error))
+                self._add_problem("corrupt", config, str(error))
             return None
 
-    def _run_folder(self, trained: TrainedRun, names: Sequence[str]) -> None:
-        folder = trained.folder.path
+    def _scan_run(self, run: TrainedRun, names: Sequence[str]) -> None:
+        folder = run.folder.path
         if not self._is_new(folder):
             return
-        before = len(self.problems)
-        whole = {n: self._scores(folder / n, trained) for n in names if whole_name(n) is None}
-        for part in (n for n in names if n not in whole):
-            usual = whole_name(part) or part
-            if not whole.get(usual):
-                self._scores(folder / part, trained)
+        count = len(self.problems)
+        complete = {n: self._read_scores(folder / n, run) for n in names if whole_name(n) is None}
+        for part in (n for n in names if n not in complete):
+            name = whole_name(part) or part
+            if not complete.get(name):
+                self._read_scores(folder / part, run)
             elif self._is_new(folder / part):
-                self._problem("left_out", folder / part, f"{usual} beside it says more, and counts", trained)
-        if not names and len(self.problems) == before:
-            self.bare.append(trained)
+                self._add_problem("left_out", folder / part, f"{name} beside it says more, and counts", run)
+        if not names and len(self.problems) == count:
+            self.unscored_runs.append(run)
 
-    def _scores(self, path: Path, trained: TrainedRun | None = None) -> bool:
-        """Take a file of scores, or note what is wrong with it; return whether it was taken."""
+    def _read_scores(self, path: Path, run: TrainedRun | None = None) -> bool:
+        """Read a file of scores, or add a problem; return whether the scores are fine."""
         if not self._is_new(path):
             return False
-        # In the folder of a run this name promises scores.
-        is_promised = trained is not None and path.name.startswith("scores")
+        # In a run folder this name promises scores.
+        is_promised = run is not None and path.name.startswith("scores")
         try:
             scores = Scores.read(path)
         except ForeignFormatError as error:
             # Other files of this package are no problem.
             if is_promised or not str(error.format).startswith("sapc-"):
-                self._problem("corrupt" if is_promised else "left_out", path, str(error), trained)
+                self._add_problem("corrupt" if is_promised else "left_out", path, str(error), run)
             return False
         except SapcError as error:
-            self._problem("corrupt", path, str(error), trained)
+            self._add_problem("corrupt", path, str(error), run)
             return False
-        run, found = scores.run, trained.make_file(path, scores) if trained else _loose(path, scores)
-        if run.trained < run.steps:
-            why = f"scores of an unfinished training, step {run.trained} of {run.steps}"
-            self.problems.append(found.problem("unfinished", why))
-        elif trained is not None and (why := trained.contradicts(scores)):
-            self.problems.append(found.problem("left_out", why))
+        file = run.make_file(path, scores) if run else _make_loose_file(path, scores)
+        if scores.run.trained < scores.run.steps:
+            step = f"step {scores.run.trained} of {scores.run.steps}"
+            self.problems.append(file.problem("unfinished", f"scores of an unfinished training, {step}"))
+        elif run is not None and (reason := run.find_contradiction(scores)):
+            self.problems.append(file.problem("left_out", reason))
         else:
-            self.files.append(found)
+            self.files.append(file)
             return True
         return False
 
     # -- studies --
 
-    def _study(self, folder: Path) -> None:
+    def _read_study(self, folder: Path) -> None:
         path = folder / MANIFEST
         if not self._is_new(path):
             return
@@ -190,66 +201,67 @@ class _Collector:
                 raise SapcError(f"is not the manifest of a study ({STUDY})")
             self.studies.append((folder, content.get("name", folder.name), cells))
         except SapcError as error:
-            self._problem("corrupt", path, str(error))
+            self._add_problem("corrupt", path, str(error))
 
-    def finish(self) -> None:
-        """Look at what studies promise, and at runs without scores."""
+    def check_studies(self) -> None:
+        """Add problems for cells of studies and for runs that have no scores."""
         for study, _, cells in self.studies:
             for cell in cells:
-                if isinstance(cell, dict) and all(isinstance(cell.get(k), t) for k, t in _CELL.items()):
+                if isinstance(cell, dict) and all(isinstance(cell.get(k), t) for k, t in CELL_TYPES.items()):
                     self.listed[real_path(study / cell["folder"]), cell["method"]] = None
-                    self._cell(study, cell)
+                    self._check_cell(study, cell)
                 else:
-                    why = f"has a cell that cannot be read: {cell!r:.60}"
-                    self._problem("corrupt", study / MANIFEST, why)
-        promised = {folder for folder, _ in self.listed}
-        for trained in self.bare:
-            if real_path(trained.folder.path) not in promised:
-                kind, why = trained.status()
-                self._problem(kind, trained.folder.path, why, trained)
+                    reason = f"has a cell that cannot be read: {cell!r:.60}"
+                    self._add_problem("corrupt", study / MANIFEST, reason)
+        folders = {folder for folder, _ in self.listed}
+        for run in self.unscored_runs:
+            if real_path(run.folder.path) not in folders:
+                kind, reason = run.status()
+                self._add_problem(kind, run.folder.path, reason, run)
 
-    def _cell(self, study: Path, cell: dict[str, Any]) -> None:
-        folder, about = study / cell["folder"], (cell["task"], cell["method"], cell["seed"])
+    def _check_cell(self, study: Path, cell: dict[str, Any]) -> None:
+        folder, subject = study / cell["folder"], (cell["task"], cell["method"], cell["seed"])
         place = real_path(folder), cell["method"]
-        kind, state = _state(study / STATES / f"{Path(cell['name']).name}.json")
-        trained = self._trained(folder)
-        if trained is not None:
+        kind, reason = _read_state(study / STATES / f"{Path(cell['name']).name}.json")
+        run = self._find_run(folder)
+        if run is not None:
             # It may lie outside the study.
-            self._run_folder(trained, sorted(p.name for p in folder.glob("scores*.json")))
-        own = [s for s in self.files if (real_path(s.path.parent), s.method) == place]
-        if trained is not None and (why := trained.differs(cell.get("run"))):
+            self._scan_run(run, sorted(p.name for p in folder.glob("scores*.json")))
+        files = [s for s in self.files if (real_path(s.path.parent), s.method) == place]
+        if run is not None and (difference := run.find_difference(cell.get("run"))):
             # The scores of another run than the study asks for do not count.
-            self.files = [s for s in self.files if s not in own]
-            self.problems += [Problem("left_out", s.path, why, *about) for s in own]
+            self.files = [s for s in self.files if s not in files]
+            self.problems += [Problem("left_out", s.path, difference, *subject) for s in files]
             if kind == "failed":
-                self.problems.append(Problem(kind, folder, state, *about))
+                self.problems.append(Problem(kind, folder, reason, *subject))
             return
-        files = (p for p in self.problems if p.path.is_file())
-        if own or any((real_path(p.path.parent), p.method) == place for p in files):
+        damaged = (p for p in self.problems if p.path.is_file())
+        if files or any((real_path(p.path.parent), p.method) == place for p in damaged):
             return
-        if kind == "missing" and trained is not None and not trained.folder.trained:
-            kind, state = trained.status()
-        self.problems.append(Problem(kind, folder, state, *about))
+        if kind == "missing" and run is not None and not run.folder.trained:
+            kind, reason = run.status()
+        self.problems.append(Problem(kind, folder, reason, *subject))
 
-    def unlisted_files(self, scored: Sequence[ScoresFile]) -> list[str]:
-        """Return scores that count and lie in a study's folder, without being in its list."""
+    def unlisted_files(self, files: Sequence[ScoresFile]) -> list[str]:
+        """Return which of these files lie in a study's folder, without being in its list."""
         roots = [real_path(study) for study, *_ in self.studies]
-        inside = [s for s in scored if any(root in real_path(s.path).parents for root in roots)]
+        inside = [s for s in files if any(root in real_path(s.path).parents for root in roots)]
         return [str(s.path) for s in inside if (real_path(s.path.parent), s.method) not in self.listed]
 
 
-def _run(content: dict[str, Any]) -> Run:
-    """Return the run that a configuration describes; it may be of a method that is not known here, a user's own."""
+def _read_config(content: dict[str, Any]) -> Run:
+    """Return the training that a configuration describes; its method may be a user's, and unknown here."""
     method = content.get("method")
     if not isinstance(method, str) or not NAME.fullmatch(method) or find_method(method) is not None:
         return Run.from_dict(content)
     run = Run.from_dict({**content, "method": "ffm"})
-    object.__setattr__(run, "method", method)  # past the check: nothing is trained or sampled from here
+    # Past the check: nothing is trained or sampled from here.
+    object.__setattr__(run, "method", method)
     return run
 
 
-def _state(path: Path) -> tuple[Kind, str]:
-    """How a cell without scores stands."""
+def _read_state(path: Path) -> tuple[Kind, str]:
+    """Return the kind of problem that a cell without scores is, and the reason."""
     try:
         content = read_any(path) if path.exists() else {}
         state = content.get("state") if isinstance(content, dict) else None
@@ -257,69 +269,74 @@ def _state(path: Path) -> tuple[Kind, str]:
         return "missing", f"has no scores, and its state {error}"
     if state == "failed":
         return "failed", " ".join(str(content.get("error") or "it is not told why").split())
-    if state in UNDER_WAY:
+    if state in ACTIVE_STATES:
         return "unfinished", "was stopped" if state == "stopped" else f"is {state}, or was killed meanwhile"
     return "missing", "has no scores" + (f"; its state is {state!r:.40}" if state else " and was not begun")
 
 
-def _loose(path: Path, scores: Scores) -> ScoresFile:
-    """Return scores outside of a run folder, with what they tell themselves of the training."""
-    told = scores.more.get("training")
-    told = told if isinstance(told, dict) else {}
-    seconds = number(told.get("seconds")) if scores.settings.method == scores.run.method else None
-    return ScoresFile(path, scores, {k: v for k, v in told.items() if k == "precision"}, seconds)
+def _make_loose_file(path: Path, scores: Scores) -> ScoresFile:
+    """Add to scores outside of a run folder what they say themselves of the training."""
+    training = scores.more.get("training")
+    training = training if isinstance(training, dict) else {}
+    is_trainer = scores.settings.method == scores.run.method
+    seconds = positive_number(training.get("seconds")) if is_trainer else None
+    return ScoresFile(path, scores, {k: v for k, v in training.items() if k == "precision"}, seconds)
 
 
 # -- what belongs together --
 
 
-def select(found: Sequence[ScoresFile]) -> tuple[list[ScoresFile], list[Problem]]:
-    """What counts, in the order it was found, and the rest as problems."""
-    left: list[Problem] = []
-    kept: list[ScoresFile] = []
-    for task in dict.fromkeys(s.task for s in found):
-        alike = _largest([s for s in found if s.task == task], PROTOCOL, task, left)
-        for name in TRAINED:
-            known = [s for s in alike if s.training.get(name) is not None]
-            value = {f"training's {name}": partial(_training, name)}
-            fine = _largest(known, value, task, left) if known else []
-            alike = [s for s in alike if s in fine or s not in known]
-        for method in dict.fromkeys(s.method for s in alike):
-            own, where = [s for s in alike if s.method == method], f"{method} on {task}"
-            known_method = find_method(method)
-            shared = SAMPLING | (BATCH if known_method is not None and known_method.couples_batch else {})
-            for what, get in shared.items():
-                own = _largest(own, {what: get}, where, left)
+def select(files: Sequence[ScoresFile]) -> tuple[list[ScoresFile], list[Problem]]:
+    """Select the scores that count, in their order; return them, and a problem for each of the others."""
+    problems: list[Problem] = []
+    selection: list[ScoresFile] = []
+    for task in dict.fromkeys(s.task for s in files):
+        group = _largest_group([s for s in files if s.task == task], PROTOCOL, task, problems)
+        for key in TRAINING_KEYS:
+            known = [s for s in group if s.training.get(key) is not None]
+            value = {f"training's {key}": partial(_training_value, key)}
+            usual = _largest_group(known, value, task, problems) if known else []
+            group = [s for s in group if s in usual or s not in known]
+        for name in dict.fromkeys(s.method for s in group):
+            part, subject, method = (
+                [s for s in group if s.method == name],
+                f"{name} on {task}",
+                find_method(name),
+            )
+            shared = SAMPLING | (BATCH if method is not None and method.couples_batch else {})
+            for label, get in shared.items():
+                part = _largest_group(part, {label: get}, subject, problems)
             sets: dict[str, Value] = {"list of test sets": lambda s: sorted(s.sets)}
-            kept += _largest(_one_per_seed(own, left), sets, where, left, _all_sets)
-    return [s for s in found if s in kept], left
+            part = _one_per_seed(part, problems)
+            selection += _largest_group(part, sets, subject, problems, _weigh_sets)
+    return [s for s in files if s in selection], problems
 
 
-def _training(name: str, s: ScoresFile) -> Any:
-    return s.training[name]
+def _training_value(key: str, s: ScoresFile) -> Any:
+    return s.training[key]
 
 
-def _largest(
-    scored: Sequence[ScoresFile],
+def _largest_group(
+    files: Sequence[ScoresFile],
     values: Mapping[str, Value],
-    where: str,
-    left: list[Problem],
+    subject: str,
+    problems: list[Problem],
     weigh: Callable[[Sequence[ScoresFile]], Any] | None = None,
 ) -> list[ScoresFile]:
-    """The largest group of those alike in all these values; the others are told what they differ in."""
+    """Return the largest group that shares all these values; add a problem for every file outside of it."""
     groups: dict[tuple[str, ...], list[ScoresFile]] = {}
-    for s in scored:
-        groups.setdefault(tuple(_plain(get(s)) for get in values.values()), []).append(s)
-    best = max(groups.values(), key=weigh or (lambda group: _weight(group, values)))
+    for s in files:
+        groups.setdefault(tuple(_as_text(get(s)) for get in values.values()), []).append(s)
+    best = max(groups.values(), key=weigh or (lambda group: _weigh(group, values)))
     for s in (s for group in groups.values() if group is not best for s in group):
-        pairs = ((what, get(s), get(best[0])) for what, get in values.items())
-        what, own, usual = next(found for found in pairs if _plain(found[1]) != _plain(found[2]))
-        why = f"its {what} is {own!r:.80}, that of the scores of {where} that count {usual!r:.80}"
-        left.append(s.problem("left_out", why))
+        pairs = ((label, get(s), get(best[0])) for label, get in values.items())
+        label, value, usual = next(pair for pair in pairs if _as_text(pair[1]) != _as_text(pair[2]))
+        reason = f"its {label} is {value!r:.80}, that of the scores of {subject} that count {usual!r:.80}"
+        problems.append(s.problem("left_out", reason))
     return best
 
 
-def _weight(group: Sequence[ScoresFile], values: Mapping[str, Value]) -> tuple[Any, ...]:
+def _weigh(group: Sequence[ScoresFile], values: Mapping[str, Value]) -> tuple[Any, ...]:
     numbers = [get(group[0]) for get in values.values()]
     return (
         len({(s.method, s.seed) for s in group}),
@@ -329,26 +346,26 @@ def _weight(group: Sequence[ScoresFile], values: Mapping[str, Value]) -> tuple[A
     )
 
 
-def _all_sets(group: Sequence[ScoresFile]) -> tuple[Any, ...]:
-    """Most values of seeds x test sets, then most sets."""
+def _weigh_sets(group: Sequence[ScoresFile]) -> tuple[Any, ...]:
+    """Prefer most values of seeds x test sets, then most sets."""
     return len(group) * len(group[0].sets), len(group[0].sets), max(s.time for s in group)
 
 
-def _one_per_seed(scored: Sequence[ScoresFile], left: list[Problem]) -> list[ScoresFile]:
-    """Of several scores of one seed the most complete, then the newest."""
-    kept = []
-    for seed in dict.fromkeys(s.seed for s in scored):
-        best, *others = sorted((s for s in scored if s.seed == seed), key=_complete, reverse=True)
-        kept.append(best)
-        why = f"{best.path} is as complete or more so, and counts"
-        left += [s.problem("left_out", why) for s in others]
-    return kept
+def _one_per_seed(files: Sequence[ScoresFile], problems: list[Problem]) -> list[ScoresFile]:
+    """Return of every seed the most complete scores, then the newest; add a problem for the others."""
+    selection = []
+    for seed in dict.fromkeys(s.seed for s in files):
+        best, *others = sorted((s for s in files if s.seed == seed), key=_completeness, reverse=True)
+        selection.append(best)
+        reason = f"{best.path} is as complete or more so, and counts"
+        problems += [s.problem("left_out", reason) for s in others]
+    return selection
 
 
-def _complete(s: ScoresFile) -> tuple[int, int, str, bool, str]:
-    metrics = {name for about in s.sets.values() for name in about.metrics}
-    return len(s.sets), len(metrics), s.time, any(about.floor for about in s.sets.values()), str(s.path)
+def _completeness(s: ScoresFile) -> tuple[int, int, str, bool, str]:
+    metrics = {name for scores in s.sets.values() for name in scores.metrics}
+    return len(s.sets), len(metrics), s.time, any(scores.floor for scores in s.sets.values()), str(s.path)
 
 
-def _plain(value: Any) -> str:
+def _as_text(value: Any) -> str:
     return json.dumps(value, sort_keys=True, default=str)

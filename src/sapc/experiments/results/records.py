@@ -1,4 +1,4 @@
-"""The records: a file of scores, a problem, both together, and what the folder of a run says about scores that lie in it."""
+"""The records of results: a file of scores, a problem, a collection of both, a run folder with scores."""
 
 from __future__ import annotations
 
@@ -12,50 +12,65 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ..._files import first_line, sha256
+from ..._old_names import old_attribute
 from ...errors import SapcError
 from ...models.scores import Scores, SetScores, method_of_path, read_any
 from ...training.config import Run
 from ...training.run_folder import Folder, about_tensors
 
 Kind = Literal["missing", "failed", "unfinished", "corrupt", "left_out"]
-SAME = ("task", "method", "preset", "seed", "steps", "grid", "options")
-TRAINED = (
-    "backbone", "batch", "train", "validation", "lr", "lr_floor", "factor", "patience", "clip", "validate", "precision",
-    "projector", "length", "schedule",
+RUN_KEYS = ("task", "method", "preset", "seed", "steps", "grid", "options")
+"""Settings that scores and `config.json` must agree on."""
+TRAINING_KEYS = (
+    "backbone", "batch", "train", "validation", "lr", "lr_floor", "factor", "patience", "clip", "validate",
+    "precision", "projector", "length", "schedule",
 )  # fmt: skip
-"""Settings of a training that all methods of a task share."""
+"""Settings of a training, by their names in `config.json`, that all methods of a task share."""
 
 
 @dataclass(frozen=True)
 class Problem:
-    """Something that does not count, and why; of what it is, as far as that is known."""
+    """Something that does not count, and why.
+
+    Attributes:
+        kind: What is wrong.
+        path: The file or folder.
+        reason: Why it does not count, on one line.
+        task: Its task, empty where it is not known.
+        method: Its method, empty where it is not known.
+        seed: The seed of its training, None where it is not known.
+    """
 
     kind: Kind
     path: Path
-    why: str
+    reason: str
     task: str = ""
     method: str = ""
     seed: int | None = None
+    why = old_attribute("Problem.why", "Problem.reason")
 
     @property
-    def about(self) -> str:
+    def subject(self) -> str:
         """Task, method and seed in words."""
         seed = "" if self.seed is None else f"seed {self.seed}"
         return " ".join(filter(None, (self.task, self.method, seed)))
 
     def __str__(self) -> str:
-        about = f"{self.about}, " if self.about else ""
-        return f"{self.kind.replace('_', ' ')}: {about}{self.path}: {self.why}"
+        subject = f"{self.subject}, " if self.subject else ""
+        return f"{self.kind.replace('_', ' ')}: {subject}{self.path}: {self.reason}"
 
 
-# Two files of the same content are still two: equal is only what is the same.
+# Two files of the same content are still two: only a file itself is equal to it.
 @dataclass(frozen=True, eq=False)
 class ScoresFile:
     """A file of scores.
 
-    training           settings of the training, as far as they are known
-    training_seconds   of these weights, where the method trained them itself
-    training_device    on which that was
+    Attributes:
+        path: The file.
+        scores: Its content.
+        training: Settings of the training, as far as they are known.
+        training_seconds: Duration of the training, where the method trained these weights itself.
+        training_device: The device of that training.
     """
 
     path: Path
@@ -81,44 +96,47 @@ class ScoresFile:
 
     @property
     def samples(self) -> int:
-        """Fields per test set."""
+        """Number of fields per test set."""
         return self.scores.settings.samples
 
     @property
     def sets(self) -> dict[str, SetScores]:
-        """What was found on every test set."""
+        """Scores by test set."""
         return self.scores.sets
 
     @property
     def time(self) -> str:
-        """When it was evaluated; empty if that is not told."""
+        """Time of the evaluation, empty if it is not recorded."""
         return str(self.scores.environment.get("time") or "")
 
     @property
-    def on_gpu(self) -> bool:
+    def is_on_gpu(self) -> bool:
         """Whether a GPU sampled."""
         return (self.scores.settings.device or "").startswith("cuda")
 
     @property
     def device(self) -> str:
         """What sampled: the name of a GPU, or a number of CPU cores."""
-        known = self.scores.environment
-        if self.on_gpu:
-            return str(known.get("device") or "an unknown GPU")
-        return f"{known.get('cpus', 'unknown')} CPU cores"
+        environment = self.scores.environment
+        if self.is_on_gpu:
+            return str(environment.get("device") or "an unknown GPU")
+        return f"{environment.get('cpus', 'unknown')} CPU cores"
 
-    def problem(self, kind: Kind, why: str) -> Problem:
-        """Return why these scores do not count."""
-        return Problem(kind, self.path, why, self.task, self.method, self.seed)
+    def problem(self, kind: Kind, reason: str) -> Problem:
+        """Make the problem that says why these scores do not count."""
+        return Problem(kind, self.path, reason, self.task, self.method, self.seed)
 
 
 @dataclass(frozen=True)
 class Collection:
-    """What was found: scores that count, and problems.
+    """Scores that count, and problems.
 
-    studies         by the name in their manifest
-    study_methods   the methods that their manifests list
-    unlisted_files  scores that lie in a study's folder and count, but are not, or no longer, in its list
+    Attributes:
+        files: Scores that count.
+        problems: What does not count, and why.
+        studies: Names of the studies, from their manifests.
+        study_methods: Methods that the manifests list.
+        unlisted_files: Scores that lie in a study's folder and count, but are not, or no longer, in its list.
     """
 
     files: list[ScoresFile] = field(default_factory=list)
@@ -126,89 +144,103 @@ class Collection:
     studies: list[str] = field(default_factory=list)
     study_methods: tuple[str, ...] = ()
     unlisted_files: tuple[str, ...] = ()
+    scored = old_attribute("Collection.scored", "Collection.files")
+    asked = old_attribute("Collection.asked", "Collection.study_methods")
+    unlisted = old_attribute("Collection.unlisted", "Collection.unlisted_files")
 
     @property
     def tasks(self) -> list[str]:
-        """All that something is known about."""
-        found = [s.task for s in self.files] + [p.task for p in self.problems]
-        return list(dict.fromkeys(filter(None, found)))
+        """Tasks of all scores and problems."""
+        names = [s.task for s in self.files] + [p.task for p in self.problems]
+        return list(dict.fromkeys(filter(None, names)))
 
     def of(self, task: str, method: str = "") -> list[ScoresFile]:
-        """The scores of a task, or of a method on it."""
+        """Select scores.
+
+        Args:
+            task: Name of the task.
+            method: Name of the method; all methods unless given.
+
+        Returns:
+            The scores of this task, and method, that count.
+        """
         return [s for s in self.files if s.task == task and method in ("", s.method)]
 
 
 class TrainedRun:
-    """A run and its folder; `settings` are those of the run, as JSON holds them."""
+    """A run folder that may hold scores.
 
-    def __init__(self, path: Path, run: Run) -> None:
-        self.folder, self.run, self.settings = Folder(path), run, _plain(run.to_dict())
+    Attributes:
+        folder: The folder.
+        config: The training.
+        settings: The settings of the training as JSON holds them.
+    """
+
+    def __init__(self, path: Path, config: Run) -> None:
+        self.folder, self.config, self.settings = Folder(path), config, _as_json(config.to_dict())
 
     def make_file(self, path: Path, scores: Scores) -> ScoresFile:
-        """Return scores of this run, with what is known of its training."""
-        seconds, device = self.seconds() if scores.settings.method == scores.run.method else (None, "")
-        return ScoresFile(path, scores, {name: self.settings[name] for name in TRAINED}, seconds, device)
+        """Add to scores of this run what is known of its training."""
+        seconds, device = self.training_time() if scores.settings.method == scores.run.method else (None, "")
+        return ScoresFile(path, scores, {key: self.settings[key] for key in TRAINING_KEYS}, seconds, device)
 
-    def problem(self, kind: Kind, path: Path, why: str) -> Problem:
-        """Return why something in this folder does not count."""
-        method = method_of_path(path, self.run.method)
-        return Problem(kind, path, why, self.run.task, method, self.run.seed)
+    def problem(self, kind: Kind, path: Path, reason: str) -> Problem:
+        """Make the problem that says why something in this folder does not count."""
+        method = method_of_path(path, self.config.method)
+        return Problem(kind, path, reason, self.config.task, method, self.config.seed)
 
-    def contradicts(self, scores: Scores) -> str:
-        """Why these scores are not of this run, or nothing."""
-        for name in SAME:
-            if (other := getattr(scores.run, name)) != (own := self.settings[name]):
-                told = f"their {name} is {other!r:.60}, that in config.json {own!r:.60}"
-                return f"scores of another run than the one in this folder: {told}"
+    def find_contradiction(self, scores: Scores) -> str:
+        """Return why these scores are not of this run, or an empty text."""
+        for key in RUN_KEYS:
+            if (theirs := getattr(scores.run, key)) != (ours := self.settings[key]):
+                difference = f"their {key} is {theirs!r:.60}, that in config.json {ours!r:.60}"
+                return f"scores of another run than the one in this folder: {difference}"
         if not scores.weights or not self.folder.trained:
             return ""
-        if self._sha256.startswith("cannot"):
-            return f"the weights beside them {self._sha256}"
-        same = scores.weights == self._sha256
-        return "" if same else "scores of other weights than those beside them; evaluate again"
+        try:
+            is_same = scores.weights == self._weights_digest
+        except OSError as error:
+            return f"the weights beside them cannot be read ({first_line(error)})"
+        return "" if is_same else "scores of other weights than those beside them; evaluate again"
 
-    def differs(self, asked: Any) -> str:
-        """Why this is not the run that a study asks for, or nothing; `asked` is that run's description, if there is one."""
-        for name, value in self.settings.items() if isinstance(asked, dict) else ():
-            if name in asked and _plain(asked[name]) != value:
-                return f"its run's {name} is {value!r:.60}, the study asks for {asked[name]!r:.60}"
+    def find_difference(self, description: Any) -> str:
+        """Return why this is not the run that a study describes, or an empty text; it may describe none."""
+        for key, value in self.settings.items() if isinstance(description, dict) else ():
+            if key in description and _as_json(description[key]) != value:
+                return f"its run's {key} is {value!r:.60}, the study asks for {description[key]!r:.60}"
         return ""
 
     @cached_property
-    def _sha256(self) -> str:
-        try:
-            return sha256(self.folder.weights)
-        except OSError as error:
-            return f"cannot be read ({first_line(error)})"
+    def _weights_digest(self) -> str:
+        return sha256(self.folder.weights)
 
-    def seconds(self) -> tuple[float | None, str]:
-        """How long the training took, by its weights or else its log, and on what."""
+    def training_time(self) -> tuple[float | None, str]:
+        """Return the seconds that the training took, by its weights or else its log, and the device."""
         seconds, device = None, ""
         with suppress(SapcError):
-            seconds = number(about_tensors(self.folder.weights).get("seconds"))
-        if not seconds and (last := self._last_entry()).get("step") == self.run.steps:
-            seconds = number(last.get("seconds"))
+            seconds = positive_number(about_tensors(self.folder.weights).get("seconds"))
+        if not seconds and (last := self._last_entry()).get("step") == self.config.steps:
+            seconds = positive_number(last.get("seconds"))
         with suppress(SapcError, KeyError, TypeError, IndexError):
             device = str(read_any(self.folder.environment)["starts"][-1]["device"])
         return seconds, device
 
     def status(self) -> tuple[Kind, str]:
-        """How a run without scores stands."""
+        """Return the kind of problem that a run without scores is, and the reason."""
         if self.folder.trained:
             return "missing", "is trained, but not evaluated; run `sapc evaluate` on it"
         step = self._last_entry().get("step", 0)
-        return "unfinished", f"training stopped or is under way, step {step} of {self.run.steps}"
+        return "unfinished", f"training stopped or is under way, step {step} of {self.config.steps}"
 
     def _last_entry(self) -> dict[str, Any]:
-        """The last line of the log."""
         return next(reversed(self.folder.entries()), {})
 
 
-def number(value: Any) -> float | None:
-    """A positive finite number, or None for anything else."""
-    fine = isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= sys.float_info.max
-    return float(value) if fine else None
+def positive_number(value: Any) -> float | None:
+    """Return a positive finite number as a float, anything else as None."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return float(value) if is_number and 0 < value <= sys.float_info.max else None
 
 
-def _plain(value: Any) -> Any:
+def _as_json(value: Any) -> Any:
     return json.loads(json.dumps(value))

@@ -1,4 +1,4 @@
-"""From scores to rows, from rows to means and errors, and the rows as a file, CSV or Parquet; numbers come back as they were."""
+"""From scores to rows, from rows to means and errors; and rows as a file, CSV or Parquet."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 from ..._files import atomic_write, first_line
+from ..._old_names import rename_arguments
 from ...errors import SapcError
 from ...evaluation import metrics
 from .records import Collection, ScoresFile
@@ -24,7 +25,16 @@ DISTANCES = ("fpd", "frd")
 
 @dataclass(frozen=True)
 class Row:
-    """One number; `set` is empty where it belongs to a training and not to a test set."""
+    """One number of the results.
+
+    Attributes:
+        task: Name of the task.
+        method: Name of the method that sampled.
+        seed: Seed of the training.
+        set: The test set, empty where the number belongs to a training.
+        metric: Name of the metric.
+        value: The number.
+    """
 
     task: str
     method: str
@@ -39,7 +49,16 @@ COLUMNS = get_type_hints(Row)
 
 @dataclass(frozen=True)
 class Summary:
-    """Mean, standard error (None of a single value) and median of n values, and what they are of."""
+    """Mean, standard error and median of some values.
+
+    Attributes:
+        mean: Mean.
+        error: Standard error, None of a single value.
+        n: Number of values.
+        seeds: Seeds of the trainings that the values are of.
+        sets: Test sets that the values are of.
+        median: Median.
+    """
 
     mean: float
     error: float | None
@@ -53,82 +72,99 @@ class Summary:
         """Summarize values of these seeds and sets."""
         n = len(values)
         error = statistics.stdev(values) / n**0.5 if n > 1 else None
-        about = tuple(sorted(set(seeds))), tuple(sorted(set(sets) - {""}))
-        return cls(statistics.mean(values), error, n, *about, statistics.median(values))
+        origin = tuple(sorted(set(seeds))), tuple(sorted(set(sets) - {""}))
+        return cls(statistics.mean(values), error, n, *origin, statistics.median(values))
 
 
+@rename_arguments(collected="collection")
 def rows(collection: Collection) -> list[Row]:
-    """Every number that counts. Costs are those of a task's most frequent device, FPD and FRD those by its most frequent encoder."""
-    found = []
+    """List every number that counts.
+
+    Args:
+        collection: Collected scores.
+
+    Returns:
+        The numbers. Costs are those of a task's most frequent device, FPD and FRD those by its most frequent
+        encoder.
+    """
+    table = []
     for task, basis in _bases(collection).items():
         for s in collection.of(task):
-            found += [Row(task, s.method, s.seed, *cell) for cell in basis.cells(s)]
-    return found
+            table += [Row(task, s.method, s.seed, *cell) for cell in basis.cells(s)]
+    return table
 
 
+@rename_arguments(collected="collection")
 def notes(collection: Collection) -> list[str]:
-    """What the rows do not hold, and why; and what they hold that might not be expected."""
-    said = []
-    if collection.unlisted_files:
-        few = ", ".join(collection.unlisted_files[:3]) + (
-            " and others" if len(collection.unlisted_files) > 3 else ""
-        )
-        number = len(collection.unlisted_files)
-        said.append(f"{number} of the scores are in a study's folder, but not in its list, and count: {few}")
+    """Say what the rows do not hold, and why, and what they hold unexpectedly.
+
+    Args:
+        collection: Collected scores.
+
+    Returns:
+        One sentence each.
+    """
+    texts = []
+    if names := collection.unlisted_files:
+        listed = ", ".join(names[:3]) + (" and others" if len(names) > 3 else "")
+        place = "are in a study's folder, but not in its list, and count"
+        texts.append(f"{len(names)} of the scores {place}: {listed}")
     for task, basis in _bases(collection).items():
         if isinstance(basis.ffm_errors, str):
-            said.append(f"no CE for {task}: {basis.ffm_errors}")
+            texts.append(f"no CE for {task}: {basis.ffm_errors}")
         if len(basis.devices) > 1:
             listed = ", ".join(basis.devices)
-            said.append(f"{task} was sampled on {listed}: cost is that on {_commonest(basis.devices)} only")
-        said += [
+            texts.append(f"{task} was sampled on {listed}: cost is that on {_commonest(basis.devices)} only")
+        texts += [
             f"{name} of {task} was made by several encoders: only the most frequent one counts"
             for name, encoders in basis.encoders.items()
             if len(encoders) > 1
         ]
-    return said
+    return texts
 
 
 # -- what may be compared --
 
 
 class _Basis:
-    """What the numbers of a task are compared by: the errors of FFM, one device, one encoder of each distance.
+    """What the numbers of a task are compared by.
 
-    ffm_errors    FFM's mean errors over all of its seeds and sets, or why there are none to divide by
+    Attributes:
+        devices: How many scores were sampled on every device.
+        training_devices: How many were trained on every device.
+        encoders: How many have each distance by every encoder.
+        ffm_errors: FFM's mean errors over all of its seeds and sets, or why there are none to divide by.
     """
 
-    def __init__(self, scored: Sequence[ScoresFile]) -> None:
-        self.devices = Counter(s.device for s in scored)
-        self.trained_on = Counter(s.training_device for s in scored if s.training_seconds is not None)
+    def __init__(self, files: Sequence[ScoresFile]) -> None:
+        self.devices = Counter(s.device for s in files)
+        self.training_devices = Counter(s.training_device for s in files if s.training_seconds is not None)
         self.encoders = {
-            name: Counter(
-                _encoder(s, name) for s in scored if any(name in x.metrics for x in s.sets.values())
-            )
+            name: Counter(_encoder(s, name) for s in files if any(name in x.metrics for x in s.sets.values()))
             for name in DISTANCES
         }
-        self.ffm_errors = _ffm_errors(scored)
+        self.ffm_errors = _ffm_errors(files)
 
     def is_comparable(self, s: ScoresFile, metric: str) -> bool:
-        """Whether a distance was made by the most frequent encoder; other metrics need none."""
+        """Return whether a distance was made by the most frequent encoder; other metrics need none."""
         return metric not in DISTANCES or _encoder(s, metric) == _commonest(self.encoders[metric])
 
     def cells(self, s: ScoresFile) -> Iterable[tuple[str, str, float]]:
-        """Test set, metric and value of every number that counts."""
-        for split, about in s.sets.items():
-            values = about.metrics
+        """Yield test set, metric and value of every number that counts."""
+        for split, scores in s.sets.items():
+            values = scores.metrics
             for name, value in values.items():
                 if self.is_comparable(s, name):
                     yield split, name, float(value)
             if isinstance(self.ffm_errors, tuple):
                 yield split, "ce", metrics.ce(values["ce_local"], values["ce_global"], *self.ffm_errors)
-            yield split, "evaluations", float(about.evaluations)
+            yield split, "evaluations", float(scores.evaluations)
             if s.device == _commonest(self.devices):
-                yield split, "seconds_per_sample", float(about.seconds_per_sample)
+                yield split, "seconds_per_sample", float(scores.seconds_per_sample)
                 # A CPU's is that of all the process did, a training included.
-                if s.on_gpu and about.peak_memory:
-                    yield split, "peak_memory", float(about.peak_memory)
-        if s.training_seconds is not None and s.training_device == _commonest(self.trained_on):
+                if s.is_on_gpu and scores.peak_memory:
+                    yield split, "peak_memory", float(scores.peak_memory)
+        if s.training_seconds is not None and s.training_device == _commonest(self.training_devices):
             yield "", "training_seconds", float(s.training_seconds)
 
 
@@ -136,11 +172,11 @@ def _bases(collection: Collection) -> dict[str, _Basis]:
     return {task: _Basis(collection.of(task)) for task in dict.fromkeys(s.task for s in collection.files)}
 
 
-def _ffm_errors(scored: Sequence[ScoresFile]) -> tuple[float, float] | str:
-    found = [about.metrics for s in scored if s.method == "ffm" for about in s.sets.values()]
-    if not found:
+def _ffm_errors(files: Sequence[ScoresFile]) -> tuple[float, float] | str:
+    values = [scores.metrics for s in files if s.method == "ffm" for scores in s.sets.values()]
+    if not values:
         return "it divides by the errors of ffm, and there are no scores of ffm"
-    local, global_ = (statistics.mean(float(m[name]) for m in found) for name in ("ce_local", "ce_global"))
+    local, global_ = (statistics.mean(float(m[name]) for m in values) for name in ("ce_local", "ce_global"))
     try:
         metrics.ce(0.0, 0.0, local, global_)
     except SapcError as error:
@@ -149,12 +185,12 @@ def _ffm_errors(scored: Sequence[ScoresFile]) -> tuple[float, float] | str:
 
 
 def _encoder(s: ScoresFile, name: str) -> str:
-    """Which weights made a distance."""
+    """Return which weights made a distance."""
     return json.dumps(s.scores.settings.more.get(f"{name}_weights"), sort_keys=True)
 
 
 def _commonest(values: Counter[str]) -> str:
-    """The most frequent value, the first one found of equally frequent ones."""
+    """Return the most frequent value; among equally frequent ones the first."""
     return values.most_common(1)[0][0] if values else ""
 
 
@@ -162,7 +198,14 @@ def _commonest(values: Counter[str]) -> str:
 
 
 def summary(rows: Sequence[Row]) -> dict[tuple[str, str, str], Summary]:
-    """Mean, standard error and median of every (task, method, metric) over seeds x test sets."""
+    """Average over seeds x test sets.
+
+    Args:
+        rows: Numbers, as `rows` lists them.
+
+    Returns:
+        Mean, standard error and median by (task, method, metric).
+    """
     groups: dict[tuple[str, str, str], list[Row]] = {}
     for row in rows:
         groups.setdefault((row.task, row.method, row.metric), []).append(row)
@@ -172,24 +215,32 @@ def summary(rows: Sequence[Row]) -> dict[tuple[str, str, str], Summary]:
     }
 
 
+@rename_arguments(collected="collection")
 def floors(collection: Collection) -> dict[tuple[str, str, int], Summary]:
-    """The sampling floor of every (task, metric, number of samples), over test sets and repeats.
+    """Average the sampling floors over test sets and repeats.
 
-    It depends on neither method nor seed, and a longer list of repeats begins with the shorter one: of every set the longest counts.
+    A floor depends on neither method nor seed, and a longer list of repeats begins with the shorter one: of
+    every set the longest list counts.
+
+    Args:
+        collection: Collected scores.
+
+    Returns:
+        The sampling floor by (task, metric, number of samples).
     """
     longest: dict[tuple[str, str, int], dict[str, list[float]]] = {}
     bases = _bases(collection)
     for s in collection.files:
-        for split, about in s.sets.items():
-            for name, values in about.floor.items():
+        for split, scores in s.sets.items():
+            for name, values in scores.floor.items():
                 if bases[s.task].is_comparable(s, name):
-                    there = longest.setdefault((s.task, name, s.samples), {})
-                    if len(values) > len(there.get(split, ())):
-                        there[split] = [float(value) for value in values]
+                    lists = longest.setdefault((s.task, name, s.samples), {})
+                    if len(values) > len(lists.get(split, ())):
+                        lists[split] = [float(value) for value in values]
     return {
-        key: Summary.of([value for values in sets.values() for value in values], (), sets)
-        for key, sets in longest.items()
-        if sets
+        key: Summary.of([value for values in lists.values() for value in values], (), lists)
+        for key, lists in longest.items()
+        if lists
     }
 
 
@@ -197,7 +248,12 @@ def floors(collection: Collection) -> dict[tuple[str, str, int], Summary]:
 
 
 def write_rows(rows: Sequence[Row], path: str | os.PathLike[str]) -> None:
-    """Write the table, atomically; the kind of file is that of its suffix."""
+    """Write the table, whole or not at all.
+
+    Args:
+        rows: Numbers, as `rows` lists them.
+        path: The file; its suffix, .csv or .parquet, says which kind.
+    """
     path = _check_suffix(path)
     records = [asdict(row) for row in rows]
     with atomic_write(path) as partial:
@@ -213,7 +269,17 @@ def write_rows(rows: Sequence[Row], path: str | os.PathLike[str]) -> None:
 
 
 def read_rows(path: str | os.PathLike[str]) -> list[Row]:
-    """Read the table that `write_rows` wrote."""
+    """Read the table that `write_rows` wrote.
+
+    Args:
+        path: The file, CSV or Parquet.
+
+    Returns:
+        The numbers, as they were.
+
+    Raises:
+        SapcError: There is no such file, it is no such table, or pyarrow is missing.
+    """
     path = _check_suffix(path)
     if not path.is_file():
         raise SapcError(f"there is no file {path}; write one with `write_rows`")
@@ -222,9 +288,8 @@ def read_rows(path: str | os.PathLike[str]) -> list[Row]:
         records = _read_csv(path) if arrow is None else arrow.parquet.read_table(path).to_pylist()
         return [Row(**{name: kind(record[name]) for name, kind in COLUMNS.items()}) for record in records]
     except (OSError, ValueError, TypeError, KeyError, csv.Error) as error:
-        raise SapcError(
-            f"{path} is not a table of results ({first_line(error)}); write one with `write_rows`"
-        ) from error
+        reason = f"{path} is not a table of results ({first_line(error)})"
+        raise SapcError(f"{reason}; write one with `write_rows`") from error
 
 
 def _read_csv(path: Path) -> list[dict[str, Any]]:
@@ -245,7 +310,6 @@ def _pyarrow() -> Any:
     try:
         import pyarrow.parquet
     except ImportError as error:
-        raise SapcError(
-            "Parquet needs pyarrow; install it with: pip install 'sapc[report]', or use a name that ends in .csv"
-        ) from error
+        advice = "install it with: pip install 'sapc[report]', or use a name that ends in .csv"
+        raise SapcError(f"Parquet needs pyarrow; {advice}") from error
     return pyarrow
