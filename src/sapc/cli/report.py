@@ -41,7 +41,8 @@ def report(
     if as_json:
         names = ("kind", "path", "task", "method", "seed")
         problems = [
-            {n: getattr(p, n) for n in names} | {"path": str(p.path), "why": p.reason} for p in result.problems
+            {n: getattr(p, n) for n in names} | {"path": str(p.path), "why": p.reason}
+            for p in result.problems
         ]
         files = [str(path) for path in result.files]
         content = {"format": "sapc-report-1", "page": str(result.page), "files": files}
