@@ -462,16 +462,16 @@ def test_old_names_of_a_distance_still_work():
     one = Distance("frd", (random_encoder(0),))
     x, y = fields(3, 16, 16), fields(3, 16, 16, seed=1)
     with pytest.warns(DeprecationWarning, match=r"Distance\.per_encoder"):
-        values = one.per_encoder(x, y)
+        values = one.each(x, y)
     assert values == one.per_encoder(x, y)
     with pytest.warns(DeprecationWarning, match="use_cache="):
         assert one.per_encoder(x, y, keep=(False, False)) == values
     with pytest.warns(DeprecationWarning, match=r"Distance\.describe"):
-        described = one.describe()
+        described = one.about()
     assert described == one.describe()
     with pytest.warns(DeprecationWarning, match=r"Distance\.matches"):
         assert one.made({"frd_weights": described})
     with pytest.warns(DeprecationWarning, match=r"Encoder\.provenance"):
-        assert one.encoders[0].provenance == described[0]
+        assert one.encoders[0].about == described[0]
     with pytest.warns(DeprecationWarning, match="DOWNLOAD_HINT"):
-        assert "hf download" in sapc.poseidon.DOWNLOAD_HINT
+        assert "hf download" in sapc.poseidon.GET

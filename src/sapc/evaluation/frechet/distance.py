@@ -62,7 +62,7 @@ class Distance:
         """What the encoders occupy."""
         return sum(p.numel() * p.element_size() for e in self.encoders for p in e.parameters())
 
-    @rename_arguments(use_cache="use_cache")
+    @rename_arguments(keep="use_cache")
     def per_encoder(
         self,
         generated: Float[Tensor, "n *grid"],
@@ -107,7 +107,7 @@ class Distance:
         return [w.get("sha256") for w in weights] == [w.get("sha256") for w in self.describe()]
 
     each = rename_method("Distance.each", "Distance.per_encoder")
-    about = rename_method("Distance.provenance", "Distance.describe")
+    about = rename_method("Distance.about", "Distance.describe")
     made = rename_method("Distance.made", "Distance.matches")
 
 

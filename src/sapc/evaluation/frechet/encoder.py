@@ -256,7 +256,7 @@ class Encoder(nn.Module):
         self.size, self.provenance = size, dict[str, str]()
         self.embeddings, self.encoder = Embeddings(SIZES[size].embed), Stages(*SIZES[size])
 
-    about = old_attribute("Encoder.provenance", "Encoder.provenance")
+    about = old_attribute("Encoder.about", "Encoder.provenance")
 
     @property
     def dim(self) -> int:

@@ -4,7 +4,7 @@ A path may be the file, a folder with it, or a Hugging Face cache: one snapshot,
 whole cache or its `hub`, in which Poseidon-B is looked for. `model.safetensors` is preferred to `pytorch_model.bin`.
 
 The size is read off the weights. The decoder and what belongs to it are left out; everything else must be there with the right name and
-shape. `about` of the encoder then says which weights these are, by the sha256 of the file, which is what the Hugging Face site shows.
+shape. `provenance` of the encoder then says which weights these are, by the sha256 of the file, which is what the Hugging Face site shows.
 """
 
 from __future__ import annotations
