@@ -37,8 +37,8 @@ from sapc.constraints import Manifold
 from sapc.constraints.manifold import MOST_BYTES
 from sapc.experiments.timing import Data, Timer, describe, make_network
 from sapc.nn.fno import FNO
-from sapc.training.config import Run
-from sapc.training.distributed import Team, find_device
+from sapc.training.config import TrainingConfig
+from sapc.training.distributed import ProcessGroup, find_device
 from sapc.training.step import Training
 
 STATUS, RESET, SYSTEM = Path("/proc/self/status"), Path("/proc/self/clear_refs"), Path("/proc/meminfo")
@@ -308,11 +308,11 @@ class Style:
 
     peers: bool = False
 
-    def of(self, run: Run) -> Run:
+    def of(self, run: TrainingConfig) -> TrainingConfig:
         """Return the run in the precision of this style."""
         return replace(run, precision="float32") if self.peers else run
 
-    def network(self, run: Run, device: torch.device) -> FNO:
+    def network(self, run: TrainingConfig, device: torch.device) -> FNO:
         """Make a fresh network."""
         if not self.peers:
             return make_network(run, device)
@@ -324,9 +324,11 @@ class Style:
         """Return the same manifold, as this style projects onto it."""
         return H.dense() if self.peers else H
 
-    def training(self, run: Run, data: Data, device: torch.device) -> Training:
+    def training(self, run: TrainingConfig, data: Data, device: torch.device) -> Training:
         """Make the state of a training."""
-        state = Training(self.of(run), Team(device), compiled=False if self.peers else None, data=data)
+        state = Training(
+            self.of(run), ProcessGroup(device), compiled=False if self.peers else None, data=data
+        )
         if self.peers:
             state.network.transform, state.H = "fft", state.H.dense()
         return state

@@ -24,12 +24,14 @@ from sapc.experiments.timing import Timer
 from sapc.nn.fno import LARGEST_TIME, Precision, matmul_precision
 from sapc.nn.kernels import why_not
 from sapc.tasks import task_names
-from sapc.training.config import Run, preset
+from sapc.training.config import TrainingConfig, training_config
 
 PATHS = ("fft", "dft", "fused")
 
 
-def kinds(run: Run, device: torch.device, paths: Sequence[str] = PATHS) -> list[tuple[str, str, bool]]:
+def kinds(
+    run: TrainingConfig, device: torch.device, paths: Sequence[str] = PATHS
+) -> list[tuple[str, str, bool]]:
     """Path, precision and whether it is compiled: the plain one, then every other one that there is here for such a network."""
     found = [("fft", "float32", False)]
     if device.type != "cuda":
@@ -44,7 +46,7 @@ def kinds(run: Run, device: torch.device, paths: Sequence[str] = PATHS) -> list[
 
 
 def backbone(
-    run: Run,
+    run: TrainingConfig,
     timer: Timer,
     peers: bool = True,
     paths: Sequence[str] = PATHS,
@@ -69,7 +71,7 @@ def backbone(
         yield {**row, "of_plain": row["step_ms"] / first if row["step_ms"] else None}
 
 
-def _row(run: Run, label: str, network: nn.Module, precision: str, timer: Timer) -> Row:
+def _row(run: TrainingConfig, label: str, network: nn.Module, precision: str, timer: Timer) -> Row:
     u = torch.randn(run.batch, *run.grid, device=timer.device)
     t = torch.rand(run.batch, device=timer.device)
     with matmul_precision(precision):
@@ -87,7 +89,7 @@ def _learn(network: nn.Module, u: Tensor, t: Tensor) -> None:
     torch.autograd.backward((network(u, t) - u).square().mean())
 
 
-def _published_row(run: Run, timer: Timer) -> Row:
+def _published_row(run: TrainingConfig, timer: Timer) -> Row:
     """neuraloperator's, or why there is none."""
     missing = {
         "grid": list(run.grid),
@@ -113,7 +115,7 @@ class Published(nn.Module):
 
     place: Tensor
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: TrainingConfig) -> None:
         super().__init__()
         module = importlib.import_module("neuralop.models")
         self.version = str(importlib.import_module("neuralop").__version__)
@@ -149,13 +151,13 @@ def main() -> None:
         "--task", action="append", help="may be repeated; one of each number of axes unless given"
     )
     parser.add_argument("--path", action="append", choices=PATHS, help="may be repeated; all unless given")
-    parser.add_argument("--preset", help="paper on a GPU, small without, unless given")
+    parser.add_argument("--preset", help="published on a GPU, small without, unless given")
     parser.add_argument("--no-peers", action="store_true", help="without neuraloperator's")
     options = parser.parse_args()
     timer = make_timer(options.device)
-    size = options.preset or ("paper" if timer.device.type == "cuda" else "small")
+    size = options.preset or ("published" if timer.device.type == "cuda" else "small")
     results = Results(timer, options.json, preset=size)
-    runs = [preset(size, name, "ffm") for name in reversed(options.task or task_names())]
+    runs = [training_config(name, "ffm", size) for name in reversed(options.task or task_names())]
     for run in {len(run.grid): run for run in runs}.values():
         results.add("backbone", backbone(run, timer, not options.no_peers, options.path or PATHS))
     results.finish()

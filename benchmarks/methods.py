@@ -42,7 +42,7 @@ from sapc.methods import Method, get_method, method_names
 from sapc.models.model import JOINT
 from sapc.nn.fno import matmul_precision
 from sapc.tasks import task_names
-from sapc.training.config import Run, preset
+from sapc.training.config import TrainingConfig, training_config
 from sapc.training.step import Training
 
 PULL = 0.9  # of the way to the solution, where the end has to depend on the source
@@ -62,7 +62,7 @@ def method_costs(
     first: Row = {}
     ours, theirs = (_Costs(data, timer, steps, style) for style in (OURS, PEERS))
     for method in map(get_method, dict.fromkeys(("ffm", *names))):
-        run = preset(size, task, method.weights)
+        run = training_config(task, method.weights, size)
         announce(f"{task}: {method.name}")
         row: Row = {
             "task": task, "method": method.name, "weights": method.weights, "precision": run.precision, "batch": run.batch,
@@ -92,13 +92,13 @@ class _Costs:
         self.evaluation: float | None = None  # seconds of one field
         self.projection: float | None = None
 
-    def sampler(self, method: Method, run: Run) -> Sampler:
+    def sampler(self, method: Method, run: TrainingConfig) -> Sampler:
         kind = (method.conditioning_input is not None, method.couples_batch)
         if kind not in self.samplers:
             self.samplers[kind] = Sampler(run, self.data, self.timer, method.couples_batch, self.style)
         return self.samplers[kind]
 
-    def row(self, method: Method, run: Run) -> Row:
+    def row(self, method: Method, run: TrainingConfig) -> Row:
         """With whole batches."""
         with matmul_precision(self.style.of(run).precision):
             step: Row = {"step_ms": None, "stages_ms": [], "step_peak_bytes": None}
@@ -106,7 +106,7 @@ class _Costs:
                 step = step_cost(run, self.data, self.timer)
             return step | self.sampler(method, run).cost(method, self.steps)
 
-    def bounded_row(self, method: Method, run: Run) -> Row:
+    def bounded_row(self, method: Method, run: TrainingConfig) -> Row:
         """With as many fields as a bound allows; a step is one of the whole batch all the same."""
         with matmul_precision(self.style.of(run).precision):
             sampler = self.sampler(method, run)
@@ -136,7 +136,7 @@ class _Costs:
         passes = evaluations * self.evaluation
         return too_long(passes + projections * (self.projection or 0) if projects else passes)
 
-    def _step(self, run: Run) -> Figure:
+    def _step(self, run: TrainingConfig) -> Figure:
         """Of the stages their mean."""
 
         def some(n: int) -> Callable[[], object]:
@@ -164,7 +164,7 @@ def stages(state: Training) -> list[Callable[[], object]]:
     return [partial(at, k * state.run.steps // count) for k in range(count)]
 
 
-def step_cost(run: Run, data: Data, timer: Timer) -> Row:
+def step_cost(run: TrainingConfig, data: Data, timer: Timer) -> Row:
     """Milliseconds of a step; with a second objective those of each stage, and their mean. None where memory does not suffice."""
 
     def each() -> list[tuple[float, int | None]]:
@@ -195,7 +195,9 @@ class Counted:
 class Sampler:
     """What methods with one kind of network sample with: conditions, noise and a velocity that counts its calls."""
 
-    def __init__(self, run: Run, data: Data, timer: Timer, joint: bool, style: Style = OURS) -> None:
+    def __init__(
+        self, run: TrainingConfig, data: Data, timer: Timer, joint: bool, style: Style = OURS
+    ) -> None:
         self.task, self.timer = run.make_task(), timer
         n = min(run.batch, JOINT[len(run.grid)]) if joint else run.batch
         truth = data[0][:n].to(timer.device, torch.float64)
@@ -274,15 +276,15 @@ def main() -> None:
     parser.add_argument(
         "--method", action="append", help="may be repeated; all unless given, and FFM in any case"
     )
-    parser.add_argument("--preset", help="paper on a GPU, small without, unless given")
+    parser.add_argument("--preset", help="published on a GPU, small without, unless given")
     parser.add_argument("--steps", type=int, default=10, help="sampling steps that are timed")
     parser.add_argument("--no-peers", action="store_true", help="ours alone")
     options = parser.parse_args()
     timer = make_timer(options.device)
-    size = options.preset or ("paper" if timer.device.type == "cuda" else "small")
+    size = options.preset or ("published" if timer.device.type == "cuda" else "small")
     results = Results(timer, options.json, preset=size)
     for task in options.task or task_names():
-        data = solutions(preset(size, task, "sapc"), timer.device)
+        data = solutions(training_config(task, "sapc", size), timer.device)
         names = options.method or method_names()
         rows = results.add(
             "methods", method_costs(size, task, names, data, timer, options.steps, not options.no_peers)

@@ -15,7 +15,7 @@ import tempfile
 from pathlib import Path
 
 import sapc
-from sapc.training.config import preset
+from sapc.training.config import training_config
 from sapc.training.loop import train
 from sapc.training.run_folder import environment
 
@@ -35,11 +35,18 @@ METRICS = ("mmse", "smse", "w2")
 def score(case: tuple[str, int, int, int, str]) -> dict[str, object]:
     precision, seed, steps, samples, folder = case
     more = {} if steps > 100 else {"hidden": 8, "modes": (6, 6), "train": 64, "validation": 16, "batch": 8}
-    run = preset(
-        "small",
+    run = training_config(
         "heat",
         "sapc",
-        **{**SETTINGS, "precision": precision, "seed": seed, "steps": steps, "validate": 100, **more},
+        "small",
+        **{
+            **SETTINGS,
+            "precision": precision,
+            "seed": seed,
+            "steps": steps,
+            "validation_interval": 100,
+            **more,
+        },
     )
     done = train(run, Path(folder) / f"{precision}-{seed}", compiled=False)
     model = sapc.load(done.path, compiled=False)

@@ -1,6 +1,6 @@
 """Projection benchmark: ratios measured in one run.
 
-    python benchmarks/projection.py [--device cuda] [--task heat] [--preset paper] [--draws 50] [--json FILE]
+    python benchmarks/projection.py [--device cuda] [--task heat] [--preset published] [--draws 50] [--json FILE]
 
 1. fast against dense   milliseconds per field of the projection by declared structure, beside the same solver on a dense Jacobian: from a
                         draw of the source and from an endpoint estimate half-way along, with the residuals that both reached
@@ -35,7 +35,7 @@ from torch import Tensor
 
 import sapc
 from sapc.experiments.timing import Data, Timer, make_problem, smooth_error, solutions
-from sapc.training.config import Run, preset
+from sapc.training.config import TrainingConfig, training_config
 
 LEVELS = (None, 1e-3, 1e-2, 1e-1)
 
@@ -45,7 +45,7 @@ def noise(shape: tuple[int, ...], device: torch.device, seed: int = 0) -> Tensor
 
 
 @torch.no_grad()
-def fast_against_dense(run: Run, data: Data, timer: Timer) -> Iterator[Row]:
+def fast_against_dense(run: TrainingConfig, data: Data, timer: Timer) -> Iterator[Row]:
     """A row per solver and start; the solver that sampling uses comes first, and from both starts."""
     task = run.make_task()
     H, truth, draws = make_problem(run, data, timer.device)
@@ -164,7 +164,7 @@ def main() -> None:
     parser.add_argument(
         "--task", action="append", help="of the first table; may be repeated; all unless given"
     )
-    parser.add_argument("--preset", default="paper", help="sizes of the first table")
+    parser.add_argument("--preset", default="published", help="sizes of the first table")
     parser.add_argument(
         "--draws", type=int, default=8, help="draws per task and noise level for the convergence table"
     )
@@ -174,7 +174,7 @@ def main() -> None:
     results = Results(timer, options.json)
     few = replace(timer, repeats=2, warm_up=1)
     for name in options.task or sapc.task_names():
-        run = preset(options.preset, name, "sapc")
+        run = training_config(name, "sapc", options.preset)
         rows = results.add("fast_against_dense", fast_against_dense(run, solutions(run, timer.device), few))
     show(
         "per field, and dense / ours",

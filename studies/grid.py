@@ -28,7 +28,7 @@ from sapc.experiments import Cell, Local, Study, cells, open_study, run_study, w
 from sapc.experiments.cell import scores_file
 from sapc.experiments.engines import Job
 from sapc.training import loop
-from sapc.training.run_folder import HOME, Folder, load_tensors, save_tensors
+from sapc.training.run_folder import HOME, RunFolder, load_tensors, save_tensors
 
 ROOT = Path(__file__).resolve().parent.parent
 FLAT = [name for name in task_names() if name != "navier_stokes"]
@@ -146,7 +146,7 @@ def keep(study: Study, cell: Cell, chosen: argparse.Namespace) -> None:
 
 def take_from_package(study: Study, cell: Cell) -> bool:
     """Copy the weights of this very run from the package, if they come with it; return whether its scores do, too."""
-    package, folder = Folder(HOME / f"{cell.run.task}-{cell.run.method}"), study.folder(cell)
+    package, folder = RunFolder(HOME / f"{cell.run.task}-{cell.run.method}"), study.folder(cell)
     try:
         package.check(cell.run)
     except SapcError:
@@ -164,13 +164,13 @@ def work(out: str, folder: str, names: Sequence[str], device: str, *more: Any) -
     cell = study.jobs()[folder][0]
     if cell.run.preset == "compact" and not study.folder(cell).trained:
         study.record(cell, "training")
-        trained = Folder(study.out.parent / cell.run.preset / folder)
+        trained = RunFolder(study.out.parent / cell.run.preset / folder)
         loop.train(cell.run, trained.path, device=device)
         halve(trained, study.folder(cell))
     return worker.work(out, folder, names, device, *more)
 
 
-def halve(folder: Folder, shipped: Folder) -> None:
+def halve(folder: RunFolder, shipped: RunFolder) -> None:
     """Write the same run with weights in half precision."""
     shipped.path.mkdir(parents=True, exist_ok=True)
     for file in (folder.config, folder.environment, folder.log):

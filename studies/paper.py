@@ -13,5 +13,5 @@ runs = [
     cell
     for seed in (0, 42, 205)
     for methods in (FIRST, THEN, ("dflow",))
-    for cell in cells(methods=methods, seeds=(seed,), preset="paper", watch=256)
+    for cell in cells(methods=methods, seeds=(seed,), preset="published", watch=256)
 ]

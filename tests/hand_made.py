@@ -19,7 +19,7 @@ def scores(task: str = "heat", method: str = "sapc", seed: int = 0, **changes: A
     sets = changes.pop("sets", {name: {} for name in SETS})
     trained = METHODS[method].weights if method in METHODS else method
     run = {
-        "task": task, "options": {}, "grid": [100, 100], "method": trained, "preset": "paper", "seed": seed,
+        "task": task, "options": {}, "grid": [100, 100], "method": trained, "preset": "published", "seed": seed,
         "steps": 20000, "trained": 20000, "parameters": 5,
     }  # fmt: skip
     settings = {

@@ -59,7 +59,7 @@ def _works(thunk) -> bool:
         (lambda: sapc.get_method([]), r"name of get_method must be a word, got \[\]"),
         (lambda: sapc.load_dataset(None), "a dataset is given by its path, got NoneType"),
         (lambda: sapc.load("heat-ffm", device="meta"), "device 'meta' cannot be used"),
-        (lambda: sapc.preset("tiny", "heat", "ffm", backbone=torch.nn.Linear(2, 2)), "backbone must be the sizes of an FNO"),
+        (lambda: sapc.training_config("heat", "ffm", "tiny", backbone=torch.nn.Linear(2, 2)), "backbone must be the sizes of an FNO"),
         (lambda: sapc.flow.mix(torch.zeros(2, 3), torch.zeros(2, 4), 0.5), r"v1 of mix must be a tensor .*\(batch, \*grid\)"),
         (lambda: sapc.FNO(blocks=2**70), "cannot be stored anywhere|FNO needs"),
         (lambda: sapc.Pin.frame(0) & 5, "& stacks constraints"),
@@ -98,15 +98,15 @@ def test_a_value_fits_its_declaration_or_not(value, hint, expected):
 
 
 def test_a_record_is_held_to_its_declaration():
-    check_record(sapc.preset("tiny", "heat", "ffm"), seed=0, patience=0, stages=0)
+    check_record(sapc.training_config("heat", "ffm", "tiny"), seed=0, plateau_patience=0, stages=0)
 
 
 def test_numbers_of_numpy_and_torch_are_numbers_in_a_run():
     """They come out of loops over numpy arrays; a file takes Python's own only."""
-    run = sapc.preset(
-        "tiny",
+    run = sapc.training_config(
         "heat",
         "sapc",
+        "tiny",
         steps=np.int64(5),
         lr=np.float32(0.5),
         batch=torch.tensor(4),
@@ -116,4 +116,4 @@ def test_numbers_of_numpy_and_torch_are_numbers_in_a_run():
     assert [type(x) for x in (run.steps, run.lr, run.batch)] == [int, float, int]
     for wrong in (np.int64(-5), np.array([5]), np.float64("nan"), torch.tensor([5])):
         with pytest.raises(SapcError, match="steps must be a whole number of at least 1"):
-            sapc.preset("tiny", "heat", "sapc", steps=wrong)
+            sapc.training_config("heat", "sapc", "tiny", steps=wrong)

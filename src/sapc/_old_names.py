@@ -61,8 +61,10 @@ RENAMED = {
     "sapc.Globalised": "sapc._old_names.globalised",
     "sapc.OwnTask": "sapc.Task",
     "sapc.Plain": "sapc.GaussNewton",
+    "sapc.Run": "sapc.training.config.TrainingConfig",
     "sapc.own_task": "sapc.Task.from_data",
     "sapc.write_netcdf": "sapc.data.write_netcdf",
+    "sapc.preset": "sapc._old_names.preset",
     "sapc.constraints.Globalised": "sapc._old_names.globalised",
     "sapc.constraints.Plain": "sapc.GaussNewton",
     "sapc.data.cache.cached": "sapc.data.cache.load_or_make",
@@ -79,10 +81,19 @@ RENAMED = {
     "sapc.tasks.when_unknown": "sapc.tasks.registry.lookup_hooks",
     "sapc.use": "sapc.load_plugin",
     "sapc.when_unknown": "sapc.tasks.registry.lookup_hooks",
+    "sapc.training.config.Run": "sapc.training.config.TrainingConfig",
+    "sapc.training.config.preset": "sapc._old_names.preset",
+    "sapc.training.distributed.Team": "sapc.training.distributed.ProcessGroup",
+    "sapc.training.distributed.joined": "sapc.training.distributed.process_group",
+    "sapc.training.run_folder.Folder": "sapc.training.run_folder.RunFolder",
 }
 """Attributes of modules by their old names."""
 
-INSTEAD = {"sapc._old_names.globalised": "sapc.NearestPoint() or, for nearest=0, sapc.FeasiblePoint()"}
+INSTEAD = {
+    "sapc._old_names.globalised": "sapc.NearestPoint() or, for nearest=0, sapc.FeasiblePoint()",
+    "sapc._old_names.preset": "sapc.training_config(task, method, preset)",
+    "sapc.training.config.TrainingConfig": "sapc.TrainingConfig",
+}
 """What to write now, where it is not the new name."""
 
 
@@ -225,6 +236,12 @@ def globalised(
     if nearest == 0:
         return solvers.FeasiblePoint(**common)
     return solvers.NearestPoint(**common, newton_steps=nearest, cg_steps=inner, rtol=rtol)
+
+
+def preset(name: str, task: Any, method: str, *args: Any, **kwargs: Any) -> Any:
+    """Return the settings of a training, with the preset's name first, as it was."""
+    config = import_module("sapc.training.config")
+    return config.training_config(task, method, name, *args, **kwargs)
 
 
 class _Alias(Loader):

@@ -69,8 +69,8 @@ def test_all_parts(call, folder):
 def test_kernels_are_timed_where_they_know_the_networks_sizes(monkeypatch):
     monkeypatch.setattr("sapc.nn.kernels.why_no_kernels", lambda: "")
     monkeypatch.setattr("sapc.nn.kernels._too_old", lambda device: "")
-    for preset, has_kernels in (("paper", True), ("tiny", False)):
-        run = sapc.preset(preset, "heat", "ffm")
+    for preset, has_kernels in (("published", True), ("tiny", False)):
+        run = sapc.training_config("heat", "ffm", preset)
         assert ("fused" in {path for path, *_ in backbone.kinds(run, torch.device("cuda"))}) == has_kernels
 
 
@@ -90,7 +90,7 @@ REPORTS_MEMORY = _peak.bytes is not None  # whether this system says how much me
 
 def costs(task, names, timer=None, peers=True):
     timer = timer or Timer(CPU, repeats=3, warm_up=1)
-    data = solutions(sapc.preset("tiny", task, "sapc"), CPU)
+    data = solutions(sapc.training_config(task, "sapc", "tiny"), CPU)
     return methods.method_costs("tiny", task, names, data, timer, 1, peers)
 
 
@@ -158,7 +158,7 @@ def test_stages_are_those_of_the_training(monkeypatch):
         return advance(state)
 
     monkeypatch.setattr(Training, "advance", record_stage)
-    run = sapc.preset("tiny", "heat", "pbfm")
+    run = sapc.training_config("heat", "pbfm", "tiny")
     timer = Timer(torch.device("cpu"), repeats=7, warm_up=1)
     methods.step_cost(run, solutions(run, timer.device), timer)
     assert shares == [stage / 4 for stage in range(4) for _ in range(8)]
@@ -168,7 +168,7 @@ def test_stages_are_those_of_the_training(monkeypatch):
 @pytest.mark.parametrize("task", sapc.task_names())
 def test_the_velocity_of_a_bench_takes_the_declared_evaluations(task):
     """D-Flow above all: its optimiser would stop at once if the end did not depend on the source."""
-    run = sapc.preset("tiny", task, "ffm")
+    run = sapc.training_config(task, "ffm", "tiny")
     timer = Timer(torch.device("cpu"), repeats=1, warm_up=0)
     data = solutions(run, timer.device)
     for name, steps in (("dflow", 1), ("eci", 1), ("eci_stokes_bc", 6)):
@@ -178,7 +178,7 @@ def test_the_velocity_of_a_bench_takes_the_declared_evaluations(task):
 
 
 def test_the_networks_work_is_part_of_the_gradient():
-    run = sapc.preset("tiny", "heat", "ffm")
+    run = sapc.training_config("heat", "ffm", "tiny")
     task = run.make_task()
     truth = solutions(run, CPU)[0].double()
     v = make_velocity(run.make_network(), task, truth, pull=0.9)
@@ -229,7 +229,7 @@ def test_methods_in_both_styles(both_styles):
             assert (theirs[f"{activity}_peak_bytes"] is not None) == is_known
 
 
-def same_networks(run: sapc.training.config.Run) -> list[torch.nn.Module]:
+def same_networks(run: sapc.training.config.TrainingConfig) -> list[torch.nn.Module]:
     ours, theirs = (style.network(run, CPU).eval().requires_grad_(False) for style in (OURS, PEERS))
     theirs.load_state_dict(ours.state_dict())
     assert (ours.transform, theirs.transform, theirs.precision) == ("auto", "fft", "float32")
@@ -239,7 +239,7 @@ def same_networks(run: sapc.training.config.Run) -> list[torch.nn.Module]:
 @pytest.mark.parametrize("name", ["ffm", "cond_ffm", *PROJECTION_METHODS])
 def test_both_styles_sample_the_same_fields(name):
     method = sapc.get_method(name)
-    run = sapc.preset("tiny", "heat", method.weights)
+    run = sapc.training_config("heat", method.weights, "tiny")
     task, truth = run.make_task(), solutions(run, CPU)[0].double()
     H = task.manifold(truth, solver=run.solver(task))
     v1 = sapc.source.sample(task.grid, len(truth), dtype=torch.float64)
@@ -258,7 +258,7 @@ def test_both_styles_sample_the_same_fields(name):
 @pytest.mark.parametrize("task", ["heat", "stokes_ic"])
 @pytest.mark.parametrize("name", ["ffm", "cond_ffm", "sapc", "cafm", "pbfm"])
 def test_both_styles_train_the_same(task, name):
-    run = sapc.preset("tiny", task, name)
+    run = sapc.training_config(task, name, "tiny")
     ours, theirs = (style.training(run, solutions(run, CPU), CPU) for style in (OURS, PEERS))
     assert theirs._manifold(theirs.data).algorithm == "dense Gauss-Newton"
     for _ in range(2):
@@ -273,7 +273,7 @@ def dense_rows(run, data):
 
 @pytest.fixture(scope="module")
 def projections():
-    runs = [sapc.preset("tiny", task, "sapc") for task in sapc.task_names()]
+    runs = [sapc.training_config(task, "sapc", "tiny") for task in sapc.task_names()]
     return [row for run in runs for row in dense_rows(run, solutions(run, CPU))]
 
 
@@ -293,7 +293,7 @@ def test_projections_of_every_task_agree(projections):
 
 
 def test_a_jacobian_too_large_is_left_out_with_the_reason():
-    run = sapc.preset("tiny", "heat", "sapc", grid=(1000, 1000), batch=1)
+    run = sapc.training_config("heat", "sapc", "tiny", grid=(1000, 1000), batch=1)
     zero = torch.zeros(1, *run.grid)
     rows = dense_rows(run, (zero, zero))
     assert {row["dense_left_out"] for row in rows} == {"memory: a Jacobian takes 22.3 GiB"}
@@ -338,14 +338,14 @@ def test_memory_is_what_was_held_at_once(pieces):
     assert _measure.free(CPU) > size
 
 
-def published_row(run: sapc.training.config.Run) -> dict:
+def published_row(run: sapc.training.config.TrainingConfig) -> dict:
     return list(backbone.backbone(run, Timer(CPU, repeats=1, warm_up=0)))[-1]
 
 
 def test_the_published_network_if_it_is_missing():
     if importlib.util.find_spec("neuralop") is not None:
         pytest.skip("neuraloperator is installed")
-    row = published_row(sapc.preset("tiny", "heat", "ffm"))
+    row = published_row(sapc.training_config("heat", "ffm", "tiny"))
     assert (row["path"], row["step_ms"], row["left_out"]) == ("neuraloperator", None, "not installed")
 
 
@@ -353,7 +353,7 @@ def test_the_published_network_if_it_is_missing():
 @pytest.mark.parametrize("task", ["heat", "navier_stokes"])
 def test_the_published_network_if_it_is_there(task):
     neuralop = pytest.importorskip("neuralop")
-    run = sapc.preset("tiny", task, "ffm")
+    run = sapc.training_config(task, "ffm", "tiny")
     row = published_row(run)
     assert row["path"] == f"neuraloperator {neuralop.__version__}"
     assert row["step_ms"] > 0

@@ -195,7 +195,7 @@ def run(folder):
     def make(name: str, method: str, *samplers: str) -> Path:
         path = folder / name
         path.mkdir()
-        write_json(path / "config.json", sapc.preset("tiny", "heat", method).to_dict())
+        write_json(path / "config.json", sapc.training_config("heat", method, "tiny").to_dict())
         for sampler in samplers:
             file = "scores.json" if sampler == method else f"scores-{sampler}.json"
             write_json(path / file, {"settings": {"method": sampler}})

@@ -16,7 +16,7 @@ import torch
 
 import sapc
 from commands import is_one_sentence, list_files, run_command
-from sapc.training.run_folder import Folder, load_tensors
+from sapc.training.run_folder import RunFolder, load_tensors
 
 pytest.importorskip("h5py")
 pytest.importorskip("rich")
@@ -31,7 +31,7 @@ TINY = ("train", "heat", "--preset", "tiny", "--device", "cpu")
 @pytest.fixture(scope="module")
 def trained_run(tmp_path_factory):
     """A run folder that nobody writes to."""
-    run = sapc.preset("tiny", "heat", "sapc")
+    run = sapc.training_config("heat", "sapc", "tiny")
     return sapc.training.loop.train(run, tmp_path_factory.mktemp("runs") / "heat", device="cpu").path
 
 
@@ -74,7 +74,7 @@ def test_from_training_to_scores(call, folder):
     )
     assert second.startswith("trained: runs/heat-sapc-tiny-seed2/weights.safetensors (loss ")
     assert third == "next: sapc evaluate runs/heat-sapc-tiny-seed2"
-    assert Folder("runs/heat-sapc-tiny-seed2").run().seed == 2
+    assert RunFolder("runs/heat-sapc-tiny-seed2").run().seed == 2
     assert call("sample", "runs/heat-sapc-tiny-seed2", "--n", "3", "--steps", "4")[0] == 0
     small = ("--samples", "4", "--reference", "5", "--steps", "3", "--floor-repeats", "1")
     code, out, err = call("evaluate", "runs/heat-sapc-tiny-seed2", *small)
@@ -97,7 +97,7 @@ def test_settings_reach_the_run(call):
     summary = json.loads(out)
     assert (summary["folder"], summary["weights"]) == ("here", "here/weights.safetensors")
     assert {"loss", "validation", "seconds", "step"} <= set(summary)
-    config = Folder("here").run()
+    config = RunFolder("here").run()
     assert (config.method, config.grid, config.batch, config.lr, config.train, config.validation) == (
         "ffm",
         (12, 10),
@@ -113,7 +113,7 @@ def test_settings_reach_the_run(call):
 def test_options_of_the_task_reach_the_run(call):
     arguments = ("train", "burgers", "--preset", "tiny", "--steps", "1", "--option", "initial_range=0,1")
     assert call(*arguments, "--out", "b")[0] == 0
-    assert Folder("b").run().options == {"initial_range": (0.0, 1.0)}
+    assert RunFolder("b").run().options == {"initial_range": (0.0, 1.0)}
     assert call(*arguments, "--out", "b")[1].startswith("already trained")
 
 
@@ -134,12 +134,12 @@ def test_a_finished_run_goes_on_and_another_begins_with_its_weights(call):
     assert out.startswith("continuing sapc on heat, 16 x 16 points, 5 steps")
     assert "\ntrained: run/weights.safetensors" in out
     assert not Path("run/scores.json").exists()
-    assert Folder("run").run().stages == (3,)
+    assert RunFolder("run").run().stages == (3,)
     assert call("train", "--resume", "run", "--steps", "5")[1].startswith("already trained")
     code, out, _ = call(*TINY, "--from", "run", "--steps", "2", "--seed", "1")
     assert code == 0
     assert "with the weights of run in runs/heat-sapc-tiny-seed1-from-run" in out
-    assert Folder("runs/heat-sapc-tiny-seed1-from-run").run().parent["step"] == 5
+    assert RunFolder("runs/heat-sapc-tiny-seed1-from-run").run().parent["step"] == 5
 
 
 @pytest.mark.slow
@@ -164,7 +164,7 @@ def test_an_interrupted_training_is_continued_to_the_same_bits(call, folder):
     assert code == 0
     assert out.startswith("continuing sapc on heat")
     assert call(*TINY, *settings, "whole")[0] == 0
-    weights, expected_weights = (load_tensors(Folder(name).weights)[0] for name in ("stopped", "whole"))
+    weights, expected_weights = (load_tensors(RunFolder(name).weights)[0] for name in ("stopped", "whole"))
     assert all(torch.equal(weights[name], expected_weights[name]) for name in expected_weights)
 
 
@@ -175,7 +175,7 @@ def test_two_processes_train_as_one(call, folder):
     assert (process.returncode, process.stderr) == (0, "")
     assert [line.split()[0] for line in process.stdout.splitlines()] == ["training", "trained:", "next:"]
     assert call(*TINY, *settings, "one")[0] == 0
-    weights, expected_weights = (load_tensors(Folder(name).weights)[0] for name in ("two", "one"))
+    weights, expected_weights = (load_tensors(RunFolder(name).weights)[0] for name in ("two", "one"))
     assert all(torch.allclose(weights[name], expected_weights[name], atol=1e-5) for name in expected_weights)
 
 
@@ -226,7 +226,7 @@ def test_samples_are_written_with_where_they_came_from(call, run, name):
     assert np.isnan(condition[0, :, 1:]).all()
     about = json.loads(header)
     assert (about["format"], about["seed"], about["steps"]) == ("sapc-samples-1", 5, 4)
-    assert sapc.Run.from_dict(about["run"]) == model.run
+    assert sapc.TrainingConfig.from_dict(about["run"]) == model.run
 
 
 def _npz(path: str, **arrays) -> str:

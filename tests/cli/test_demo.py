@@ -24,7 +24,7 @@ from commands import is_one_sentence, list_files
 from sapc import cli
 from sapc.cli.demo import METHODS, METRICS, Demo
 from sapc.tasks import task_names
-from sapc.training.run_folder import Folder, load_tensors
+from sapc.training.run_folder import RunFolder, load_tensors
 
 QUICK = ("demo", "--preset", "tiny", "--samples", "8", "--steps", "3", "--device", "cpu", "--out", "d")
 
@@ -82,8 +82,8 @@ def test_from_training_to_a_table_and_a_picture(call, folder):
     assert rows["ce_local"][1] == "0"
     assert [rows[name][0::3] for name in ("training:", "sampling:")] == [["FFM", "SAPC"]] * 2
     assert lines[-2:] == ["picture: d/heat.png", "next: sapc sample d/heat-sapc --set test1"]
-    assert Folder("d/heat-ffm").scores.is_file()
-    assert Folder("d/heat-sapc").scores.is_file()
+    assert RunFolder("d/heat-ffm").scores.is_file()
+    assert RunFolder("d/heat-sapc").scores.is_file()
     width, height = size_of(Path("d/heat.png"))
     assert 800 <= width <= 2000
     assert 300 <= height <= 1000
@@ -147,7 +147,7 @@ def test_another_task_and_seed(call, folder):
     assert code == 0
     assert json.loads(out)["picture"] == "d/stokes_bc.png"
     assert size_of(Path("d/stokes_bc.png"))
-    assert Folder("d/stokes_bc-sapc").run().seed == 4
+    assert RunFolder("d/stokes_bc-sapc").run().seed == 4
 
 
 def interrupted_after(start: str, *arguments: str) -> str:
@@ -179,7 +179,7 @@ def test_an_interrupted_training_is_continued_to_the_same_bits(call, folder, fin
     assert size_of(Path("d/heat.png"))
     for method in METHODS:
         weights, expected_weights = (
-            load_tensors(Folder(d / f"heat-{method}").weights)[0] for d in (Path("d"), finished_demo[0])
+            load_tensors(RunFolder(d / f"heat-{method}").weights)[0] for d in (Path("d"), finished_demo[0])
         )
         assert all(torch.equal(weights[name], expected_weights[name]) for name in expected_weights)
 

@@ -439,7 +439,7 @@ def test_a_task_of_ones_own_class(tmp_path, monkeypatch):
 
     sapc.register_task(Warm)
     assert sapc.register_task(Warm) is Warm
-    run_ = sapc.preset("tiny", "warm", "sapc", steps=1)
+    run_ = sapc.training_config("warm", "sapc", "tiny", steps=1)
     sapc.training.loop.train(run_, tmp_path / "run")
     assert sapc.load(tmp_path / "run").task.name == "warm"
 

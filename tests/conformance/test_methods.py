@@ -16,7 +16,7 @@ import sapc
 from sapc.errors import SapcError
 from sapc.methods import METHODS, Method, get_method, method_names
 from sapc.methods.references import Reference
-from sapc.training.distributed import Team
+from sapc.training.distributed import ProcessGroup
 from sapc.training.step import Training
 
 ELEVEN = ["sapc", "sapc_s1", "sapc_s2", "sapc_s3", "ffm", "cond_ffm", "eci", "pcfm", "cafm", "pbfm", "dflow"]
@@ -166,7 +166,7 @@ def test_the_result_has_the_dtype_of_the_source(name):
 
 def model(method: str, task: str = "heat", **changes) -> sapc.Model:
     torch.manual_seed(0)
-    run = sapc.preset("tiny", task, method, **changes)
+    run = sapc.training_config(task, method, "tiny", **changes)
     return sapc.Model(run, run.make_network(), torch.device("cpu"))
 
 
@@ -189,9 +189,9 @@ def test_weights_of_the_wrong_kind_are_refused_by_name(trained):
 @pytest.mark.parametrize("task", sapc.task_names())
 @pytest.mark.parametrize("trained", TRAINED)
 def test_every_network_trains_and_serves_its_methods_on_every_task(trained, task):
-    run = sapc.preset("tiny", task, trained)
+    run = sapc.training_config(task, trained, "tiny")
     few = run.make_task().dataset("train", size=4).fields
-    training = Training(run, Team(torch.device("cpu")), data=(few, few))
+    training = Training(run, ProcessGroup(torch.device("cpu")), data=(few, few))
     losses = [float(training.advance().loss) for _ in range(2)]
     assert all(torch.isfinite(torch.tensor(losses)))
     assert training.without_gradient() == []
@@ -250,7 +250,9 @@ def test_inference_mode_is_no_obstacle(name):
 def test_estimates_are_cut_off_where_a_method_asks_for_it(tmp_path):
     """ECI, PCFM and CAFM, at a tenth beyond the training data; the others, and estimates within, are left alone."""
     assert [name for name in ELEVEN if get_method(name).clips_endpoint] == ["eci", "pcfm", "cafm"]
-    folder = sapc.training.loop.train(sapc.preset("tiny", "heat", "ffm"), tmp_path / "run", device="cpu")
+    folder = sapc.training.loop.train(
+        sapc.training_config("heat", "ffm", "tiny"), tmp_path / "run", device="cpu"
+    )
     own = sapc.load(folder.path, device="cpu")
     data = own.task.dataset("train", size=16).fields
     low, high = float(data.min()), float(data.max())

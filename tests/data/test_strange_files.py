@@ -18,12 +18,12 @@ from sapc.evaluation.frechet.weights import _check_config
 from sapc.experiments import open_study
 from sapc.experiments.results.records import TrainedRun
 from sapc.models.scores import Scores
-from sapc.training.config import Backbone, Run
-from sapc.training.run_folder import Folder, about_tensors, load_tensors, save_tensors
+from sapc.training.config import Backbone, TrainingConfig
+from sapc.training.run_folder import RunFolder, about_tensors, load_tensors, save_tensors
 
 DEEP = "[" * 100_000 + "]" * 100_000
 DIGITS = "1" * 5000
-RUN = sapc.preset("tiny", "heat", "ffm")
+RUN = sapc.training_config("heat", "ffm", "tiny")
 
 
 @pytest.fixture(autouse=True)
@@ -47,7 +47,7 @@ def change(data, path, value):
 @pytest.fixture
 def model_folder(tmp_path):
     """The folder of a trained run, without the training."""
-    folder = Folder(tmp_path / "run")
+    folder = RunFolder(tmp_path / "run")
     folder.path.mkdir()
     folder.config.write_text(json.dumps(RUN.to_dict()))
     save_tensors(folder.weights, RUN.make_network().state_dict(), {"step": RUN.steps, "range": [0, 1]})
@@ -170,8 +170,8 @@ def test_a_description_of_own_data_is_held_to_its_kinds(model_folder, path, valu
     task = sapc.Task.from_data(
         sapc.Fields(values, sapc.Grid(axes, ("u",)), {}, {}, {"path": "a.nc"}, None), sapc.Pin.frame(0)
     )
-    content = json.loads(json.dumps(sapc.preset("tiny", task, "ffm").to_dict()))
-    assert Run.from_dict(content).options["own"]["sizes"] == {"train": 5, "validation": 1}
+    content = json.loads(json.dumps(sapc.training_config(task, "ffm", "tiny").to_dict()))
+    assert TrainingConfig.from_dict(content).options["own"]["sizes"] == {"train": 5, "validation": 1}
     model_folder.config.write_text(json.dumps(change(content, ["options", "own", *path.split(".")], value)))
     with pytest.raises(SapcError, match=rf"config\.json: .*{complaint}"):
         sapc.load(model_folder.path, "cpu")
@@ -194,7 +194,7 @@ def test_a_name_of_any_length_is_told_in_one_sentence(model_folder, name):
 
 def test_a_configuration_comes_back_as_it_was(model_folder):
     assert model_folder.run() == RUN
-    assert Run.from_dict(json.loads(json.dumps(RUN.to_dict()))) == RUN
+    assert TrainingConfig.from_dict(json.loads(json.dumps(RUN.to_dict()))) == RUN
     assert replace(RUN, grid=[16, 16], backbone=Backbone([4, 4], 4, 8, 4, 2)) == RUN
 
 
@@ -236,7 +236,7 @@ def test_a_description_of_weights_may_be_anything(model_folder):
 @pytest.mark.parametrize("method", ["ffm", "cond_ffm"])
 @pytest.mark.parametrize("task", ["heat", "navier_stokes"])
 def test_shapes_are_those_of_the_network(task, method):
-    run = sapc.preset("tiny", task, method, hidden=3, projection=5, blocks=3)
+    run = sapc.training_config(task, method, "tiny", hidden=3, projection=5, blocks=3)
     made = {name: tuple(value.shape) for name, value in run.make_network().state_dict().items()}
     assert run.network_shapes() == made
 
@@ -262,7 +262,7 @@ def test_shapes_are_compared_before_any_memory_is_taken(model_folder):
 
 
 def test_scores_with_a_word_for_a_number_are_not_passed_on(model_folder, call, tmp_path):
-    shipped = Folder(Path(sapc.__file__).parent / "models" / "pretrained" / "heat-ffm")
+    shipped = RunFolder(Path(sapc.__file__).parent / "models" / "pretrained" / "heat-ffm")
     scores = read_json(shipped.scores)
     model = sapc.load("heat-ffm", "cpu")
     for path in ("mean.metrics.mmse", "mean.floor.w2", "mean.worst_residual", "mean.metrics", "mean"):

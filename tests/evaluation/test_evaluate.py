@@ -19,13 +19,13 @@ SMALL = {"samples": 6, "reference": 8, "steps": 3}
 
 @pytest.fixture(scope="module", params=["heat", "stokes_ic"])
 def folder(request, tmp_path_factory):
-    run = sapc.preset("tiny", request.param, "sapc")
+    run = sapc.training_config(request.param, "sapc", "tiny")
     return sapc.training.loop.train(run, tmp_path_factory.mktemp("run") / request.param, device="cpu").path
 
 
 @pytest.fixture(scope="module")
 def ffm(tmp_path_factory):
-    run = sapc.preset("tiny", "heat", "ffm")
+    run = sapc.training_config("heat", "ffm", "tiny")
     path = sapc.training.loop.train(run, tmp_path_factory.mktemp("run") / "ffm", device="cpu").path
     return sapc.load(path, device="cpu")
 

@@ -45,7 +45,7 @@ def one():
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     """A trained model that nobody writes to."""
-    config = sapc.preset("tiny", "heat", "ffm")
+    config = sapc.training_config("heat", "ffm", "tiny")
     return sapc.training.loop.train(config, tmp_path_factory.mktemp("run") / "heat", device="cpu").path
 
 

@@ -315,7 +315,7 @@ SMALL = {"samples": 5, "reference": 4, "steps": 4, "floor_repeats": 0, "batch": 
 @pytest.fixture(scope="module", params=["sapc", "ffm"])
 def trained(request, tmp_path_factory):
     """A run folder that nobody writes to."""
-    settings = sapc.preset("tiny", "heat", request.param)
+    settings = sapc.training_config("heat", request.param, "tiny")
     return sapc.training.loop.train(
         settings, tmp_path_factory.mktemp("runs") / request.param, device="cpu"
     ).path

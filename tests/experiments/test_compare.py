@@ -25,7 +25,7 @@ from sapc.evaluation.evaluate import evaluate
 from sapc.experiments import Study, statuses
 from sapc.experiments.comparison import Comparison, markdown, notes, tables
 from sapc.methods import get_method, method_names
-from sapc.training.run_folder import Folder, read_json, write_json
+from sapc.training.run_folder import RunFolder, read_json, write_json
 
 QUICK = (
     "compare", "heat", "--preset", "tiny", "--samples", "4", "--steps", "2", "--reference", "8", "--device", "cpu",
@@ -226,7 +226,7 @@ def test_what_was_evaluated_alone_is_used(call, done):
 
 @pytest.mark.slow
 def test_weights_trained_anew_are_scored_anew(call, done):
-    Folder(done / "heat-pbfm").weights.write_bytes(Folder(done / "heat-ffm").weights.read_bytes())
+    RunFolder(done / "heat-pbfm").weights.write_bytes(RunFolder(done / "heat-ffm").weights.read_bytes())
     before = scores_in(done)
     assert call(*QUICK)[0] == 0
     after = scores_in(done)

@@ -262,7 +262,7 @@ def test_the_papers_protocol_is_recognised():
     notes = tables(*full())["generation"].notes
     assert "Heat: our protocol is the paper's." in notes
     (made,) = [note for note in notes if note.startswith("Heat, ours")]
-    for part in ("seeds 0, 42, 205", "test0, test1, test2, test3", "1225 samples beside 1225", "preset paper",
+    for part in ("seeds 0, 42, 205", "test0, test1, test2, test3", "1225 samples beside 1225", "preset published",
                  "20000 training steps", "100 x 100", "sapc 0.1.0 and torch 2.13.0 on NVIDIA H200"):  # fmt: skip
         assert part in made
 
@@ -270,7 +270,11 @@ def test_the_papers_protocol_is_recognised():
 @pytest.mark.parametrize(
     ("changes", "what", "meaning"),
     [
-        ({"preset": "tiny", "grid": [16, 16], "steps": 20}, "preset tiny instead of paper", "mean nothing"),
+        (
+            {"preset": "tiny", "grid": [16, 16], "steps": 20},
+            "preset tiny instead of published",
+            "mean nothing",
+        ),
         ({"preset": "small"}, "preset small", "not to be compared"),
         ({"steps": 500}, "training steps 500 instead of 20000", "not to be compared"),
         ({"grid": [50, 50]}, "points (50, 50) instead of (100, 100)", "not to be compared"),

@@ -25,9 +25,9 @@ from sapc.experiments.results import (
     summary,
     write_rows,
 )
-from sapc.training.config import preset
+from sapc.training.config import training_config
 from sapc.training.loop import train
-from sapc.training.run_folder import Folder
+from sapc.training.run_folder import RunFolder
 
 pytest.importorskip("hypothesis")
 from hypothesis import HealthCheck, given, settings
@@ -441,7 +441,9 @@ def trained(tmp_path_factory):
     """Two small runs with three files of scores; nobody writes to it."""
     out = tmp_path_factory.mktemp("runs") / "c"
     for weights, users in (("ffm", ("ffm", "eci")), ("sapc", ("sapc",))):
-        folder = train(preset("tiny", "heat", weights, steps=10), out / f"heat-{weights}", device="cpu").path
+        folder = train(
+            training_config("heat", weights, "tiny", steps=10), out / f"heat-{weights}", device="cpu"
+        ).path
         for method in users:
             found = evaluate(
                 folder, ["test1"], 4, reference=8, steps=2, floor_repeats=1, method=method, device="cpu"
@@ -475,7 +477,7 @@ def test_run_folders_with_what_they_tell(runs):
 def test_training_time_from_the_log_if_the_weights_are_gone(runs):
     for folder in ("heat-ffm", "heat-sapc"):
         (runs / folder / "weights.safetensors").unlink()
-    last = Folder(runs / "heat-sapc").entries()[-1]
+    last = RunFolder(runs / "heat-sapc").entries()[-1]
     assert values(collect([runs]), "sapc", "training_seconds") == [last["seconds"]]
 
 
@@ -555,7 +557,7 @@ def cell(task: str, method: str, seed: int, folder: str) -> dict:
 def study(runs):
     """A study of which something was done, something failed, and something was never begun."""
     (runs / "heat-unfinished").mkdir()
-    run = preset("tiny", "heat", "sapc", seed=3)
+    run = training_config("heat", "sapc", "tiny", seed=3)
     (runs / "heat-unfinished" / "config.json").write_text(json.dumps(run.to_dict()))
     cells = [
         cell("heat", "sapc", 0, "heat-sapc"), cell("heat", "ffm", 0, "heat-ffm"), cell("heat", "eci", 0, "heat-ffm"),

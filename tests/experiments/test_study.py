@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from commands import is_one_sentence
-from sapc import SapcError, preset
+from sapc import SapcError
 from sapc._files import sha256
 from sapc.evaluation.moments import EnsembleStatistics
 from sapc.experiments import (
@@ -37,7 +37,7 @@ from sapc.experiments import (
 from sapc.experiments.cell import scores_file
 from sapc.experiments.engines import Handle, Job
 from sapc.models.scores import fields_path
-from sapc.training.run_folder import Folder, read_json, write_json
+from sapc.training.run_folder import RunFolder, read_json, write_json
 from studying import FILE, METHODS, scores_of, study_file, weights_of
 
 QUICK = {
@@ -237,7 +237,7 @@ def test_an_interrupt_stops_the_workers_and_says_how_to_go_on(folder, number, ig
 @pytest.mark.slow
 def test_a_cell_that_fails_does_not_stop_the_others_and_is_tried_again(call, folder):
     path = folder / "mini.py"
-    bad = FILE.format(methods=["ffm", "eci"], more=', lr=1e30, lr_floor=1e29, label="wild"').replace(
+    bad = FILE.format(methods=["ffm", "eci"], more=', lr=1e30, min_lr=1e29, label="wild"').replace(
         "runs = ", "runs += "
     )
     path.write_text(FILE.format(methods=["sapc"], more="") + bad)
@@ -543,7 +543,7 @@ def test_cells_know_their_numbers():
     assert cells(["heat"], ["dflow"], preset="tiny", samples=8)[0].settings.samples == 8
     assert cells(["heat"], ["sapc"], preset="tiny", samples=8, watch=20)[0].settings.trajectory_samples == 8
     with pytest.raises(SapcError, match="samples with the weights of ffm, not of sapc"):
-        Cell(preset("tiny", "heat", "sapc"), "eci")
+        Cell(training_config("heat", "sapc", "tiny"), "eci")
 
 
 def test_the_shipped_studies():
@@ -562,7 +562,7 @@ def test_the_shipped_studies():
 def test_a_study_survives_its_file(finished):
     assert open_study(finished.out).cells == finished.cells
     assert read_json(finished.out / "study.json")["cells"][2]["folder"] == "heat-ffm-seed0"
-    assert Folder(finished.out / "heat-ffm-seed0").run() == finished.cells[1].run
+    assert RunFolder(finished.out / "heat-ffm-seed0").run() == finished.cells[1].run
 
 
 @pytest.mark.parametrize("name", ["ablation", "compact", "full", "paper", "smoke"])

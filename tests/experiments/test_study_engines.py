@@ -25,7 +25,7 @@ def test_ray_with_two_workers_gives_the_same_numbers(call, folder, finished, mon
     monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
     path = study_file(folder)
     (folder / "sapc.py").write_text("raise SystemExit('imported from the current folder')")
-    bad = FILE.format(methods=["ffm"], more=', lr=1e30, lr_floor=1e29, label="wild"')
+    bad = FILE.format(methods=["ffm"], more=', lr=1e30, min_lr=1e29, label="wild"')
     path.write_text(path.read_text() + bad.replace("runs = ", "runs += "))
     code, out, err = _command(
         "study", "run", "mini.py", "--engine", "ray", "--workers", "2", "--device", "cpu", "--out", "r"

@@ -65,7 +65,7 @@ def trained(task: str, folder: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         run = folder / f"{task}-{weights}"
         if weights == method:
             sapc.training.loop.train(
-                sapc.preset("tiny", task, method, steps=10, validate=1), run, device="cpu"
+                sapc.training_config(task, method, "tiny", steps=10, validation_interval=1), run, device="cpu"
             )
             lines = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
             losses = [line["loss"] for line in lines if "loss" in line]

@@ -10,7 +10,7 @@ import torch
 import sapc
 from sapc.nn.cuda_graph import Replayed
 from sapc.nn.fno import FNO, matmul_precision
-from sapc.training.config import preset
+from sapc.training.config import training_config
 
 if importlib.util.find_spec("triton") is not None:
     from sapc.nn.kernels.plan import HALF_NARROW, Launch
@@ -153,7 +153,7 @@ def test_a_recording_gives_the_same_bits_for_other_numbers():
 def test_between_two_evaluations_nothing_waits_for_the_device(task, method, forbid_waiting):
     """From the first evaluation to the last, projections included; recorded after a few."""
     grid = (20, 18) if len(sapc.get_task(task).grid.shape) == 2 else (12, 12, 10)
-    run = preset("tiny", task, method, grid=grid, hidden=32, projection=16, precision="fp16")
+    run = training_config(task, method, "tiny", grid=grid, hidden=32, projection=16, precision="fp16")
     model = sapc.Model(run, run.make_network(), torch.device("cuda"))
     condition = run.make_task().dataset("test0", size=1).fields
     assert model.network.has_kernels(model.device)

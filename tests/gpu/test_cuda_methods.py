@@ -8,8 +8,8 @@ from sapc import flow
 from sapc.evaluation.trajectory import TrajectoryRecorder
 from sapc.methods import METHODS, dflow, get_method
 from sapc.nn.fno import matmul_precision
-from sapc.training.config import preset
-from sapc.training.distributed import Team
+from sapc.training.config import training_config
+from sapc.training.distributed import ProcessGroup
 from sapc.training.step import Training
 
 pytestmark = [
@@ -28,8 +28,8 @@ class Case:
     """A task at tiny size on a device: solutions of three conditions, their manifolds, noise, and a velocity without a network."""
 
     def __init__(self, name, device):
-        run = preset(
-            "tiny", name, "ffm"
+        run = training_config(
+            name, "ffm", "tiny"
         )  # the grid of the trainings below, so that projections are compiled once
         self.task = run.make_task()
         self.u = self.task.dataset("train", size=3).fields.double().to(device)
@@ -113,16 +113,16 @@ TASKS = ("heat", "reaction_diffusion", "stokes_ic")
 
 def training(task, method, device, compiled=False):
     """The same weights and data on every device."""
-    run = preset("tiny", task, method, precision="float32")
+    run = training_config(task, method, "tiny", precision="float32")
     fields = run.make_task().dataset("train", size=run.batch).fields.to(device)
-    return Training(run, Team(device), compiled=compiled, data=(fields, fields))
+    return Training(run, ProcessGroup(device), compiled=compiled, data=(fields, fields))
 
 
 def objectives(state):
     """The loss of a batch drawn on the CPU, the second objective in its last stage where there is one, and a gradient of each."""
     v0, n = state.data, state.run.batch
     g = torch.Generator().manual_seed(3)
-    v1 = sapc.source.sample(state.task.grid, n, g, length=state.run.length).to(v0.device)
+    v1 = sapc.source.sample(state.task.grid, n, g, length=state.run.source_length_scale).to(v0.device)
     t = torch.linspace(0.1, 0.95, n).to(v0.device)
     H = state.H.on(v0)
     v, penalty = state.method.velocity(state.network, H), state.method.second_objective
@@ -192,7 +192,7 @@ def test_a_step_with_two_objectives_never_waits_for_the_device(task, monkeypatch
 
 def model(compiled, task="heat"):
     torch.manual_seed(0)
-    run = preset("tiny", task, "ffm", precision="float32")
+    run = training_config(task, "ffm", "tiny", precision="float32")
     return sapc.Model(run, run.make_network(), GPU, compiled=compiled)
 
 

@@ -8,10 +8,10 @@ import torch
 
 import sapc
 from sapc.nn.fno import FNO, matmul_precision
-from sapc.training.config import preset
-from sapc.training.distributed import Team
+from sapc.training.config import training_config
+from sapc.training.distributed import ProcessGroup
 from sapc.training.loop import train
-from sapc.training.run_folder import Folder, load_tensors
+from sapc.training.run_folder import RunFolder, load_tensors
 from sapc.training.step import Training
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
@@ -41,9 +41,9 @@ def test_a_step_never_waits_for_the_device(task, monkeypatch, forbid_waiting):
     def waits(event):
         raise AssertionError("waited for an event")  # which the debug mode below does not count
 
-    run = preset("tiny", task, "sapc", precision="bf16")
+    run = training_config(task, "sapc", "tiny", precision="bf16")
     fields = run.make_task().dataset("train", size=run.batch).fields.cuda()
-    state = Training(run, Team(fields.device), compiled=False, data=(fields, fields))
+    state = Training(run, ProcessGroup(fields.device), compiled=False, data=(fields, fields))
     for _ in range(2):
         state.advance()
     torch.cuda.synchronize()
@@ -56,7 +56,7 @@ def test_a_step_never_waits_for_the_device(task, monkeypatch, forbid_waiting):
 
 @pytest.mark.parametrize("compiled", [False, True])
 def test_continued_training_gives_the_same_bits(tmp_path, compiled):
-    run = preset("tiny", "heat", "sapc", steps=60, validate=20, precision="bf16")
+    run = training_config("heat", "sapc", "tiny", steps=60, validation_interval=20, precision="bf16")
 
     def stop(step, steps, shown):
         if step == 50:
@@ -67,13 +67,13 @@ def test_continued_training_gives_the_same_bits(tmp_path, compiled):
         train(run, tmp_path / "stopped", compiled=compiled, progress=stop)
     torch.compiler.reset()
     train(run, tmp_path / "stopped", compiled=compiled)
-    a, b = (load_tensors(Folder(tmp_path / name).weights)[0] for name in ("whole", "stopped"))
+    a, b = (load_tensors(RunFolder(tmp_path / name).weights)[0] for name in ("whole", "stopped"))
     assert all(torch.equal(a[name], b[name]) for name in a)
 
 
 @pytest.mark.parametrize("task", ["heat", "reaction_diffusion", "stokes_ic", "stokes_bc", "burgers"])
 def test_training_and_sampling_end_on_the_manifold(tmp_path, task):
-    folder = train(preset("tiny", task, "sapc", precision="bf16"), tmp_path / "run", compiled=False)
+    folder = train(training_config(task, "sapc", "tiny", precision="bf16"), tmp_path / "run", compiled=False)
     model = sapc.load(folder.path, compiled=False)
     truth = model.task.dataset("test0", size=1).fields
     fields = model.sample(8, condition=truth, steps=10)
@@ -82,7 +82,9 @@ def test_training_and_sampling_end_on_the_manifold(tmp_path, task):
 
 
 def test_a_seed_means_the_same_noise_on_both_devices(tmp_path):
-    folder = train(preset("tiny", "heat", "sapc", precision="float32"), tmp_path / "run", compiled=False)
+    folder = train(
+        training_config("heat", "sapc", "tiny", precision="float32"), tmp_path / "run", compiled=False
+    )
     truth = sapc.load(folder.path, device="cpu").task.dataset("test0", size=1).fields
     fields = [
         sapc.load(folder.path, device=d, compiled=False).sample(4, condition=truth, steps=5).cpu()

@@ -121,7 +121,7 @@ def test_memory_grows_with_the_batch_and_not_with_the_steps():
 
 
 def test_a_laptop_draws_a_few(tmp_path):
-    run = sapc.preset("tiny", "heat", "ffm")
+    run = sapc.training_config("heat", "ffm", "tiny")
     folder = sapc.training.loop.train(run, tmp_path / "run", device="cpu")
     model = sapc.load(folder.path, device="cpu")
     condition = model.task.dataset("test1", size=1).fields

@@ -9,10 +9,10 @@ import torch
 
 import sapc
 from sapc.methods import SecondObjective, get_method, pbfm
-from sapc.training.config import preset
-from sapc.training.distributed import Team, spawn
-from sapc.training.loop import Interrupts, Loop, train
-from sapc.training.run_folder import Folder, load_tensors
+from sapc.training.config import training_config
+from sapc.training.distributed import ProcessGroup, spawn
+from sapc.training.loop import Interrupts, Trainer, train
+from sapc.training.run_folder import RunFolder, load_tensors
 from sapc.training.step import Training
 
 pytest.importorskip("conflictfree")
@@ -21,11 +21,11 @@ from conflictfree.grad_operator import ConFIG_update, ConFIG_update_double
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-CPU = Team(torch.device("cpu"))
+CPU = ProcessGroup(torch.device("cpu"))
 
 
 def tiny(task="heat", **changes):
-    return preset("tiny", task, "pbfm", **changes)
+    return training_config(task, "pbfm", "tiny", **changes)
 
 
 # -- ConFIG --
@@ -147,16 +147,16 @@ def in_team(folder, run):
 
 def test_two_processes_equal_one_with_the_joint_batch(tmp_path):
     """The averages come before the combination, which is not linear."""
-    run = tiny(batch=6, validation=9, steps=12, validate=4)
+    run = tiny(batch=6, validation=9, steps=12, validation_interval=4)
     train(run, tmp_path / "one")
     spawn(2, in_team, tmp_path / "two", run)
-    one, two = (load_tensors(Folder(tmp_path / name).weights)[0] for name in ("one", "two"))
+    one, two = (load_tensors(RunFolder(tmp_path / name).weights)[0] for name in ("one", "two"))
     first = Training(run, CPU).network.state_dict()
     for name in one:
         scale = (one[name] - first[name]).abs().max()
         assert (one[name] - two[name]).abs().max() <= 2e-3 * scale + 1e-7, name
     logs = [
-        [{k: v for k, v in e.items() if k != "seconds"} for e in Folder(tmp_path / n).entries()]
+        [{k: v for k, v in e.items() if k != "seconds"} for e in RunFolder(tmp_path / n).entries()]
         for n in ("one", "two")
     ]
     for a, b in zip(*logs, strict=True):
@@ -188,12 +188,12 @@ def every_third(v, v0, v1, t, H, done):
 
 def test_a_residual_that_is_not_finite_leaves_the_other_gradient_and_is_counted(tmp_path):
     run = tiny(steps=12)
-    folder = Folder(tmp_path / "run")
+    folder = RunFolder(tmp_path / "run")
     training = Training(run, CPU)
     training.method = replace(training.method, second_objective=SecondObjective(every_third, pbfm.config))
     with folder.locked(), (interrupts := Interrupts()).listen():
         folder.begin(run)
-        Loop(training, folder, interrupts, None, 15.0, False).run()
+        Trainer(training, folder, interrupts, None, 15.0, False).run()
     entries = [e for e in folder.entries() if "fallbacks" in e]
     assert sum(e["fallbacks"] for e in entries) == 4
     assert all(e["residual"] > 0 for e in entries)
@@ -213,7 +213,7 @@ def test_a_gradient_too_large_to_be_squared_is_left_out_too():
 
 def test_a_resumed_log_counts_what_came_before(tmp_path):
     """Interrupted between two lines of the log: residuals and fallbacks since the last one are kept."""
-    whole, parts = Folder(tmp_path / "whole"), Folder(tmp_path / "parts")
+    whole, parts = RunFolder(tmp_path / "whole"), RunFolder(tmp_path / "parts")
     run = tiny(steps=12)
     stop_at = {7}
 
@@ -223,7 +223,7 @@ def test_a_resumed_log_counts_what_came_before(tmp_path):
         with folder.locked(), (interrupts := Interrupts()).listen():
             folder.begin(run)
             ask = lambda step, *_: setattr(interrupts, "asked", step in stops)
-            Loop(training, folder, interrupts, ask, 15.0, False).run()
+            Trainer(training, folder, interrupts, ask, 15.0, False).run()
 
     go(whole, set())
     with pytest.raises(KeyboardInterrupt):
@@ -252,7 +252,7 @@ def test_a_penalty_lowers_the_residual_it_penalises():
     sizes = {"steps": 150, "batch": 16, "train": 64, "hidden": 8, "modes": 6, "lr": 5e-3}
     found = {}
     for method in ("ffm", "pbfm"):
-        training = Training(preset("tiny", "heat", method, **sizes), CPU)
+        training = Training(training_config("heat", method, "tiny", **sizes), CPU)
         for _ in range(150):
             training.advance()
         v0 = training.held_out

@@ -73,7 +73,7 @@ def test_a_registered_method_is_found_by_its_name_after_the_published_ones():
     assert method_names() == [*before, "mine"]
     assert method_names(own=False) == before
     assert SOURCES["mine"] == str(Path(__file__).resolve())
-    assert sapc.preset("tiny", "heat", "mine").make_method() is mine
+    assert sapc.training_config("heat", "mine", "tiny").make_method() is mine
 
 
 def test_the_same_source_may_replace_its_method_and_another_may_not(tmp_path):

@@ -10,8 +10,8 @@ import torch
 
 import sapc
 from sapc.errors import SapcError, SapcWarning
-from sapc.training.distributed import Team
-from sapc.training.run_folder import Folder, load_tensors, save_tensors
+from sapc.training.distributed import ProcessGroup
+from sapc.training.run_folder import RunFolder, load_tensors, save_tensors
 from sapc.training.step import Training
 
 AFFINE = ("heat", "burgers")
@@ -26,7 +26,7 @@ def folders(tmp_path_factory):
     def make(task: str, method: str = "sapc", **changes) -> Path:
         key = f"{task}-{method}-" + "-".join(map(str, changes.values()))
         if key not in done:
-            run = sapc.preset("tiny", task, method, **changes)
+            run = sapc.training_config(task, method, "tiny", **changes)
             done[key] = sapc.training.loop.train(run, root / key, device="cpu").path
         return done[key]
 
@@ -59,18 +59,18 @@ def test_a_model_says_what_it_is(heat):
 
 
 def test_the_weights_are_those_of_the_folder(folders, heat):
-    tensors, _ = load_tensors(Folder(folders("heat")).weights)
+    tensors, _ = load_tensors(RunFolder(folders("heat")).weights)
     assert all(torch.equal(value, tensors[name]) for name, value in heat.network.state_dict().items())
 
 
 def test_an_unfinished_training_gives_its_checkpoint_with_a_warning(tmp_path, folders):
-    run = sapc.preset("tiny", "heat", "sapc")
-    folder = Folder(tmp_path / "run")
+    run = sapc.training_config("heat", "sapc", "tiny")
+    folder = RunFolder(tmp_path / "run")
     with folder.locked():
         folder.begin(run)
     with pytest.raises(SapcError, match=r"no weights yet.*sapc train --resume"):
         sapc.load(folder.path, device="cpu")
-    training = Training(run, Team(torch.device("cpu")))
+    training = Training(run, ProcessGroup(torch.device("cpu")))
     for _ in range(7):
         training.advance()
     training.save(folder.checkpoint, seconds=0.0)
@@ -86,10 +86,10 @@ def test_folders_that_are_none(tmp_path, folders):
         sapc.load(tmp_path / "nowhere")
     with pytest.raises(SapcError, match="device 'tpu' cannot be used"):
         sapc.load(folders("heat"), device="tpu")
-    other = Folder(tmp_path / "other")
+    other = RunFolder(tmp_path / "other")
     with other.locked():
-        other.begin(sapc.preset("tiny", "heat", "sapc", hidden=6))
-    tensors, about = load_tensors(Folder(folders("heat")).weights)
+        other.begin(sapc.training_config("heat", "sapc", "tiny", hidden=6))
+    tensors, about = load_tensors(RunFolder(folders("heat")).weights)
     save_tensors(other.weights, tensors, about)
     with pytest.raises(SapcError, match="of another network"):
         sapc.load(other.path)

@@ -56,7 +56,7 @@ def home(tmp_path_factory):
     (path / "pinned.py").write_text(PINNED)
     for name in ("mass", "pinned"):
         task = sapc.Task.from_data(waves(), path / f"{name}.py", "own")
-        sapc.training.loop.train(sapc.preset("tiny", task, "sapc", steps=1), path / name)
+        sapc.training.loop.train(sapc.training_config(task, "sapc", "tiny", steps=1), path / name)
     values = waves().values.numpy().transpose(0, 2, 1)
     with h5py.File(path / "first.hdf5", "w") as file:
         file["h"] = np.stack((values, values))[0]
@@ -129,7 +129,7 @@ def test_data_are_kept_no_longer_than_their_models(home):
     data = waves()
     ref = weakref.ref(data)
     models = [sapc.load(home / "mass", physics=home / "mass.py", data=data) for _ in range(2)]
-    runs = [sapc.preset("tiny", sapc.Task.from_data(data, Pin.frame(0), "brief"), "sapc")]
+    runs = [sapc.training_config(sapc.Task.from_data(data, Pin.frame(0), "brief"), "sapc", "tiny")]
     assert all(len(model.task.dataset("train")) == 18 for model in models)
     del data, models, runs
     gc.collect()
@@ -139,9 +139,9 @@ def test_data_are_kept_no_longer_than_their_models(home):
 def test_a_registered_task_is_found_by_name_and_only_for_its_own_physics(home, monkeypatch):
     monkeypatch.setattr("sapc.tasks.registry.TASKS", dict(registry.TASKS))
     with pytest.raises(sapc.SapcError, match=r"unknown task 'own'.*register_task"):
-        sapc.preset("tiny", "own", "sapc")
+        sapc.training_config("own", "sapc", "tiny")
     task = sapc.register_task(sapc.Task.from_data(waves(), home / "mass.py", "own"))
-    assert sapc.preset("tiny", "own", "sapc").attached is task
+    assert sapc.training_config("own", "sapc", "tiny").attached is task
     model = sapc.load(home / "mass")
     assert len(model.task.dataset("train")) == 18
     with pytest.raises(
@@ -157,7 +157,7 @@ def test_a_registered_task_is_found_by_name_and_only_for_its_own_physics(home, m
 def test_physics_without_a_text_is_taken_by_name_with_a_warning(home, monkeypatch):
     """Constraints that were made by hand cannot be compared: whoever loads the model is told whose they are."""
     monkeypatch.setattr("sapc.tasks.registry.TASKS", dict(registry.TASKS))
-    run = sapc.preset("tiny", sapc.Task.from_data(waves(), Pin.frame(0), "bare"), "sapc", steps=1)
+    run = sapc.training_config(sapc.Task.from_data(waves(), Pin.frame(0), "bare"), "sapc", "tiny", steps=1)
     folder = sapc.training.loop.train(run, home / "bare").path
     sapc.register_task(sapc.Task.from_data(waves(), Pin.frame(-1), "bare"))
     with pytest.warns(sapc.SapcWarning, match="the physics of bare has no text to compare"):
@@ -166,7 +166,8 @@ def test_physics_without_a_text_is_taken_by_name_with_a_warning(home, monkeypatc
 
 def test_a_run_carries_its_task_but_is_told_apart_by_its_settings(home):
     one, two = (
-        sapc.preset("tiny", sapc.Task.from_data(waves(), home / "mass.py", "own"), "sapc") for _ in range(2)
+        sapc.training_config(sapc.Task.from_data(waves(), home / "mass.py", "own"), "sapc", "tiny")
+        for _ in range(2)
     )
     assert one == two
     assert "own=" not in repr(one).replace("'own'", "")
@@ -178,13 +179,15 @@ def test_a_run_carries_its_task_but_is_told_apart_by_its_settings(home):
     again = sent.attach(home / "mass.py", waves()).make_task()
     assert torch.equal(again.dataset("train").fields, one.make_task().dataset("train").fields)
     with pytest.raises(sapc.SapcError, match="unknown or missing entries: own"):
-        sapc.Run.from_dict({**one.to_dict(), "own": "x"})
+        sapc.TrainingConfig.from_dict({**one.to_dict(), "own": "x"})
 
 
 def test_a_folder_keeps_the_physics_that_was_trained_with(home, tmp_path):
     assert (home / "mass" / "physics.py").read_text() == MASS
     (tmp_path / "p.py").write_text(MASS)
-    sapc_run = sapc.preset("tiny", sapc.Task.from_data(waves(), tmp_path / "p.py", "own"), "sapc", steps=1)
+    sapc_run = sapc.training_config(
+        sapc.Task.from_data(waves(), tmp_path / "p.py", "own"), "sapc", "tiny", steps=1
+    )
     (tmp_path / "p.py").write_text(PINNED)  # edited while the training runs
     sapc.training.loop.train(sapc_run, tmp_path / "run")
     assert (tmp_path / "run" / "physics.py").read_text() == MASS
@@ -256,7 +259,7 @@ def test_the_dimension_of_samples_is_remembered(tmp_path):
     np.savez(tmp_path / "middle.npz", h=values)
     data = sapc.read_fields(tmp_path / "middle.npz", samples="dim_1", time="last", periodic="x")
     task = sapc.Task.from_data(data, Pin.frame(0), "middle")
-    sapc.training.loop.train(sapc.preset("tiny", task, "sapc", steps=1), tmp_path / "run")
+    sapc.training.loop.train(sapc.training_config(task, "sapc", "tiny", steps=1), tmp_path / "run")
     model = sapc.load(tmp_path / "run", physics=Pin.frame(0), data=tmp_path / "middle.npz")
     assert torch.equal(model.task.source.fields.values, waves().values)
 
@@ -333,7 +336,7 @@ def test_the_card_of_a_run_with_scores_and_a_name(home, tmp_path):
     assert "--channels h --periodic x --method sapc" in card
     assert "that satisfy them and the laws" in card
     function = sapc.Task.from_data(waves(), Pin.frame(0), "own")
-    sapc.training.loop.train(sapc.preset("tiny", function, "ffm", steps=1), tmp_path / "run")
+    sapc.training.loop.train(sapc.training_config(function, "ffm", "tiny", steps=1), tmp_path / "run")
     assert run("export", tmp_path / "run", tmp_path / "y") == 0
     card = (tmp_path / "y" / "README.md").read_text().replace("path/of/this/folder", str(tmp_path / "y"))
     assert "is not part of this folder" in card
@@ -361,7 +364,7 @@ def test_save_pretrained_keeps_the_scores_of_its_folder(home, tmp_path):
 
 
 def test_the_commands_of_every_card_name_the_folder(tmp_path):
-    card = sapc.models.card.model_card(sapc.preset("tiny", "heat", "sapc"), 7, {}, half=False)
+    card = sapc.models.card.model_card(sapc.training_config("heat", "sapc", "tiny"), 7, {}, half=False)
     assert commands(card) == [
         "data heat",
         "train heat --method sapc --preset tiny",
@@ -383,7 +386,9 @@ def test_samples_off_the_laws_are_told(tmp_path):
     data = waves(8)
     data.values[:, ..., -1] += 0.5
     task = sapc.Task.from_data(data, tmp_path / "contradiction.py", "contradiction")
-    folder = sapc.training.loop.train(sapc.preset("tiny", task, "sapc", steps=2, batch=2), tmp_path / "run")
+    folder = sapc.training.loop.train(
+        sapc.training_config(task, "sapc", "tiny", steps=2, batch=2), tmp_path / "run"
+    )
     model = sapc.load(folder.path, physics=tmp_path / "contradiction.py", data=data)
     with pytest.warns(
         sapc.SapcWarning, match="2 of 2 samples are off the laws by up to .* contradict the pinned"
@@ -395,7 +400,7 @@ def test_a_training_does_not_go_on_with_other_physics(home, tmp_path):
     shutil.copytree(home / "mass", tmp_path / "run")
     text = (home / "mass.py").read_text()
     (tmp_path / "other.py").write_text(text + "\n# another law\n")
-    run = sapc.training.run_folder.Folder(tmp_path / "run").run()
+    run = sapc.training.run_folder.RunFolder(tmp_path / "run").run()
     with pytest.warns(sapc.SapcWarning, match="is not the physics"):
         other = run.attach(tmp_path / "other.py", waves())
     before = (tmp_path / "run" / "weights.safetensors").read_bytes()

@@ -18,7 +18,7 @@ from sapc.methods import paper
 from sapc.models.card import model_card
 from sapc.tasks import task_names
 from sapc.training import run_folder as pretrained
-from sapc.training.run_folder import Folder, load_tensors
+from sapc.training.run_folder import RunFolder, load_tensors
 
 NAMES = [f"{task}-{method}" for task in task_names() for method in ("ffm", "sapc")]
 ROOT = Path(__file__).parents[2]
@@ -31,7 +31,7 @@ def test_every_task_has_both_models_in_less_than_30_megabytes():
 
 @pytest.mark.parametrize("name", NAMES)
 def test_folders_are_whole(name):
-    folder = Folder(pretrained.find(name))
+    folder = RunFolder(pretrained.find(name))
     run = folder.run()
     assert (f"{run.task}-{run.method}", run.preset) == (name, "compact")
     tensors, about = load_tensors(folder.weights)
@@ -44,7 +44,7 @@ def test_folders_are_whole(name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_published_scores_are_of_these_weights_and_in_the_card(name):
-    folder = Folder(pretrained.find(name))
+    folder = RunFolder(pretrained.find(name))
     scores = json.loads(folder.scores.read_text())
     assert scores["weights"] == sapc._files.sha256(folder.weights)
     w2 = scores["mean"]["metrics"]["w2"]
@@ -100,7 +100,7 @@ def test_no_network_is_needed(tmp_path):
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
     folder = tmp_path_factory.mktemp("run") / "heat-sapc"
-    sapc.training.loop.train(sapc.preset("tiny", "heat", "sapc"), folder, device="cpu")
+    sapc.training.loop.train(sapc.training_config("heat", "sapc", "tiny"), folder, device="cpu")
     return folder
 
 
@@ -200,14 +200,14 @@ def test_what_is_neither_folder_nor_name(tmp_path):
 
 
 def test_a_card_says_what_was_changed_and_promises_nothing():
-    run = sapc.preset("tiny", "heat", "cond_ffm", lr=1e-3, seed=3)
+    run = sapc.training_config("heat", "cond_ffm", "tiny", lr=1e-3, seed=3)
     card = model_card(run, 7, {}, half=False)
     assert "None yet" in card
     assert "license" not in card
     assert re.search(r"it draws solutions\.\n", card)
     assert "--preset tiny` with other seed, lr (`config.json`)" in card
     assert "it draws solutions that satisfy them" in model_card(
-        sapc.preset("tiny", "heat", "sapc"), 7, {}, half=False
+        sapc.training_config("heat", "sapc", "tiny"), 7, {}, half=False
     )
 
 
@@ -269,13 +269,13 @@ def test_names_are_understood_where_folders_are(call, folder):
 
 @pytest.mark.slow
 def test_scores_of_a_shipped_model_are_not_written(call, folder):
-    before = Folder(pretrained.find("heat-ffm")).scores.read_bytes()
+    before = RunFolder(pretrained.find("heat-ffm")).scores.read_bytes()
     code, out, _ = call(
         "evaluate", "heat-ffm", "--set", "test0", "--samples", "2", "--steps", "1", "--device", "cpu"
     )
     assert code == 0
     assert "not written: heat-ffm comes with the package" in out
-    assert Folder(pretrained.find("heat-ffm")).scores.read_bytes() == before
+    assert RunFolder(pretrained.find("heat-ffm")).scores.read_bytes() == before
 
 
 def test_an_unfinished_run_is_not_exported(call, trained, folder):

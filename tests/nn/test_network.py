@@ -9,7 +9,7 @@ from torch import nn
 
 import sapc
 from sapc.training.loop import train
-from sapc.training.run_folder import Folder, load_tensors
+from sapc.training.run_folder import RunFolder, load_tensors
 
 TINY = {"preset": "tiny", "device": "cpu"}
 
@@ -59,7 +59,7 @@ def model(tmp_path_factory):
 
 
 def weights(folder):
-    return load_tensors(Folder(folder).weights)[0]
+    return load_tensors(RunFolder(folder).weights)[0]
 
 
 def same(a, b):
@@ -86,7 +86,7 @@ def test_the_network_that_is_passed_stays_as_it_was(tmp_path):
 
 
 def test_a_stopped_training_goes_on_to_the_same_bits(model, tmp_path):
-    run = sapc.preset("tiny", "heat", "sapc", network=net(), steps=6)
+    run = sapc.training_config("heat", "sapc", "tiny", network=net(), steps=6)
 
     def stop(step, steps, seen):
         if step == 3:
@@ -102,7 +102,7 @@ def test_a_stopped_training_goes_on_to_the_same_bits(model, tmp_path):
 
 def test_a_checkpoint_between_is_gone_on_from(tmp_path, monkeypatch):
     monkeypatch.setattr("sapc.training.loop.LOG_EVERY", 2)
-    run = sapc.preset("tiny", "heat", "pbfm", network=net(), steps=6)
+    run = sapc.training_config("heat", "pbfm", "tiny", network=net(), steps=6)
 
     def stop(step, steps, seen):
         if step == 5:
@@ -111,7 +111,7 @@ def test_a_checkpoint_between_is_gone_on_from(tmp_path, monkeypatch):
     train(run, tmp_path / "whole", device="cpu", network=net())
     with pytest.raises(RuntimeError, match="stopped"):
         train(run, tmp_path / "parts", device="cpu", network=net(), save_seconds=0, progress=stop)
-    assert load_tensors(Folder(tmp_path / "parts").checkpoint)[1]["step"] == 4
+    assert load_tensors(RunFolder(tmp_path / "parts").checkpoint)[1]["step"] == 4
     # Other weights at the start change nothing: they are those of the checkpoint.
     train(run, tmp_path / "parts", device="cpu", network=Net())
     assert same(weights(tmp_path / "whole"), weights(tmp_path / "parts"))
@@ -127,9 +127,9 @@ def test_a_function_makes_the_network_with_the_seed_of_the_run(tmp_path):
 
 
 def test_a_finished_run_is_extended_and_tuned(tmp_path):
-    run = sapc.preset("tiny", "heat", "sapc", network=Net, steps=2)
+    run = sapc.training_config("heat", "sapc", "tiny", network=Net, steps=2)
     train(run, tmp_path / "run", device="cpu", network=Net, keep_optimiser=True)
-    longer = sapc.preset("tiny", "heat", "sapc", network=Net, steps=4)
+    longer = sapc.training_config("heat", "sapc", "tiny", network=Net, steps=4)
     train(longer, tmp_path / "run", device="cpu", network=Net, extend=True)
     assert sapc.load(tmp_path / "run", "cpu", network=Net).step == 4
     tuned = sapc.train("heat", out=tmp_path / "tuned", network=Net, start=tmp_path / "run", steps=2, **TINY)
@@ -236,7 +236,7 @@ def test_it_is_scored_and_passed_on(model, tmp_path):
 
 
 def test_a_model_is_made_of_any_module(tmp_path):
-    run = sapc.preset("tiny", "heat", "sapc")
+    run = sapc.training_config("heat", "sapc", "tiny")
     model = sapc.Model(run, net(), torch.device("cpu"))
     assert model.run.backbone.network == f"{__name__}.Net"
     model.save_pretrained(tmp_path / "model")
@@ -274,11 +274,11 @@ def test_bf16_is_autocast(tmp_path):
 
 
 def test_old_names_of_training_and_evaluation_still_work(tmp_path):
-    run = sapc.preset("tiny", "heat", "sapc", steps=1)
+    run = sapc.training_config("heat", "sapc", "tiny", steps=1)
     with pytest.deprecated_call(match=r"is now sapc\.train$"):
         folder = sapc.train.train(run, tmp_path / "run", device="cpu")
     with pytest.deprecated_call(match=r"is now sapc\.evaluate$"):
         sapc.evaluate.evaluate(
             folder.path, ["test0"], samples=2, reference=2, steps=1, floor_repeats=0, device="cpu"
         )
-    assert sapc.train.Loop is sapc.training.loop.Loop
+    assert sapc.train.Trainer is sapc.training.loop.Trainer

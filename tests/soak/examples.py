@@ -127,7 +127,7 @@ def _sapc(*line: object) -> None:
 
 
 def _stop_halfway(folder: str) -> None:
-    run = sapc.preset("tiny", "heat", "sapc", steps=4, validate=1)
+    run = sapc.training_config("heat", "sapc", "tiny", steps=4, validation_interval=1)
     with suppress(KeyboardInterrupt):
         sapc.training.loop.train(
             run, folder, progress=lambda step, *_: os.kill(os.getpid(), signal.SIGINT) if step == 2 else None

@@ -25,7 +25,7 @@ import torch
 import sapc
 from sapc._files import write_json
 from sapc.training.config import Backbone
-from sapc.training.run_folder import Folder, save_tensors
+from sapc.training.run_folder import RunFolder, save_tensors
 
 GRID = (16, 16)
 Thunk = Callable[[], Any]
@@ -71,8 +71,8 @@ def home() -> Path:
 @cache
 def model_folder() -> Path:
     """A run folder with weights that were never trained."""
-    run = sapc.preset("tiny", "heat", "ffm")
-    folder = Folder(home() / "run")
+    run = sapc.training_config("heat", "ffm", "tiny")
+    folder = RunFolder(home() / "run")
     folder.path.mkdir()
     write_json(folder.config, run.to_dict())
     save_tensors(folder.weights, run.make_network().state_dict(), {"step": run.steps, "range": [-1.0, 1.0]})
@@ -253,14 +253,20 @@ def _models() -> Iterator[Target]:
     yield Target("method_names", sapc.method_names, {"variants": False, "own": True})
     yield Target("load_plugin", lambda file: sapc.load_plugin(file), {"file": "none.py"})
     yield Target("register_method", lambda method: sapc.register_method(method), {"method": "none"})
-    yield Target("preset", sapc.preset, {"name": "tiny", "task": "heat", "method": "ffm", "grid": GRID})
+    yield Target(
+        "training_config",
+        sapc.training_config,
+        {"task": "heat", "method": "ffm", "preset": "tiny", "grid": GRID},
+    )
     changes = {"steps": 2, "lr": 1e-3, "modes": 4, "hidden": 4, "backbone": Backbone((4, 4), 4, 8, 4), "options": {}, "seed": 0,
                "precision": "fp16", "schedule": "cosine", "batch": 2}  # fmt: skip
-    yield Target("preset(more)", lambda **a: sapc.preset("tiny", "heat", "ffm", **a), changes)
+    yield Target(
+        "training_config(more)", lambda **a: sapc.training_config("heat", "ffm", "tiny", **a), changes
+    )
     run = model.run
-    yield Target("Run", sapc.Run, dict(vars(run)))
-    yield Target("Run.from_dict", sapc.Run.from_dict, {"data": run.to_dict()})
-    yield Target("Run.make_task", run.make_task, {"grid": GRID})
+    yield Target("TrainingConfig", sapc.TrainingConfig, dict(vars(run)))
+    yield Target("TrainingConfig.from_dict", sapc.TrainingConfig.from_dict, {"data": run.to_dict()})
+    yield Target("TrainingConfig.make_task", run.make_task, {"grid": GRID})
     yield Target("Backbone", Backbone, dict(vars(run.backbone)))
     yield Target(
         "load",

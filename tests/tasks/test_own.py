@@ -275,7 +275,7 @@ def test_data_that_violate_a_prescribed_value_are_refused():
 def trained(tmp_path_factory):
     path = tmp_path_factory.mktemp("own") / "run"
     task = sapc.Task.from_data(waves(), law)
-    run = sapc.preset("tiny", task, "sapc", steps=4)
+    run = sapc.training_config(task, "sapc", "tiny", steps=4)
     sapc.training.loop.train(run, path)
     return path
 
@@ -324,7 +324,7 @@ def test_a_model_of_own_data_asks_for_its_physics(trained):
 def test_every_method_trains_and_samples_on_own_data(tmp_path):
     task = sapc.Task.from_data(waves(), law)
     for method in ("ffm", "cond_ffm", "cafm", "pbfm"):
-        run = sapc.preset("tiny", task, method, steps=1)
+        run = sapc.training_config(task, method, "tiny", steps=1)
         sapc.training.loop.train(run, tmp_path / method)
         model = sapc.load(tmp_path / method, physics=law)
         for sampler in ("ffm", "pcfm", "eci", "sapc_s1") if method == "ffm" else (method,):
@@ -350,7 +350,7 @@ def test_steady_fields_of_one_to_three_dimensions(tmp_path, axes):
     values = torch.rand(12, *grid.shape, generator=g)
     data = Fields(values, grid, {}, {}, {"path": "s.npz", "sha256": f"steady{axes}"}, None)
     total = lambda grid: Pin.at(grid, x=0) & Affine(grid.integral("c"), value="field")
-    run = sapc.preset("tiny", sapc.Task.from_data(data, total), "sapc", steps=2)
+    run = sapc.training_config(sapc.Task.from_data(data, total), "sapc", "tiny", steps=2)
     sapc.training.loop.train(run, tmp_path / "run")
     model = sapc.load(tmp_path / "run", physics=total)
     u = model.sample(4, values[:4], steps=2)
@@ -373,7 +373,7 @@ def test_four_axes_and_a_quadratic_invariant_of_two_channels(tmp_path):
     assert report.algorithm == "dense Gauss-Newton"
     assert "declares no structure" in report.why
     assert report.converged == 4
-    sapc.training.loop.train(sapc.preset("tiny", task, "sapc", steps=1), tmp_path / "run")
+    sapc.training.loop.train(sapc.training_config(task, "sapc", "tiny", steps=1), tmp_path / "run")
     model = sapc.load(tmp_path / "run", physics=circle)
     u = model.sample(2, values[:2], steps=2)
     torch.testing.assert_close(both(u), both(values[:2].double()), rtol=1e-10, atol=0)
@@ -396,9 +396,9 @@ def test_the_settings_of_own_data_are_those_of_the_page():
     text = " ".join(text.split())
     task = sapc.Task.from_data(waves(), law)
     for name in ("small", "tiny"):
-        run = sapc.preset(name, task, "sapc")
-        floor = f"{run.lr_floor:g}".replace("e-0", "e-")
-        said = f"schedule `{run.schedule}` from rate 3e-3 to the floor {floor} with the largest gradient norm {run.clip:g};"
+        run = sapc.training_config(task, "sapc", name)
+        floor = f"{run.min_lr:g}".replace("e-0", "e-")
+        said = f"schedule `{run.schedule}` from rate 3e-3 to the floor {floor} with the largest gradient norm {run.max_grad_norm:g};"
         assert said in text
         assert run.lr == 3e-3
     assert "scaled channel by channel to mean 0 and deviation 1" in text
@@ -409,7 +409,7 @@ def test_the_settings_of_own_data_are_those_of_the_page():
 
 def test_resuming_takes_the_same_steps(tmp_path):
     task = sapc.Task.from_data(waves(), law)
-    run = sapc.preset("tiny", task, "sapc", steps=6)
+    run = sapc.training_config(task, "sapc", "tiny", steps=6)
     sapc.training.loop.train(run, tmp_path / "whole")
 
     def stop(step, steps, seen):
@@ -555,7 +555,7 @@ WRONG = {
     "sapc.Grid.from_dict([])": "not a grid description",
     "sapc.Grid.from_dict({'axes': [{'name': 'x', 'n': 12, 'stop': '1'}]})": "finite numbers",
     "sapc.load_dataset(None)": "a dataset is given by its path",
-    "sapc.preset('small', data, 'sapc')": "got Fields",
+    "sapc.training_config(data, 'sapc', 'small')": "got Fields",
     "sapc.load(None)": "a model is given by its path",
     "sapc.load_plugin(3)": "a plug-in is given by its path",
     "sapc.data.write_netcdf('x.nc', torch.zeros(3))": "writes an xarray dataset",

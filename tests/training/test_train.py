@@ -12,22 +12,23 @@ from pathlib import Path
 import pytest
 import torch
 
-from sapc._files import sha256
+import sapc
+from sapc._files import sha256, write_json
 from sapc.errors import SapcError, SapcWarning
-from sapc.training.config import Run, preset
-from sapc.training.distributed import Team, spawn
-from sapc.training.loop import Interrupts, Loop, train
-from sapc.training.run_folder import Folder, load_tensors, save_tensors
+from sapc.training.config import FILE_KEYS, TrainingConfig, training_config
+from sapc.training.distributed import ProcessGroup, spawn
+from sapc.training.loop import Interrupts, Trainer, train
+from sapc.training.run_folder import RunFolder, default_folder, load_tensors, save_tensors
 from sapc.training.step import Training
 from variants import variant
 
 
 def tiny(task="heat", method="sapc", **changes):
-    return preset("tiny", task, method, **changes)
+    return training_config(task, method, "tiny", **changes)
 
 
 def weights(folder):
-    return load_tensors(Folder(folder).weights)[0]
+    return load_tensors(RunFolder(folder).weights)[0]
 
 
 def same_bits(a, b):
@@ -37,19 +38,19 @@ def same_bits(a, b):
 
 def lines(folder):
     """The log without its clock."""
-    return [{k: v for k, v in entry.items() if k != "seconds"} for entry in Folder(folder).entries()]
+    return [{k: v for k, v in entry.items() if k != "seconds"} for entry in RunFolder(folder).entries()]
 
 
 # A training in a process of its own, so that it can be killed: steps are slowed down, checkpoints written at every chance.
 SCRIPT = """
 import sys, time
 import sapc.training.loop as t
-from sapc.training.config import preset
+from sapc.training.config import training_config
 t.LOG_EVERY = 5
 def slow(step, steps, shown):
     print(step, flush=True)
     time.sleep(0.02)
-run = preset("tiny", "heat", "sapc", steps=60, validate=20)
+run = training_config("heat", "sapc", "tiny", steps=60, validation_interval=20)
 try:
     t.train(run, sys.argv[1], save_seconds=0, progress=slow)
 except KeyboardInterrupt as stop:
@@ -114,7 +115,7 @@ def test_asked_to_stop_it_saves_the_very_step(tmp_path, number, whole):
     assert process.returncode == 130
     last = int(out.split()[-1]) if out.split() else 13
     assert f"stopped at step {last} of 60" in errors
-    assert load_tensors(Folder(tmp_path / "run").checkpoint)[1]["step"] == last
+    assert load_tensors(RunFolder(tmp_path / "run").checkpoint)[1]["step"] == last
     assert start(tmp_path / "run").communicate()[1] == ""
     assert same_bits(whole, tmp_path / "run")
     assert lines(whole) == lines(tmp_path / "run")
@@ -164,13 +165,15 @@ def test_golden_losses(tmp_path, task, method):
 @pytest.mark.slow
 def test_training_learns(tmp_path):
     """Heat on a coarse grid: the validation loss falls well below 1.1, that of a network that says nothing."""
-    run = tiny(steps=150, batch=16, train=64, validation=64, hidden=8, modes=(6, 6), lr=5e-3, validate=50)
+    run = tiny(
+        steps=150, batch=16, train=64, validation=64, hidden=8, modes=(6, 6), lr=5e-3, validation_interval=50
+    )
     found = [e["validation"] for e in train(run, tmp_path / "run").entries() if "validation" in e]
     assert found[-1] < 0.35
 
 
 def test_the_rate_falls_on_a_plateau(tmp_path):
-    run = tiny(steps=100, lr=1e-6, lr_floor=2e-7, validate=5, patience=0, validation=4)
+    run = tiny(steps=100, lr=1e-6, min_lr=2e-7, validation_interval=5, plateau_patience=0, validation=4)
     rates = {e["lr"] for e in train(run, tmp_path / "run").entries() if "lr" in e}
     assert min(rates) == pytest.approx(2e-7)
 
@@ -178,7 +181,14 @@ def test_the_rate_falls_on_a_plateau(tmp_path):
 @pytest.mark.slow
 def test_the_cosine_rises_and_falls_to_its_floor(tmp_path):
     run = tiny(
-        steps=300, lr=2e-3, lr_floor=1e-5, schedule="cosine", batch=1, train=4, validation=2, validate=300
+        steps=300,
+        lr=2e-3,
+        min_lr=1e-5,
+        schedule="cosine",
+        batch=1,
+        train=4,
+        validation=2,
+        validation_interval=300,
     )
     rates = [run.rate(n) for n in range(300)]
     assert rates[0] == pytest.approx(2e-3 / 3, rel=1e-3)  # the rise takes three steps
@@ -193,7 +203,7 @@ def test_the_cosine_rises_and_falls_to_its_floor(tmp_path):
 @pytest.mark.slow
 def test_the_cosine_goes_on_where_it_was_stopped(tmp_path):
     """The rate is one of the step, so a training stopped by a progress call takes the same steps to the same bits."""
-    run = tiny(steps=60, schedule="cosine", validate=20)
+    run = tiny(steps=60, schedule="cosine", validation_interval=20)
     train(run, tmp_path / "whole")
 
     def stop(step, steps, shown):
@@ -220,11 +230,11 @@ def in_team(folder, run):
     ],
 )
 def test_two_processes_equal_one_with_the_joint_batch(tmp_path, task, method):
-    run = tiny(task, method, batch=6, validation=9, steps=12, validate=4)
+    run = tiny(task, method, batch=6, validation=9, steps=12, validation_interval=4)
     train(run, tmp_path / "one")
     spawn(2, in_team, tmp_path / "two", run)
     one, two = weights(tmp_path / "one"), weights(tmp_path / "two")
-    first = Training(run, Team(torch.device("cpu"))).network.state_dict()
+    first = Training(run, ProcessGroup(torch.device("cpu"))).network.state_dict()
     for name in one:
         scale = (one[name] - first[name]).abs().max()
         assert (one[name] - two[name]).abs().max() <= 2e-3 * scale + 1e-7, name
@@ -250,7 +260,7 @@ def test_an_uneven_batch_is_refused(tmp_path):
 
 
 def test_every_step_takes_each_solution_once_an_epoch():
-    training = Training(tiny(train=10, batch=4), Team(torch.device("cpu")))
+    training = Training(tiny(train=10, batch=4), ProcessGroup(torch.device("cpu")))
     seen = []
     for training.step in range(5):
         seen += training._rows().tolist()
@@ -259,20 +269,20 @@ def test_every_step_takes_each_solution_once_an_epoch():
 
 
 def test_shares_make_up_the_batch():
-    whole = Training(tiny(batch=6), Team(torch.device("cpu")))
+    whole = Training(tiny(batch=6), ProcessGroup(torch.device("cpu")))
     v0 = whole.data[:6]
     want = whole._draw(v0, torch.Generator().manual_seed(3))
     parts = []
     for rank in range(3):
-        whole.team = Team(torch.device("cpu"), rank, 3)
+        whole.group = ProcessGroup(torch.device("cpu"), rank, 3)
         parts.append(whole._draw(v0, torch.Generator().manual_seed(3)))
     for i in range(3):
         assert torch.equal(torch.cat([p[i] for p in parts]), want[i])
 
 
 def test_a_loss_that_is_not_finite_keeps_the_last_good_checkpoint(tmp_path):
-    run, folder = tiny(steps=200, validate=100), Folder(tmp_path / "run")
-    training = Training(run, Team(torch.device("cpu")))
+    run, folder = tiny(steps=200, validation_interval=100), RunFolder(tmp_path / "run")
+    training = Training(run, ProcessGroup(torch.device("cpu")))
 
     def poison(step, steps, shown):
         if step == 120:
@@ -280,7 +290,7 @@ def test_a_loss_that_is_not_finite_keeps_the_last_good_checkpoint(tmp_path):
 
     with folder.locked():
         folder.begin(run)
-        loop = Loop(training, folder, Interrupts(), poison, save_seconds=0.0, tensorboard=False)
+        loop = Trainer(training, folder, Interrupts(), poison, save_seconds=0.0, tensorboard=False)
         with pytest.raises(SapcError, match=r"step 121 has loss nan.*checkpoint, step 100, is in"):
             loop.run()
     tensors, about = load_tensors(folder.checkpoint)
@@ -290,12 +300,12 @@ def test_a_loss_that_is_not_finite_keeps_the_last_good_checkpoint(tmp_path):
 
 
 def test_a_layer_without_gradient_is_named_before_time_is_spent_on_it(tmp_path):
-    run, folder = tiny(steps=20), Folder(tmp_path / "run")
-    training = Training(run, Team(torch.device("cpu")))
+    run, folder = tiny(steps=20), RunFolder(tmp_path / "run")
+    training = Training(run, ProcessGroup(torch.device("cpu")))
     training.network.lift_in.weight.requires_grad_(False)
     with folder.locked():
         folder.begin(run)
-        loop = Loop(training, folder, Interrupts(), None, save_seconds=0.0, tensorboard=False)
+        loop = Trainer(training, folder, Interrupts(), None, save_seconds=0.0, tensorboard=False)
         with pytest.raises(SapcError, match=r"step 1 gave no gradient to lift_in\.weight.*--no-compile"):
             loop.run()
     assert training.step == 1
@@ -304,7 +314,7 @@ def test_a_layer_without_gradient_is_named_before_time_is_spent_on_it(tmp_path):
 
 def test_solutions_are_counted_while_they_are_computed(tmp_path):
     seen = []
-    run = preset("tiny", "burgers", "ffm", steps=2, train=5, validation=3)
+    run = training_config("burgers", "ffm", "tiny", steps=2, train=5, validation=3)
     train(run, tmp_path / "run", solving=lambda *told: seen.append(told))
     assert ("train", 5, 5) in seen
     assert ("validation", 3, 3) in seen
@@ -363,7 +373,7 @@ def test_a_damaged_checkpoint_is_refused_by_name(tmp_path, damage):
             "renamed": content.replace(b"lift_in", b"lift_on"),
         }[damage]
     )
-    run = preset("tiny", "heat", "sapc", steps=60, validate=20)
+    run = training_config("heat", "sapc", "tiny", steps=60, validation_interval=20)
     with pytest.raises(SapcError, match=r"checkpoint\.safetensors"):
         train(run, tmp_path / "run")
     assert path.exists()
@@ -381,20 +391,24 @@ def test_a_damaged_config_is_refused_by_name(tmp_path):
 
 def test_config_round_trip():
     for task in ("heat", "burgers", "navier_stokes"):
-        for name in ("paper", "full", "compact", "small", "tiny"):
-            run = preset(name, task, "sapc")
-            assert Run.from_dict(json.loads(json.dumps(run.to_dict()))) == run
+        for name in ("published", "full", "compact", "small", "tiny"):
+            run = training_config(task, "sapc", name)
+            assert TrainingConfig.from_dict(json.loads(json.dumps(run.to_dict()))) == run
 
 
-def test_paper_settings():
-    run = preset("paper", "heat", "sapc")
-    assert (run.steps, run.batch, run.lr, run.clip, run.validate, run.patience, run.factor, run.lr_floor) == (
-        20_000, 256, 3e-4, 100.0, 200, 10, 0.5, 1e-4,
-    )  # fmt: skip
+def test_published_settings():
+    run = training_config("heat", "sapc", "published")
+    assert (run.steps, run.batch, run.lr, run.max_grad_norm) == (20_000, 256, 3e-4, 100.0)
+    assert (run.validation_interval, run.plateau_patience, run.plateau_factor, run.min_lr) == (
+        200,
+        10,
+        0.5,
+        1e-4,
+    )
     assert (run.train, run.validation, run.grid) == (6400, 1225, (100, 100))
     assert run.make_network().parameter_count == 17_884_993
     assert (run.schedule, run.precision) == ("plateau", "fp16")
-    flow_3d = preset("paper", "navier_stokes", "sapc")
+    flow_3d = training_config("navier_stokes", "sapc", "published")
     assert (flow_3d.batch, flow_3d.train) == (32, 10_000)
     assert flow_3d.make_network().parameter_count == 18_889_761
 
@@ -416,13 +430,65 @@ def test_bad_settings(changes, words):
         tiny(**changes)
 
 
+OLD_FIELDS = {"lr_floor": 1e-5, "factor": 0.25, "patience": 3, "clip": 2.0, "validate": 7, "length": 0.5}
+
+
+@pytest.mark.parametrize(("old", "value"), OLD_FIELDS.items())
+def test_settings_by_their_old_names(old, value):
+    """As in version 0.1.0: given to a preset, to a run and to `replace`, read from a run, and written to its file."""
+    new, plain = FILE_KEYS[old], tiny()
+    is_now = lambda: pytest.warns(DeprecationWarning, match=rf"\b{old}\b.* is now .*\b{new}\b")
+    with is_now():
+        run = tiny(**{old: value})
+    with is_now():
+        assert replace(plain, **{old: value}) == run
+    with is_now():
+        assert getattr(run, old) == getattr(run, new) == value
+    with is_now():
+        assert TrainingConfig(**{**vars(plain), old: value}) == run
+    content = run.to_dict()
+    assert content[old] == value
+    assert new not in content
+    assert TrainingConfig.from_dict(content) == run
+    with pytest.raises(SapcError, match=f"unknown or missing entries: {new}"):
+        TrainingConfig.from_dict({**content, new: value})
+
+
+def test_runs_and_presets_by_their_old_names(tmp_path):
+    with pytest.warns(
+        DeprecationWarning, match=r"sapc\.preset is now sapc\.training_config\(task, method, preset"
+    ):
+        old = sapc.preset
+    assert old("tiny", "heat", "sapc", lr=1e-3) == tiny(lr=1e-3)
+    with pytest.warns(DeprecationWarning, match=r"sapc\.Run is now sapc\.TrainingConfig"):
+        assert sapc.Run is TrainingConfig
+    with pytest.warns(DeprecationWarning, match=r"\.Folder is now"):
+        assert sapc.training.run_folder.Folder is RunFolder
+    with pytest.warns(DeprecationWarning, match="the preset paper is now called published"):
+        run = training_config("heat", "sapc", "paper")
+    assert run == training_config("heat", "sapc", "published")
+    with pytest.warns(DeprecationWarning, match="the preset paper is now called published"):
+        assert replace(run, preset="paper") == run
+
+
+def test_a_file_may_name_the_preset_paper(tmp_path):
+    """It is the same run, by its new name, and no warning: nobody can mend the file."""
+    run = training_config("heat", "sapc", "published")
+    write_json(tmp_path / "config.json", {**run.to_dict(), "preset": "paper"})
+    folder = RunFolder(tmp_path)
+    assert folder.run() == run
+    assert default_folder(run) == Path("runs/heat-sapc")
+    folder.append(step=1)
+    folder.check(run)
+
+
 def test_unknown_names():
     with pytest.raises(SapcError, match="unknown preset"):
-        preset("huge", "heat", "sapc")
+        training_config("heat", "sapc", "huge")
     with pytest.raises(SapcError, match="unknown method"):
-        preset("tiny", "heat", "gan")
+        training_config("heat", "gan", "tiny")
     with pytest.raises(SapcError, match="unknown task"):
-        preset("tiny", "heta", "sapc")
+        training_config("heta", "sapc", "tiny")
 
 
 def test_tensorboard_writes_events_or_says_what_is_missing(tmp_path):
@@ -448,7 +514,7 @@ def test_precision_bf16_trains(tmp_path):
 
 
 def test_a_folder_whose_training_never_began_takes_other_settings(tmp_path):
-    folder = Folder(tmp_path / "run")
+    folder = RunFolder(tmp_path / "run")
     with folder.locked():
         folder.begin(tiny())
     train(tiny(seed=3), tmp_path / "run")
@@ -480,7 +546,7 @@ def test_damaged_side_files_do_not_stop_a_training(tmp_path, whole):
     until(process, 30)
     process.kill()
     process.communicate()
-    folder = Folder(tmp_path / "run")
+    folder = RunFolder(tmp_path / "run")
     folder.environment.write_text("[1]")
     folder.log.write_bytes(folder.log.read_bytes() + b"5\n\xff\xfe")
     out = start(tmp_path / "run").communicate()
@@ -496,19 +562,19 @@ def test_a_checkpoint_that_lacks_something_is_refused(tmp_path, lost):
     until(process, 30)
     process.kill()
     process.communicate()
-    path = Folder(tmp_path / "run").checkpoint
+    path = RunFolder(tmp_path / "run").checkpoint
     tensors, about = load_tensors(path)
     tensors.pop(lost, None)
     about.pop(lost, None)
     save_tensors(path, tensors, about)
     with pytest.raises(SapcError, match=r"checkpoint\.safetensors is not a"):
-        train(preset("tiny", "heat", "sapc", steps=60, validate=20), tmp_path / "run")
+        train(training_config("heat", "sapc", "tiny", steps=60, validation_interval=20), tmp_path / "run")
 
 
 def test_a_validation_that_is_not_finite_ends_the_training(tmp_path):
     with pytest.raises(SapcError, match="training cannot go on"):
         train(tiny(lr=1e30, steps=1), tmp_path / "run")
-    assert not Folder(tmp_path / "run").trained
+    assert not RunFolder(tmp_path / "run").trained
 
 
 def in_folders_of_their_own(folder, run):
@@ -521,7 +587,7 @@ def test_processes_that_do_not_share_the_folder_are_told(tmp_path):
     until(process, 30)
     process.kill()
     process.communicate()
-    run = preset("tiny", "heat", "sapc", steps=60, validate=20)
+    run = training_config("heat", "sapc", "tiny", steps=60, validation_interval=20)
     with pytest.raises(SapcError, match="different states"):
         spawn(2, in_folders_of_their_own, tmp_path / "run", run)
 
@@ -531,7 +597,7 @@ def die(folder, run):
 
 
 def test_a_killed_process_is_told_in_one_sentence(tmp_path):
-    with pytest.raises(SapcError, match=r"process [01] of the team was killed \(SIGKILL"):
+    with pytest.raises(SapcError, match=r"process [01] of the training was killed \(SIGKILL"):
         spawn(2, die, tmp_path, tiny())
 
 
@@ -545,7 +611,7 @@ def test_sampling_in_inference_mode_first_does_not_spoil_training(tmp_path):
 @pytest.mark.parametrize("method", ["cafm", "sapc_s2"])
 def test_a_constant_that_the_projection_takes_out_is_no_dead_layer(method):
     """On affine manifolds the last bias does not reach the loss; its gradient is rounding, and now and then exactly zero."""
-    training = Training(tiny("heat", method), Team(torch.device("cpu")))
+    training = Training(tiny("heat", method), ProcessGroup(torch.device("cpu")))
     training.advance()
     bias = training.network.project_out.bias
     others = max(float(p.grad.abs().max()) for p in training.network.parameters() if p is not bias)
@@ -587,12 +653,12 @@ def test_an_interrupted_extension_goes_on_to_the_same_bits(tmp_path):
     with pytest.raises(KeyboardInterrupt, match="step 13 of 20"):
         train(longer, tmp_path / "stopped", extend=True, progress=stop)
     # As if the process had died before the old weights were taken away: all of it is done again.
-    folder = Folder(tmp_path / "stopped")
+    folder = RunFolder(tmp_path / "stopped")
     shutil.copy(tmp_path / "run" / "weights.safetensors", folder.weights)
     shutil.copy(tmp_path / "run" / "optimiser.safetensors", folder.optimiser)
     train(longer, folder.path, extend=True)
     assert same_bits(tmp_path / "whole", tmp_path / "stopped")
-    rates = [entry["lr"] for entry in Folder(tmp_path / "whole").entries() if "lr" in entry]
+    rates = [entry["lr"] for entry in RunFolder(tmp_path / "whole").entries() if "lr" in entry]
     assert rates == [run.rate(9), longer.rate(19)]
 
 
@@ -627,7 +693,7 @@ def test_a_checkpoint_of_another_torch_goes_on(tmp_path):
 
     with pytest.raises(KeyboardInterrupt):
         train(tiny(steps=10), tmp_path / "run", progress=stop)
-    folder = Folder(tmp_path / "run")
+    folder = RunFolder(tmp_path / "run")
     tensors, about = load_tensors(folder.checkpoint)
     save_tensors(folder.checkpoint, tensors, {**about, "schedule": {**about["schedule"], "verbose": False}})
     assert train(tiny(steps=10), tmp_path / "run").trained
@@ -680,7 +746,7 @@ def test_a_run_begins_with_the_weights_of_another(tmp_path):
     """The first loss is that of those weights, and the run says whose they are."""
     parent = train(tiny(steps=5), tmp_path / "parent")
     child = train(tiny(steps=3, seed=1), tmp_path / "child", start=tmp_path / "parent")
-    training = Training(tiny(steps=3, seed=1), Team(torch.device("cpu")))
+    training = Training(tiny(steps=3, seed=1), ProcessGroup(torch.device("cpu")))
     training.network.load_state_dict(weights(tmp_path / "parent"))
     for _ in range(3):
         training.advance()
@@ -700,7 +766,7 @@ def test_a_fine_tuning_needs_its_weights_once(tmp_path):
     with pytest.raises(RuntimeError):
         train(tiny(steps=3), tmp_path / "child", start=tmp_path / "parent", progress=stop)
     shutil.copytree(tmp_path / "child", tmp_path / "lost")
-    run = Folder(tmp_path / "child").run()
+    run = RunFolder(tmp_path / "child").run()
     (tmp_path / "parent" / "weights.safetensors").unlink()
     train(run, tmp_path / "child")
     (tmp_path / "lost" / "checkpoint.safetensors").unlink()
@@ -719,7 +785,7 @@ def test_weights_of_another_network_are_refused(tmp_path):
 
 def test_a_run_of_one_stage_is_written_as_before():
     assert not {"stages", "parent"} & set(tiny().to_dict())
-    assert Run.from_dict(tiny(steps=9, stages=(3, 5)).to_dict()).stages == (3, 5)
+    assert TrainingConfig.from_dict(tiny(steps=9, stages=(3, 5)).to_dict()).stages == (3, 5)
     for stages in ((5, 3), (9,), (0,)):
         with pytest.raises(SapcError, match="stages must be growing numbers below steps"):
             tiny(steps=9, stages=stages)

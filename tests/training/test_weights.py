@@ -12,7 +12,7 @@ from safetensors.torch import save
 import sapc
 from sapc.errors import SapcError
 from sapc.training import run_folder as pretrained
-from sapc.training.run_folder import Folder, load_tensors, save_tensors
+from sapc.training.run_folder import RunFolder, load_tensors, save_tensors
 
 
 @pytest.fixture
@@ -75,12 +75,12 @@ def copied(tmp_path):
 
 
 def test_weights_of_version_0_1_0_load(copied):
-    assert "sha256" not in (Folder(copied).weights.read_bytes()[:4096].decode(errors="replace"))
+    assert "sha256" not in (RunFolder(copied).weights.read_bytes()[:4096].decode(errors="replace"))
     assert sapc.load(copied, "cpu").step == 8000
 
 
 def test_weights_are_those_of_their_scores(copied):
-    folder = Folder(copied)
+    folder = RunFolder(copied)
     flip(folder.weights, 1_000_000)
     with pytest.raises(SapcError, match="do not match their SHA-256"):
         sapc.load(copied, "cpu")
@@ -89,21 +89,21 @@ def test_weights_are_those_of_their_scores(copied):
 
 
 def test_no_training_begins_with_weights_that_are_not_those_of_their_scores(copied, tmp_path):
-    flip(Folder(copied).weights, 1_000_000)
-    run = sapc.preset("compact", "heat", "sapc", backbone=Folder(copied).run().backbone, steps=1)
+    flip(RunFolder(copied).weights, 1_000_000)
+    run = sapc.training_config("heat", "sapc", "compact", backbone=RunFolder(copied).run().backbone, steps=1)
     with pytest.raises(SapcError, match=r"do not match their SHA-256.*remove those scores"):
         sapc.training.loop.train(run, tmp_path / "run", start=copied)
 
 
 @pytest.mark.parametrize("scores", ["{", "5", '{"weights": 5}'])
 def test_weights_do_without_scores(copied, scores):
-    Folder(copied).scores.write_text(scores)
+    RunFolder(copied).scores.write_text(scores)
     assert sapc.load(copied, "cpu").step == 8000
 
 
 def test_weights_that_were_written_again_need_not_be_those_of_the_scores(copied):
     """They hold their own digest; which scores are of them is for reports to tell."""
-    folder = Folder(copied)
+    folder = RunFolder(copied)
     tensors, about = load_tensors(folder.weights)
     save_tensors(folder.weights, {name: t + 1e-3 for name, t in tensors.items()}, about)
     assert json.loads(folder.scores.read_text())["weights"] != sapc._files.sha256(folder.weights)

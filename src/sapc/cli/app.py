@@ -87,6 +87,7 @@ def main(arguments: list[str] | None = None) -> None:
         )  # a symbol that the terminal lacks is no reason to fail
     with warnings.catch_warnings():
         warnings.showwarning = warn
+        warnings.filterwarnings("default", "the preset", DeprecationWarning)
         warnings.filterwarnings("ignore", "TensorFloat32 tensor cores", UserWarning)  # float32 was asked for
         code = _run(sys.argv[1:] if arguments is None else arguments)
         ignore_interrupts()

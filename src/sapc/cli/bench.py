@@ -32,7 +32,7 @@ def bench(
     tasks: Annotated[list[str] | None, typer.Option("--task", help="May be repeated. \\[all tasks]")] = None,
     preset: Annotated[
         str | None,
-        typer.Option(help="paper, full, compact, small or tiny. \\[paper on a GPU, small without]"),
+        typer.Option(help="published, full, compact, small or tiny. \\[published on a GPU, small without]"),
     ] = None,
     parts: Annotated[
         list[str] | None,
@@ -52,9 +52,9 @@ def bench(
     """
     names = list(dict.fromkeys(tasks or task_names()))
     torch_device = distributed.find_device(device)
-    size = preset or ("paper" if torch_device.type == "cuda" else "small")
+    size = config.preset_name(preset or ("published" if torch_device.type == "cuda" else "small"))
     for name in names:
-        config.preset(size, name, "sapc")
+        config.training_config(name, "sapc", size)
     for part in parts or ():
         if part not in PARTS:
             choice = ", ".join(PARTS)

@@ -13,7 +13,7 @@ from .._files import read_json
 from ..errors import SapcError
 from ..methods import Method, get_method, method_names, references
 from ..methods.references import Reference
-from ..training.run_folder import Folder, find
+from ..training.run_folder import RunFolder, find
 from .app import app
 from .options import AsJson
 
@@ -71,7 +71,7 @@ def cite(
 
 def read_run(path: Path) -> tuple[list[str], set[str]]:
     """Return the methods that were trained and evaluated in a run folder, and the Fréchet distances among their scores."""
-    methods, metrics = [Folder(path).run().method], set[str]()
+    methods, metrics = [RunFolder(path).run().method], set[str]()
     for file in sorted(path.glob("scores*.json")):
         scores = read_json(file)
         try:

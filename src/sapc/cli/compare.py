@@ -28,7 +28,7 @@ def compare(
     ] = None,
     preset: Annotated[
         str | None,
-        typer.Option(help="paper, full, compact, small or tiny. \\[paper on a GPU, small without]"),
+        typer.Option(help="published, full, compact, small or tiny. \\[published on a GPU, small without]"),
     ] = None,
     folder: Annotated[Path, typer.Option("--out", help="Folder for run folders and tables.")] = Path(
         "runs/compare"
@@ -68,7 +68,7 @@ def compare(
     comparison = Comparison(
         task=task,
         methods=methods or (),
-        preset=preset or ("paper" if kind_of(device) == "cuda" else "small"),
+        preset=preset or ("published" if kind_of(device) == "cuda" else "small"),
         out=folder,
         sets=sets or ("test1",),
         samples=samples,

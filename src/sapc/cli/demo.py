@@ -23,10 +23,9 @@ from ..models.model import load
 from ..models.scores import Scores
 from ..tasks import get_task
 from ..training import loop as training
-from ..training.config import Run
-from ..training.config import preset as get_preset
+from ..training.config import TrainingConfig, training_config
 from ..training.distributed import find_device
-from ..training.run_folder import HOME, Folder, environment, load_tensors, model_names
+from ..training.run_folder import HOME, RunFolder, environment, load_tensors, model_names
 from .app import app, err, interrupt_advice, print_table
 from .options import AsJson, Device
 from .progress import TrainingBar, announce, stage_bar
@@ -103,21 +102,21 @@ class Demo:
         """Where the picture goes."""
         return self.out / f"{self.task}.png"
 
-    def folder(self, method: str) -> Folder:
+    def folder(self, method: str) -> RunFolder:
         """Return where the run of a method is: in the package, unless it is trained here."""
         name = f"{self.task}-{method}"
         if self.preset is not None:
-            return Folder(self.out / name)
+            return RunFolder(self.out / name)
         if name not in model_names():
             get_task(self.task)
             raise SapcError(f"no model {name} comes with the package; train one with --preset small")
-        return Folder(HOME / name)
+        return RunFolder(HOME / name)
 
-    def run(self, method: str) -> Run:
+    def run(self, method: str) -> TrainingConfig:
         """Return the training of a method."""
         if self.preset is None:
             return self.folder(method).run()
-        return get_preset(self.preset, self.task, method, seed=self.seed)
+        return training_config(self.task, method, self.preset, seed=self.seed)
 
     def check(self) -> None:
         """Refuse before the work what would fail after it; nothing is created."""

@@ -16,7 +16,7 @@ from ..models.card import CardText
 from ..models.hub import drop_foreign_scores, physics_text, read_scores, write_model
 from ..models.model import read_network
 from ..nn.network import parameter_count
-from ..training.run_folder import Folder, about_tensors, find, model_names
+from ..training.run_folder import RunFolder, about_tensors, find, model_names
 from .app import app, out
 from .options import AsJson, RunPath
 
@@ -62,7 +62,7 @@ def export(
 
     Example: [bold]sapc export runs/heat-sapc heat-sapc-full --half[/bold], then [bold]sapc sample heat-sapc-full[/bold]
     """
-    home = Folder(find(folder))
+    home = RunFolder(find(folder))
     if not home.trained and home.config.is_file():
         raise SapcError(f"{folder} is not trained to its end; finish it with `sapc train --resume {folder}`")
     run = home.run()
@@ -78,7 +78,7 @@ def export(
 
 
 def _describe_model(name: str) -> dict[str, Any]:
-    folder = Folder(find(name))
+    folder = RunFolder(find(name))
     run, scores = folder.run(), read_scores(folder)
     metrics, floor = (scores.mean.metrics, scores.mean.floor) if scores else ({}, {})
     metadata = about_tensors(folder.weights)
@@ -98,7 +98,7 @@ def _describe_model(name: str) -> dict[str, Any]:
     }
 
 
-def _device(folder: Folder) -> str:
+def _device(folder: RunFolder) -> str:
     """What the run was trained on, if that was noted."""
     try:
         return str(read_json(folder.environment)["starts"][-1]["device"])

@@ -11,7 +11,7 @@ import typer
 from ..data import read_fields
 from ..errors import SapcError
 from ..tasks import Task
-from ..training.config import Run
+from ..training.config import TrainingConfig
 from .messages import as_options
 
 DataFile = Annotated[
@@ -56,7 +56,7 @@ class OwnDataOptions:
         fields = read_fields(self.data, **self.reading)
         return Task.from_data(fields, self.physics, self.name, share=self.share)
 
-    def attach(self, run: Run) -> Run:
+    def attach(self, run: TrainingConfig) -> TrainingConfig:
         """A run that was begun before, with its physics and data; what is said of the file goes before how it was read then."""
         return run.attach(self.physics, self.data, self.reading_changes)
 
@@ -65,7 +65,7 @@ class OwnDataOptions:
         """What is said of the file's dimensions."""
         return reading_changes(**{name: self.reading[name] for name in ("time", "samples", "steady")})
 
-    def option_words(self, run: Run) -> list[str]:
+    def option_words(self, run: TrainingConfig) -> list[str]:
         """The options by which other commands find physics and data of a run in its folder, which may not say how they are read."""
         words = ["--physics", str(self.physics), "--data", str(self.data)]
         run_reading = run.description.reading

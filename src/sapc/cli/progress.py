@@ -24,8 +24,8 @@ from .app import err, warn
 
 if TYPE_CHECKING:
     from ..experiments import Cell, Study
-    from ..training.config import Run
-    from ..training.run_folder import Folder
+    from ..training.config import TrainingConfig
+    from ..training.run_folder import RunFolder
 
 LINE_SECONDS = 10.0
 
@@ -123,7 +123,7 @@ class TrainingBar:
         self._print_line(f"{self.label}: " + ", ".join([f"step {step} of {steps}", *parts, *estimate]))
 
 
-def announce(run: Run, folder: Folder, quiet: bool) -> str:
+def announce(run: TrainingConfig, folder: RunFolder, quiet: bool) -> str:
     """Say that a run is trained already, or return what to say of its training once it has begun; nothing if `quiet`."""
     if folder.trained and not quiet:
         print(f"already trained: {folder.path}", flush=True)

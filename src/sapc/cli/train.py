@@ -16,9 +16,9 @@ from ..methods.registry import plugin_files
 from ..tasks.check import check as check_task
 from ..training import config, distributed
 from ..training import loop as training
-from ..training.config import Run
+from ..training.config import TrainingConfig
 from ..training.continuation import extension, fine_tuning
-from ..training.run_folder import Folder, default_folder, find, is_shipped
+from ..training.run_folder import RunFolder, default_folder, find, is_shipped
 from .app import ExplainedInterrupt, app, warn
 from .options import AsJson, Device, GridText, OptionTexts, parse_grid, parse_options
 from .own_data import (
@@ -45,7 +45,7 @@ def train(
     method: Annotated[str | None, typer.Option(help="A method; `sapc methods` lists them. \\[sapc]")] = None,
     preset: Annotated[
         str | None,
-        typer.Option(help="paper, full, compact, small or tiny. \\[paper on a GPU, small without]"),
+        typer.Option(help="published, full, compact, small or tiny. \\[published on a GPU, small without]"),
     ] = None,
     path: Annotated[
         Path | None,
@@ -136,12 +136,12 @@ def train(
         run = run.attach() if own_data is None else own_data.attach(run)
     else:
         preset = preset or (
-            "paper" if distributed.kind_of(device) == "cuda" and own_data is None else "small"
+            "published" if distributed.kind_of(device) == "cuda" and own_data is None else "small"
         )
         run = _new_config(task, method or "sapc", preset, _sizes(start) | changes, own_data)
         run = run if start is None else fine_tuning(run, start)
         path = path or default_folder(run)
-    folder = Folder(path)
+    folder = RunFolder(path)
     _check(run, folder, devices)
     was_trained = folder.trained and folder.run().steps == run.steps
     options = {
@@ -158,10 +158,10 @@ def train(
 
 def _sizes(start: Path | None) -> dict[str, Any]:
     """The sizes of the network whose weights a run begins with."""
-    return {} if start is None else {"backbone": Folder(find(start)).run().backbone}
+    return {} if start is None else {"backbone": RunFolder(find(start)).run().backbone}
 
 
-def _resume_config(path: Path, options: list[str], steps: int | None) -> Run:
+def _resume_config(path: Path, options: list[str], steps: int | None) -> TrainingConfig:
     if options:
         raise SapcError(
             f"--resume reads the settings from {path}, so {options[0]} cannot be given as well; leave one of them out"
@@ -170,12 +170,12 @@ def _resume_config(path: Path, options: list[str], steps: int | None) -> Run:
         raise SapcError(
             f"{path} comes with the package and is trained; there is nothing to continue, but --from {path} begins a run with its weights"
         )
-    return Folder(path).run() if steps is None else extension(path, steps)
+    return RunFolder(path).run() if steps is None else extension(path, steps)
 
 
 def _new_config(
     task: str | None, method: str, preset: str, changes: dict[str, Any], own_data: OwnDataOptions | None
-) -> Run:
+) -> TrainingConfig:
     if own_data is not None:
         if task is not None:
             raise SapcError(
@@ -184,15 +184,15 @@ def _new_config(
         task_ = own_data.task()
         for problem in check_task(task_, noise=4).problems:
             warnings.warn(f"{problem} (see sapc check)", SapcWarning, stacklevel=2)
-        return config.preset(preset, task_, method, **changes)
+        return config.training_config(task_, method, preset, **changes)
     if task is None:
         raise SapcError(
             "sapc train needs a task, as in `sapc train heat`, --data FILE --physics FILE, or --resume FOLDER; see sapc tasks"
         )
-    return config.preset(preset, task, method, **changes)
+    return config.training_config(task, method, preset, **changes)
 
 
-def _check(run: Run, folder: Folder, devices: int) -> None:
+def _check(run: TrainingConfig, folder: RunFolder, devices: int) -> None:
     """Refuse before anything is said what would be refused later."""
     run.check()
     if is_main_process():
@@ -203,7 +203,7 @@ def _check(run: Run, folder: Folder, devices: int) -> None:
         )
 
 
-def _announcement(run: Run, folder: Folder) -> str:
+def _announcement(run: TrainingConfig, folder: RunFolder) -> str:
     """What runs and where."""
     grid = " x ".join(map(str, run.grid))
     verb = "continuing" if folder.checkpoint.is_file() or run.stages else "training"
@@ -211,7 +211,7 @@ def _announcement(run: Run, folder: Folder) -> str:
     return f"{verb} {run.method} on {run.task}, {grid} points, {run.steps} steps (preset {run.preset}){origin} in {folder.path}"
 
 
-def _train(run: Run, path: Path, devices: int, announcement: str, options: dict[str, Any]) -> None:
+def _train(run: TrainingConfig, path: Path, devices: int, announcement: str, options: dict[str, Any]) -> None:
     try:
         if devices == 1:
             _work(run, path, announcement, options)
@@ -223,7 +223,7 @@ def _train(run: Run, path: Path, devices: int, announcement: str, options: dict[
         raise ExplainedInterrupt(str(interrupt)) from interrupt
 
 
-def _work(run: Run, path: Path, announcement: str, options: dict[str, Any]) -> None:
+def _work(run: TrainingConfig, path: Path, announcement: str, options: dict[str, Any]) -> None:
     """What every process does."""
     options = dict(options)
     if (own_data := options.pop("own", None)) is not None and run.attached is None:
@@ -240,7 +240,7 @@ def is_main_process() -> bool:
 
 
 def _report(
-    run: Run, folder: Folder, was_trained: bool, as_json: bool, own_data: OwnDataOptions | None
+    run: TrainingConfig, folder: RunFolder, was_trained: bool, as_json: bool, own_data: OwnDataOptions | None
 ) -> None:
     entries = folder.entries()
     last = {

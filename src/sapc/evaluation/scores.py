@@ -11,7 +11,7 @@ from typing import Any
 from .._files import sha256
 from ..errors import SapcError
 from ..models.scores import MeanScores, Scores, SetScores, fields_path, part_path, scores_path
-from ..training.run_folder import Folder
+from ..training.run_folder import RunFolder
 from .moments import EnsembleStatistics
 
 __all__ = ["MeanScores", "Scores", "SetScores", "write_scores"]
@@ -29,7 +29,7 @@ def write_scores(
     samples go beside the scores, before them.
     """
     scores = scores if isinstance(scores, Scores) else Scores.from_dict(scores)
-    run, home = scores.run, Folder(folder)
+    run, home = scores.run, RunFolder(folder)
     if run.trained < run.steps:
         raise SapcError(
             f"the scores of an unfinished training (step {run.trained} of {run.steps}) are not kept in its folder; "

@@ -4,7 +4,7 @@ A study is a Python file with a list `runs`:
 
     from sapc.experiments import cells
 
-    runs = cells(["heat", "burgers"], ["sapc", "ffm", "eci"], seeds=(0, 42, 205), preset="paper")
+    runs = cells(["heat", "burgers"], ["sapc", "ffm", "eci"], seeds=(0, 42, 205), preset="published")
 
 `sapc study run FILE` trains what is missing, samples and scores it; `sapc study status FILE` says where every cell stands; `sapc report`
 makes tables and figures of it. The same from Python:

@@ -29,8 +29,8 @@ from ..models.model import Model
 from ..models.scores import Scores, part_path, scores_path
 from ..tasks import TEST_SETS, get_task, task_names
 from ..training import config
-from ..training.config import Run
-from ..training.run_folder import Folder
+from ..training.config import TrainingConfig
+from ..training.run_folder import RunFolder
 
 DFLOW_SAMPLES = 64
 LABEL = re.compile(r"[A-Za-z0-9._+-]{0,64}")  # it is part of file names
@@ -58,7 +58,7 @@ class Cell:
         settings: settings of `evaluation` by name.
     """
 
-    run: Run
+    run: TrainingConfig
     method: str
     evaluation: EvaluationConfig
     label: str
@@ -66,7 +66,7 @@ class Cell:
 
     def __init__(
         self,
-        run: Run,
+        run: TrainingConfig,
         method: str,
         evaluation: EvaluationConfig | Sequence[str] | None = None,
         label: str = "",
@@ -141,7 +141,7 @@ class Cell:
 
     # -- scores --
 
-    def find_scores(self, folder: Folder, distances: Sequence[Distance] = ()) -> Scores | None:
+    def find_scores(self, folder: RunFolder, distances: Sequence[Distance] = ()) -> Scores | None:
         """Return the scores that are there already."""
         if not folder.trained or not self._is_in(folder):
             return None
@@ -153,7 +153,7 @@ class Cell:
 
     scored = rename_method("Cell.scored", "Cell.find_scores")
 
-    def _is_in(self, folder: Folder) -> bool:
+    def _is_in(self, folder: RunFolder) -> bool:
         """Whether a folder is that of this very run."""
         try:
             folder.check(self.run)
@@ -177,7 +177,7 @@ class Cell:
     def evaluate(
         self,
         model: Model,
-        folder: Folder,
+        folder: RunFolder,
         others: Iterable[Scores] = (),
         distances: Sequence[Distance] = (),
         progress: Progress | None = None,
@@ -219,7 +219,9 @@ class Cell:
         """Back from `to_dict`."""
         try:
             chosen = {own: data[name] for name, own in SETTINGS.items()}
-            cell = cls(Run.from_dict(data["run"]), data["method"], data["sets"], data["label"], **chosen)
+            cell = cls(
+                TrainingConfig.from_dict(data["run"]), data["method"], data["sets"], data["label"], **chosen
+            )
             return cell if data["folder"] == cell.folder else replace(cell, run_folder=data["folder"])
         except (KeyError, TypeError) as error:
             raise SapcError(f"a study's list of cells cannot be read: {error!r}") from error
@@ -229,7 +231,7 @@ def cells(
     tasks: Sequence[str] = (),
     methods: Sequence[str] = (),
     seeds: Sequence[int] = (0,),
-    preset: str = "paper",
+    preset: str = "published",
     evaluation: EvaluationConfig | None = None,
     *,
     coupled_samples: int | None = DFLOW_SAMPLES,
@@ -261,7 +263,7 @@ def cells(
         for task in tasks or task_names():
             get_task(task)
             for method in map(get_method, methods or method_names(own=False)):
-                run = config.preset(preset, task, method.weights, seed=seed, **changes)
+                run = config.training_config(task, method.weights, preset, seed=seed, **changes)
                 cell = Cell(run, method.name, chosen, label)
                 if method.couples_batch and coupled_samples is not None:
                     few = min(coupled_samples, cell.settings.samples or coupled_samples)
@@ -270,7 +272,7 @@ def cells(
     return found
 
 
-def iter_scores(folder: Folder, method: str) -> Iterator[Scores]:
+def iter_scores(folder: RunFolder, method: str) -> Iterator[Scores]:
     """Yield the readable scores of a method, from the files that `write_scores` chooses from."""
     own = scores_file(folder, method)
     for path in (own, part_path(own)):
@@ -280,7 +282,7 @@ def iter_scores(folder: Folder, method: str) -> Iterator[Scores]:
             continue
 
 
-def scores_file(folder: Folder, method: str) -> Path:
+def scores_file(folder: RunFolder, method: str) -> Path:
     """Return where a method's scores are, if they are whole."""
     return scores_path(folder.path, method, get_method(method).weights)
 

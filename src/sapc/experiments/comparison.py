@@ -163,7 +163,7 @@ class Comparison:
             "format": FORMAT,
             "task": self.task,
             "title": run.make_task().title,
-            "preset": self.preset,
+            "preset": run.preset,
             "grid": list(run.grid),
             "training_steps": run.steps,
             "sets": list(dict.fromkeys(self.sets)),

@@ -17,7 +17,7 @@ from ..errors import SapcError
 from ..evaluation.frechet.distance import Distance
 from ..methods import get_method
 from ..models.scores import Scores
-from ..training.run_folder import Folder, about_tensors
+from ..training.run_folder import RunFolder, about_tensors
 from .cell import Cell
 from .study import Study
 
@@ -120,7 +120,7 @@ def _part(noted: Mapping[str, Any], cell: Cell, step: int) -> str:
 # -- time --
 
 
-def _pace(folder: Folder, steps: int) -> tuple[int, float | None]:
+def _pace(folder: RunFolder, steps: int) -> tuple[int, float | None]:
     """Return how many steps a training has done, and seconds per step."""
     if folder.trained:
         try:

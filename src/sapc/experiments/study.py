@@ -25,7 +25,7 @@ from .._files import ensure_folder, line_of, read_json, real_path, write_json
 from .._old_names import rename_method
 from ..errors import SapcError
 from ..models.scores import Scores
-from ..training.run_folder import Folder, lock_file
+from ..training.run_folder import RunFolder, lock_file
 from .cell import Cell, iter_scores
 
 FORMAT = "sapc-study-1"
@@ -80,9 +80,9 @@ class Study:
             found = [cell for cell in found if not names or value(cell) in names]
         return found
 
-    def folder(self, cell: Cell) -> Folder:
+    def folder(self, cell: Cell) -> RunFolder:
         """Where a cell's run is."""
-        return Folder(self.out / cell.folder)
+        return RunFolder(self.out / cell.folder)
 
     def log(self, folder: str) -> Path:
         """Where a job's process writes."""

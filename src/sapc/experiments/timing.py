@@ -25,8 +25,8 @@ from ..methods import get_method
 from ..nn.fno import matmul_precision
 from ..nn.network import execution_of
 from ..tasks import Task
-from ..training.config import Run, preset
-from ..training.distributed import Team
+from ..training.config import TrainingConfig, training_config
+from ..training.distributed import ProcessGroup
 from ..training.run_folder import environment
 from ..training.step import Training
 
@@ -87,7 +87,7 @@ def measure(
     result = describe(timer) | {"preset": size, "complete": False} | {part: [] for part in parts}
     for task in tasks:
         progress(f"{task}: data")
-        run = preset(size, task, "sapc")
+        run = training_config(task, "sapc", size)
         data = solutions(run, timer.device)
         for part in parts:
             progress(f"{task}: {part}")
@@ -111,7 +111,7 @@ def _load() -> list[float]:
     return [os.getloadavg()[0]] if hasattr(os, "getloadavg") else []
 
 
-def solutions(run: Run, device: torch.device) -> Data:
+def solutions(run: TrainingConfig, device: torch.device) -> Data:
     """Return a batch of solutions, repeated; few are solved where that takes long."""
     size = min(run.batch, 64 if len(run.grid) == 2 else 4)
     few = run.make_task().dataset("train", size=size, device=device).fields.to(device)
@@ -126,7 +126,7 @@ def smooth_error(task: Task, truth: Tensor) -> Tensor:
     return ERROR * truth.std() * waves.prod(0)
 
 
-def make_network(run: Run, device: torch.device) -> nn.Module:
+def make_network(run: TrainingConfig, device: torch.device) -> nn.Module:
     """Make a fresh network that runs as a training's does."""
     execution = execution_of(run.make_network(), device, run.precision)
     execution.for_training(lambda network: network)
@@ -154,7 +154,7 @@ def make_velocity(
     return velocity
 
 
-def make_problem(run: Run, data: Data, device: torch.device) -> tuple[Manifold, Tensor, Tensor]:
+def make_problem(run: TrainingConfig, data: Data, device: torch.device) -> tuple[Manifold, Tensor, Tensor]:
     """Return the manifolds of a batch of solutions, the solutions, and source draws for them, in float64."""
     task = run.make_task()
     truth = data[0][: run.batch].to(device, torch.float64)
@@ -162,17 +162,17 @@ def make_problem(run: Run, data: Data, device: torch.device) -> tuple[Manifold, 
     return task.manifold(truth, solver=run.solver(task)), truth, noise
 
 
-def _time_training(run: Run, data: Data, timer: Timer, steps: int) -> list[dict[str, Any]]:
+def _time_training(run: TrainingConfig, data: Data, timer: Timer, steps: int) -> list[dict[str, Any]]:
     """Time a step of FFM and of SAPC, drawing and projecting included."""
     row: dict[str, Any] = {"task": run.task, "batch": run.batch, "precision": run.precision}
     with matmul_precision(run.precision):
         for method in METHODS:
-            state = Training(replace(run, method=method), Team(timer.device), data=data)
+            state = Training(replace(run, method=method), ProcessGroup(timer.device), data=data)
             row[f"{method}_ms"] = 1e3 * timer(state.advance)
     return [row | {"ratio": row["sapc_ms"] / row["ffm_ms"]}]
 
 
-def _time_sampling(run: Run, data: Data, timer: Timer, steps: int) -> list[dict[str, Any]]:
+def _time_sampling(run: TrainingConfig, data: Data, timer: Timer, steps: int) -> list[dict[str, Any]]:
     """Time a field with FFM and with SAPC in one batch, scaled to a hundred steps; with SAPC also a field alone."""
     H, truth, v1 = make_problem(run, data, timer.device)
     v = make_velocity(make_network(run, timer.device), run.make_task(), truth, recorded=True)
@@ -188,7 +188,7 @@ def _time_sampling(run: Run, data: Data, timer: Timer, steps: int) -> list[dict[
     return [row | {"ratio": row["sapc_ms"] / row["ffm_ms"]}]
 
 
-def _time_projection(run: Run, data: Data, timer: Timer, steps: int) -> list[dict[str, Any]]:
+def _time_projection(run: TrainingConfig, data: Data, timer: Timer, steps: int) -> list[dict[str, Any]]:
     """Time the projection that sampling uses: from a source draw, and from an endpoint estimate half-way along."""
     H, truth, noise = make_problem(run, data, timer.device)
     rows = []

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from ..errors import SapcError
 from ..methods import paper
-from ..training.config import Run, preset, settings_for
+from ..training.config import TrainingConfig, settings_for, training_config
 from .scores import REQUIRED_METRICS as METRICS
 from .scores import Scores
 
@@ -67,7 +67,7 @@ NOTHING = CardText()
 
 
 def model_card(
-    run: Run,
+    run: TrainingConfig,
     parameters: int,
     about: Mapping[str, Any],
     half: bool,
@@ -98,7 +98,7 @@ def model_card(
     return head + device + _scored(run, scores, rounded) + FLOOR + LIMITS
 
 
-def _of_task(run: Run, name: str | None) -> dict[str, str]:
+def _of_task(run: TrainingConfig, name: str | None) -> dict[str, str]:
     """What a card says of a task with a solver."""
     task = run.make_task()
     return {
@@ -115,7 +115,7 @@ def _of_task(run: Run, name: str | None) -> dict[str, str]:
     }
 
 
-def _of_data(run: Run, name: str | None, physics: bool) -> dict[str, str]:
+def _of_data(run: TrainingConfig, name: str | None, physics: bool) -> dict[str, str]:
     """What a card says of own data; neither they nor the physics are needed for it."""
     about = run.description
     trained, file = about.physics_file, Path(about.data.get("path") or "").name
@@ -140,7 +140,7 @@ def _of_data(run: Run, name: str | None, physics: bool) -> dict[str, str]:
         + (f"; SHA-256 {about.data['sha256']}" if about.data.get("sha256") else ""),
         "command": _training(run, file, code)
         if file and code
-        else f'sapc.preset("{run.preset}", sapc.Task.from_data(data, physics, "{run.task}"), "{run.method}")',
+        else f'sapc.training_config(sapc.Task.from_data(data, physics, "{run.task}"), "{run.method}", "{run.preset}")',
         "evaluation": f"sapc evaluate {HERE} --physics {shlex.quote(code)} --data {shlex.quote(file)}"
         if file and code
         else "sapc.evaluate(model)",
@@ -150,7 +150,7 @@ def _of_data(run: Run, name: str | None, physics: bool) -> dict[str, str]:
     }
 
 
-def _with_network(run: Run, load: str, argument: str) -> dict[str, str]:
+def _with_network(run: TrainingConfig, load: str, argument: str) -> dict[str, str]:
     """What a card says otherwise of a network that is not made from the run's settings."""
     return {
         "load": f"{load[:-1]}, {argument})",
@@ -159,7 +159,7 @@ def _with_network(run: Run, load: str, argument: str) -> dict[str, str]:
     }
 
 
-def _training(run: Run, data: str, code: str) -> str:
+def _training(run: TrainingConfig, data: str, code: str) -> str:
     """The command that makes a task of own data again and trains on it."""
     about = run.description
     grid, said, share = about.grid, about.reading, about.split["share"]
@@ -185,7 +185,7 @@ def _training(run: Run, data: str, code: str) -> str:
     return " ".join(("sapc train", *words))
 
 
-def _exactness(run: Run, scores: Scores | None) -> str:
+def _exactness(run: TrainingConfig, scores: Scores | None) -> str:
     """What the method promises, and what was seen; of own data it is not known here whether the laws are affine."""
     method = run.make_method()
     affine = run.description.can_draw and run.make_task().plain is None
@@ -196,22 +196,24 @@ def _exactness(run: Run, scores: Scores | None) -> str:
     return f" that satisfy them and the {'balance law' if run.description.can_draw else 'laws'}{seen}"
 
 
-def _changed(run: Run) -> str:
+def _changed(run: TrainingConfig) -> str:
     """Settings in which a run differs from its preset, by name."""
     own = run.to_dict()
     try:
         if run.description.can_draw:
-            usual = preset(run.preset, run.task, run.method).to_dict()
+            usual = training_config(run.task, run.method, run.preset).to_dict()
         else:
             chosen = settings_for(run.preset, run.grid, run.description.sizes)
-            usual = Run(run.task, run.method, options=run.options, preset=run.preset, **chosen).to_dict()
+            usual = TrainingConfig(
+                run.task, run.method, options=run.options, preset=run.preset, **chosen
+            ).to_dict()
     except (SapcError, KeyError):
         return ""
     names = [name for name, value in own.items() if usual.get(name) != value]
     return f" with other {', '.join(names)} (`config.json`)" if names else ""
 
 
-def _scored(run: Run, scores: Scores, rounded: bool) -> str:
+def _scored(run: TrainingConfig, scores: Scores, rounded: bool) -> str:
     settings, mean = scores.settings, scores.mean
     before = "; measured before the weights were rounded" if rounded else ""
     lines = [
@@ -227,7 +229,7 @@ def _scored(run: Run, scores: Scores, rounded: bool) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _printed(run: Run, metric: str) -> str:
+def _printed(run: TrainingConfig, metric: str) -> str:
     """By the full-size network of the same method, with the standard error."""
     found = paper.printed("generation", run.task, metric, run.method)
     return "" if found is None else f"{found.mean:g} ± {found.error:g}" if found.error else f"{found.mean:g}"

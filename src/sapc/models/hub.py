@@ -15,8 +15,8 @@ import torch
 from .._files import atomic_folder, atomic_write, first_line, sha256, write_json
 from ..errors import SapcError, SapcWarning, check_path
 from ..tasks.physics import digest_of
-from ..training.config import Run
-from ..training.run_folder import Folder, Tensors, load_tensors, save_tensors
+from ..training.config import TrainingConfig
+from ..training.run_folder import RunFolder, Tensors, load_tensors, save_tensors
 from .card import CardText, model_card
 from .scores import Scores
 
@@ -42,7 +42,7 @@ def download(repository: str, revision: str | None = None) -> Path:
         ) from error
 
 
-def read_scores(folder: Folder) -> Scores | None:
+def read_scores(folder: RunFolder) -> Scores | None:
     """Return the scores of a run folder's own method, if there are some.
 
     Raises:
@@ -58,7 +58,7 @@ def read_scores(folder: Folder) -> Scores | None:
         ) from error
 
 
-def scores_of_weights(folder: Folder, weights: Tensors) -> Scores | None:
+def scores_of_weights(folder: RunFolder, weights: Tensors) -> Scores | None:
     """Return the scores in a run folder, if there are some and they are of these very weights."""
     if (scores := read_scores(folder)) is None:
         return None
@@ -69,7 +69,7 @@ def scores_of_weights(folder: Folder, weights: Tensors) -> Scores | None:
     return drop_foreign_scores(folder, scores) if alike else None
 
 
-def drop_foreign_scores(folder: Folder, scores: Scores | None) -> Scores | None:
+def drop_foreign_scores(folder: RunFolder, scores: Scores | None) -> Scores | None:
     """Return scores that are of the weights in the folder; those of others stay behind with a warning."""
     if scores is not None and scores.weights not in (None, sha256(folder.weights)):
         warnings.warn(SapcWarning(f"{folder.scores} is of other weights and stays behind"), stacklevel=3)
@@ -77,7 +77,7 @@ def drop_foreign_scores(folder: Folder, scores: Scores | None) -> Scores | None:
     return scores
 
 
-def physics_text(run: Run, folder: Folder | None) -> str | None:
+def physics_text(run: TrainingConfig, folder: RunFolder | None) -> str | None:
     """The text of the physics that a run was trained with, if it is at hand: as it was given, or as the folder keeps it."""
     digest = run.description.physics_sha256
     texts = [run.physics.text] if run.physics is not None else []
@@ -88,7 +88,7 @@ def physics_text(run: Run, folder: Folder | None) -> str | None:
 
 def write_model(
     path: str | os.PathLike[str],
-    run: Run,
+    run: TrainingConfig,
     network: Tensors,
     about: Mapping[str, Any],
     *,

@@ -34,10 +34,10 @@ from ..methods import Method, get_method
 from ..nn.fno import matmul_precision
 from ..nn.network import NetworkSource, describe, execution_of, find_device, parameter_count, weights_of
 from ..tasks import Dataset, Task
-from ..training.config import Run
+from ..training.config import TrainingConfig
 from ..training.run_folder import (
     OPTIMISER,
-    Folder,
+    RunFolder,
     check_shapes,
     find,
     load_tensors,
@@ -85,15 +85,15 @@ def load(
     Physics and data belong to this model alone. Physics whose text has changed since the training is a warning; other data are refused.
     An unfinished training gives the weights of its last checkpoint, with a warning.
     """
-    folder = Folder(find(path))
+    folder = RunFolder(find(path))
     run = folder.run().attach(physics, data, reading)
     return read_model(path, folder, run, device, compiled, network)
 
 
 def read_model(
     path: str | os.PathLike[str],
-    folder: Folder,
-    run: Run,
+    folder: RunFolder,
+    run: TrainingConfig,
     device: str | torch.device = "auto",
     compiled: bool | None = None,
     network: NetworkSource | None = None,
@@ -114,7 +114,7 @@ def read_model(
 
 
 def read_network(
-    path: str | os.PathLike[str], folder: Folder, run: Run, network: NetworkSource | None = None
+    path: str | os.PathLike[str], folder: RunFolder, run: TrainingConfig, network: NetworkSource | None = None
 ) -> tuple[nn.Module, int, dict[str, Any]]:
     """The network in a run folder, that was given as `path`: with its weights, their training steps, and what was noted of them."""
     file = folder.weights if folder.trained else folder.checkpoint
@@ -155,7 +155,7 @@ class Model:
 
     def __init__(
         self,
-        run: Run,
+        run: TrainingConfig,
         network: nn.Module,
         device: torch.device,
         *,
@@ -168,7 +168,7 @@ class Model:
             raise SapcError(f"a model lives on cpu or cuda, not on {device}")
         self.run = replace(run.attach(), backbone=describe(network, run.backbone))
         self.device, self.step = device, run.steps if step is None else step
-        self.folder: Folder | None = None
+        self.folder: RunFolder | None = None
         self.data_range = None
         if data_range is not None:
             if len(data_range) != 2:
@@ -206,7 +206,7 @@ class Model:
     ) -> Path:
         """Write the model as a folder that `load` and `from_pretrained` read and the Hugging Face hub takes as it is.
 
-        half      half the size: a weight has 11 bits, as many as preset `paper` multiplies with
+        half      half the size: a weight has 11 bits, as many as preset `published` multiplies with
         scores    of these weights, as `evaluate` returns them, else those in the folder that the model was loaded from: they go into
                   the folder and its card
         name      by which others will find it, for the card
@@ -318,7 +318,9 @@ class Model:
                 "or a single condition for all, as condition[:1]"
             )
         require_memory(8 * n * math.prod(task.grid.shape), f"{n} fields on {points} points")
-        return Sampling(condition, method, n, size, steps, seed, self.run.length, self.clip_range(method))
+        return Sampling(
+            condition, method, n, size, steps, seed, self.run.source_length_scale, self.clip_range(method)
+        )
 
     def clip_range(self, method: Method) -> tuple[float, float] | None:
         """Where a method's estimates are cut off, if they are: beyond the training data, by a tenth of their range on both sides."""

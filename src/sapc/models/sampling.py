@@ -30,7 +30,7 @@ from ..flow import source
 from ..flow.path import Velocity, within
 from ..methods import Method
 from ..tasks import Dataset, Task
-from ..training.config import Run
+from ..training.config import TrainingConfig
 
 Progress = Callable[[int, int], None]
 """Called with (fields done, fields in all); a partly integrated field counts fractionally."""
@@ -51,7 +51,7 @@ class Condition:
     task: Task
     values: Tensor
     extra_constraints: Stackable | None
-    run: Run
+    run: TrainingConfig
 
     @cached_property
     def manifold(self) -> Manifold:

@@ -11,7 +11,7 @@ from ..errors import explain_misuse
 from ..nn.network import NetworkSource
 from ..tasks import Task
 from ..training import loop
-from ..training.config import preset as settings_of
+from ..training.config import training_config
 from ..training.run_folder import default_folder
 from .model import Model, read_model
 
@@ -36,7 +36,7 @@ def train(
     Args:
         task: a name, or a task of your own, as `sapc.Task.from_data` makes it.
         method: a method that is trained; `sapc.method_names()` lists them.
-        preset: paper, full, compact, small or tiny.
+        preset: published, full, compact, small or tiny.
         out: the run folder; runs/TASK-METHOD-PRESET unless given.
         network: one of your own in place of the FNO: a `torch.nn.Module` `(fields, times[, condition]) -> fields`, with whose weights the
             training begins and which is copied, or a function or class that makes one, called with the seed of the run.
@@ -53,7 +53,7 @@ def train(
         SapcError: an unknown or contradictory setting, a folder that holds another run, or a training that failed.
     """
     execution = {name: settings.pop(name) for name in EXECUTION if name in settings}
-    run = settings_of(preset, task, method, network=network, **settings)
+    run = training_config(task, method, preset, network=network, **settings)
     folder = loop.train(
         run,
         default_folder(run) if out is None else Path(out),

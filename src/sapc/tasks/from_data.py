@@ -2,7 +2,7 @@
 
     data = sapc.read_fields("my.h5")
     task = sapc.Task.from_data(data, "my_physics.py")
-    run = sapc.preset("small", task, "sapc")
+    run = sapc.training_config(task, "sapc", "small")
 
 The fields keep their units; a network sees them normalized, channel by channel. What defines the task (grid, scale, units, where the data
 came from and how their file was read, which physics) is written into the run's settings, but neither the data nor the code: whoever loads

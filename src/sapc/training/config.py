@@ -2,7 +2,7 @@
 
 Presets are a run's settings by one word. They start from a task, because its grid decides how large a model is useful:
 
-    paper   the published settings
+    published   the published settings
     full    the published network with a better training: a third of the steps, twenty times the rate, which falls along a cosine
     compact the sizes and the training of the models that come with the package
     small   a narrower network and fewer steps: a meaningful model in two to three minutes on two CPU cores
@@ -14,12 +14,14 @@ from __future__ import annotations
 import json
 import math
 import os
+import warnings
 from collections.abc import Mapping
 from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from typing import Any, Literal, get_args
 
 from torch import nn
 
+from .._old_names import find_renamed, rename_arguments, rename_fields
 from ..constraints import FeasiblePoint, NearestPoint, Solver
 from ..data import Fields
 from ..errors import SapcError, check_choice, check_record, check_type, explain_misuse
@@ -31,20 +33,31 @@ from ..tasks import DataDescription, Physics, Task, attach_task, check_options, 
 FORMAT = "sapc-run-1"
 Projector = Literal["feasible", "nearest", "paper"]
 Schedule = Literal["plateau", "cosine"]
-Preset = Literal["paper", "full", "compact", "small", "tiny"]
+Preset = Literal["published", "full", "compact", "small", "tiny"]
+OLD_PRESETS = {"paper": "published"}
+FILE_KEYS = {
+    "lr_floor": "min_lr",
+    "factor": "plateau_factor",
+    "patience": "plateau_patience",
+    "clip": "max_grad_norm",
+    "validate": "validation_interval",
+    "length": "source_length_scale",
+}
+"""Entries of config.json that have another name than their field; these were the names of the fields in version 0.1.0, too."""
 
 
+@rename_fields(**FILE_KEYS)
 @dataclass(frozen=True)
-class Run:
+class TrainingConfig:
     """One training run.
 
     grid        points per axis; options: the task's own
     train, validation   numbers of solutions
     batch       samples per step, over all processes together
-    clip        largest gradient norm
-    validate    steps between validations
-    schedule    plateau: the rate is multiplied by `factor` after `patience` validations without progress, down to `lr_floor`;
-                cosine: half a cosine from `lr` to `lr_floor` over all steps, after a rise over the first hundredth of them
+    max_grad_norm   gradients are scaled down to it
+    validation_interval     steps between validations
+    schedule    plateau: the rate is multiplied by `plateau_factor` after `plateau_patience` validations without progress, down to
+                `min_lr`; cosine: half a cosine from `lr` to `min_lr` over all steps, after a rise over the first hundredth of them
     precision   of the network's products: float32, tf32, fp16 or bf16
     projector   curved manifolds: feasible (a near point on H), nearest (the nearest one), paper (its plain iteration)
     stages      steps at which the training had come to its end before it was continued
@@ -64,25 +77,26 @@ class Run:
     seed: int = 0
     options: Mapping[str, Any] = field(default_factory=dict)
     lr: float = 3e-4
-    lr_floor: float = 1e-4
-    factor: float = 0.5
-    patience: int = 10
-    clip: float = 100.0
-    validate: int = 200
+    min_lr: float = 1e-4
+    plateau_factor: float = 0.5
+    plateau_patience: int = 10
+    max_grad_norm: float = 100.0
+    validation_interval: int = 200
     schedule: str = "plateau"
     precision: str = "fp16"
     projector: str = "feasible"
-    length: float = 1e-3
-    preset: str = "paper"
+    source_length_scale: float = 1e-3
+    preset: str = "published"
     stages: tuple[int, ...] = ()
     parent: Mapping[str, Any] = field(default_factory=dict)
     attached: Task | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "preset", preset_name(self.preset))
         make_plain(self, *(name for name in SETTINGS if name not in ("backbone", "options", "parent")))
-        check_record(self, seed=0, patience=0, stages=0)
-        if self.factor >= 1:
-            raise SapcError(f"factor must be below 1, got {self.factor}")
+        check_record(self, seed=0, plateau_patience=0, stages=0)
+        if self.plateau_factor >= 1:
+            raise SapcError(f"plateau_factor must be below 1, got {self.plateau_factor}")
         for name, kinds in (("precision", Precision), ("projector", Projector), ("schedule", Schedule)):
             check_choice(getattr(self, name), name, get_args(kinds))
         ends = (*self.stages, self.steps)
@@ -108,9 +122,9 @@ class Run:
         """The learning rate of a step, counted from 0, by schedule cosine."""
         rise = max(1, self.steps // 100)
         turn = 0.5 * (1 + math.cos(math.pi * step / self.steps))
-        return min(1.0, (step + 1) / rise) * (self.lr_floor + (self.lr - self.lr_floor) * turn)
+        return min(1.0, (step + 1) / rise) * (self.min_lr + (self.lr - self.min_lr) * turn)
 
-    def extended(self, steps: int) -> Run:
+    def extended(self, steps: int) -> TrainingConfig:
         """This run, finished and then continued to more steps."""
         return replace(self, steps=steps, stages=(*self.stages, self.steps))
 
@@ -132,7 +146,7 @@ class Run:
         physics: Any = None,
         data: Fields | str | os.PathLike[str] | None = None,
         reading: Mapping[str, Any] | None = None,
-    ) -> Run:
+    ) -> TrainingConfig:
         """Return the same run with its task at hand, made from what its settings do not hold; see `tasks.attach_task`."""
         task = attach_task(self.task, self.options, self.attached, physics, data, reading)
         return replace(self, attached=task)
@@ -179,7 +193,8 @@ class Run:
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON can hold it."""
-        values = {name: getattr(self, name) for name in SETTINGS}
+        keys = {name: key for key, name in FILE_KEYS.items()}
+        values = {keys.get(name, name): getattr(self, name) for name in SETTINGS}
         values = {name: value for name, value in values.items() if value or name not in ("stages", "parent")}
         return {"format": FORMAT, **values, "backbone": asdict(self.backbone), "options": dict(self.options)}
 
@@ -192,39 +207,57 @@ class Run:
         return dict(json.loads(json.dumps(own)))
 
     @classmethod
-    def from_dict(cls, data: Any) -> Run:
+    def from_dict(cls, data: Any) -> TrainingConfig:
         """Back from `to_dict`; a file of another kind or version is refused by name."""
         form = data.get("format") if isinstance(data, Mapping) else type(data).__name__
         if form != FORMAT:
             raise SapcError(f"this is not the configuration of a run ({FORMAT}), but {form!r}")
-        values = {name: to_tuples(value) for name, value in data.items() if name != "format"}
+        entries = {key: to_tuples(value) for key, value in data.items() if key != "format"}
         required = {f.name for f in fields(cls) if f.default is f.default_factory is MISSING}
-        if wrong := sorted((values.keys() - set(SETTINGS)) | (required - values.keys())):
+        known = set(SETTINGS) - set(FILE_KEYS.values()) | set(FILE_KEYS)
+        if wrong := sorted((entries.keys() - known) | (required - entries.keys())):
             raise SapcError(f"the configuration of a run has unknown or missing entries: {', '.join(wrong)}")
-        return cls(**{**values, "backbone": read_settings(values["backbone"])})
+        values = {FILE_KEYS.get(key, key): value for key, value in entries.items()}
+        values["backbone"] = read_settings(values["backbone"])
+        if "preset" in values:
+            values["preset"] = current_preset(values["preset"])
+        return cls(**values)
 
 
-SETTINGS = tuple(f.name for f in fields(Run) if f.compare)
+SETTINGS = tuple(f.name for f in fields(TrainingConfig) if f.compare)
 """What a run is, by name: all of it but the task that it carries."""
 
 
 # -- presets --
 
 
+def preset_name(name: str) -> str:
+    """Return the name of a preset, given that or its old one; for the old one there is a warning."""
+    if (new := current_preset(name)) != name:
+        warnings.warn(f"the preset {name} is now called {new}", DeprecationWarning, stacklevel=3)
+    return new
+
+
+def current_preset(name: str) -> str:
+    """Return the name of a preset for its old one; anything else as it is."""
+    return OLD_PRESETS.get(name, name) if isinstance(name, str) else name
+
+
+@rename_arguments(**FILE_KEYS)
 @explain_misuse
-def preset(
-    name: str,
+def training_config(
     task: str | Task,
-    method: str,
+    method: str = "sapc",
+    preset: str = "small",
     grid: tuple[int, ...] | None = None,
     network: NetworkSource | None = None,
     **changes: Any,
-) -> Run:
+) -> TrainingConfig:
     """A run of `task`, by name or a task of your own, with `method` by a preset's settings, with any of them changed.
 
     `network` is one of your own, which the run describes and which is passed again to train it.
     """
-    check_choice(name, "preset", get_args(Preset))
+    check_choice(preset := preset_name(preset), "preset", get_args(Preset))
     if not isinstance(task, str | Task):
         raise SapcError(
             f"a run is of a task, by name or as sapc.Task.from_data(data, physics) makes it, got {type(task).__name__}"
@@ -236,7 +269,7 @@ def preset(
     if not is_named and (grid is not None or options):
         raise SapcError("a task of your own has its grid and options already; leave out grid and options")
     make = _settings if chosen.can_draw else settings_for
-    settings = make(name, tuple(chosen.grid.lattice), chosen.sizes)
+    settings = make(preset, tuple(chosen.grid.lattice), chosen.sizes)
     if is_named:
         chosen = chosen.resize(settings["grid"] if grid is None else grid)
     settings |= {"grid": tuple(chosen.grid.lattice), "options": chosen.options}
@@ -244,8 +277,8 @@ def preset(
     if unknown := sorted(set(changes) - set(SETTINGS)):
         raise SapcError(f"unknown setting {unknown[0]!r} of a run")
     attached = None if chosen.can_draw else chosen
-    named = {"task": chosen.name, "method": method, "preset": name, "attached": attached}
-    return Run(**{**settings, **named, **changes})
+    named = {"task": chosen.name, "method": method, "preset": preset, "attached": attached}
+    return TrainingConfig(**{**settings, **named, **changes})
 
 
 def _backbone(
@@ -276,14 +309,14 @@ def settings_for(name: str, lattice: tuple[int, ...], sizes: Mapping[str, int]) 
     settings |= {split: min(n, settings[split]) if name == "tiny" else n for split, n in sizes.items()}
     settings["batch"] = min(settings["batch"], sizes["train"])
     if name in ("small", "tiny"):
-        settings |= {"schedule": "cosine", "lr_floor": 1e-6, "clip": 1.0}
+        settings |= {"schedule": "cosine", "min_lr": 1e-6, "max_grad_norm": 1.0}
     return settings
 
 
 def _settings(name: str, shape: tuple[int, ...], sizes: Mapping[str, int]) -> dict[str, Any]:
     """Return the settings of a preset for a published grid: those of fields on up to two axes, or on more."""
     is_flat = len(shape) <= 2
-    paper = {
+    published = {
         "backbone": Backbone((32, 32), 64, 256, 32) if is_flat else Backbone((16, 16, 16), 32, 128, 16),
         "grid": shape,
         "steps": 20_000,
@@ -294,9 +327,9 @@ def _settings(name: str, shape: tuple[int, ...], sizes: Mapping[str, int]) -> di
     full = {
         "steps": 6000 if is_flat else 8000,
         "lr": 6e-3 if is_flat else 3e-3,
-        "lr_floor": 1e-6,
+        "min_lr": 1e-6,
         "schedule": "cosine",
-        "clip": 1.0,
+        "max_grad_norm": 1.0,
     }
     compact = {
         "backbone": Backbone((16, 12), 32, 64, 16) if is_flat else Backbone((8, 8, 8), 32, 64, 16),
@@ -310,9 +343,9 @@ def _settings(name: str, shape: tuple[int, ...], sizes: Mapping[str, int]) -> di
         "train": 1600 if is_flat else 100,
         "validation": 256 if is_flat else 16,
         "lr": 3e-3,
-        "lr_floor": 1e-4,
-        "validate": 100,
-        "patience": 2,
+        "min_lr": 1e-4,
+        "validation_interval": 100,
+        "plateau_patience": 2,
         "precision": "float32",
     }
     tiny = {
@@ -322,12 +355,15 @@ def _settings(name: str, shape: tuple[int, ...], sizes: Mapping[str, int]) -> di
         "batch": 4,
         "train": 16,
         "validation": 8,
-        "validate": 10,
+        "validation_interval": 10,
     }
     return {
-        "paper": paper,
-        "full": paper | full,
-        "compact": paper | full | compact,
+        "published": published,
+        "full": published | full,
+        "compact": published | full | compact,
         "small": small,
         "tiny": small | tiny,
     }[name]
+
+
+__getattr__ = find_renamed(__name__)

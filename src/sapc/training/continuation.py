@@ -4,7 +4,7 @@
     run = fine_tuning(run, "runs/heat-sapc")            # a new run that begins with those weights; train it in another folder
 
 Both are a folder with a checkpoint in it before the first step, so that all else is as in a training that was interrupted: it can be
-stopped and goes on to the same bits. The run itself says where it comes from (`Run.stages`, `Run.parent`).
+stopped and goes on to the same bits. The run itself says where it comes from (`TrainingConfig.stages`, `TrainingConfig.parent`).
 
 A run that goes on keeps its optimiser, and everything random in step n is a function of the seed and n; the schedule `cosine` is that of
 the new number of steps, from the step reached. A run that starts from another's weights has a new optimiser, and counts its steps from 0.
@@ -20,9 +20,9 @@ from typing import Any
 from .._files import real_path, sha256, write_json
 from ..errors import SapcError, SapcWarning, check_int
 from ..nn.network import NetworkSource
-from .config import Run
+from .config import TrainingConfig
 from .run_folder import (
-    Folder,
+    RunFolder,
     Tensors,
     about_tensors,
     different_shapes,
@@ -33,9 +33,9 @@ from .run_folder import (
 )
 
 
-def extension(path: str | os.PathLike[str], steps: int) -> Run:
+def extension(path: str | os.PathLike[str], steps: int) -> TrainingConfig:
     """The finished run in a folder, to be continued to more steps; the run as it is where it has as many already."""
-    folder, steps = Folder(find(path)), check_int(steps, "steps", 1)
+    folder, steps = RunFolder(find(path)), check_int(steps, "steps", 1)
     there = folder.run()
     if is_shipped(folder.path) or folder.weights.name == "model.safetensors":
         raise SapcError(f"{path} is a model to be passed on; begin a new run with its weights: --from {path}")
@@ -52,9 +52,11 @@ def extension(path: str | os.PathLike[str], steps: int) -> Run:
     return there.extended(steps)
 
 
-def fine_tuning(run: Run, start: str | os.PathLike[str], network: NetworkSource | None = None) -> Run:
+def fine_tuning(
+    run: TrainingConfig, start: str | os.PathLike[str], network: NetworkSource | None = None
+) -> TrainingConfig:
     """A run that begins with the weights of another, once they are known to fit its network."""
-    folder = Folder(find(start))
+    folder = RunFolder(find(start))
     folder.run()  # a folder that is none is refused by name
     if not folder.trained:
         raise SapcError(f"{start} is not trained to its end; finish it with `sapc train --resume {start}`")
@@ -73,7 +75,7 @@ def fine_tuning(run: Run, start: str | os.PathLike[str], network: NetworkSource 
     return replace(run, parent=origin)
 
 
-def prepare_extension(folder: Folder, run: Run) -> None:
+def prepare_extension(folder: RunFolder, run: TrainingConfig) -> None:
     """Make a finished run one that is interrupted at its last step; the caller has locked the folder.
 
     Until the weights are gone this can be done again from the start, so the optimiser is kept until then; after that there is nothing
@@ -97,7 +99,7 @@ def prepare_extension(folder: Folder, run: Run) -> None:
     folder.optimiser.unlink(missing_ok=True)
 
 
-def _optimiser_of(folder: Folder, step: int) -> tuple[Tensors, dict[str, Any]]:
+def _optimiser_of(folder: RunFolder, step: int) -> tuple[Tensors, dict[str, Any]]:
     """What is kept of the optimiser at this step, if anything is."""
     if not folder.optimiser.is_file():
         return {}, {}
@@ -105,7 +107,7 @@ def _optimiser_of(folder: Folder, step: int) -> tuple[Tensors, dict[str, Any]]:
     return (state, about) if about.get("step") == step else ({}, {})
 
 
-def check_start(folder: Folder, run: Run, start: str | os.PathLike[str] | None) -> None:
+def check_start(folder: RunFolder, run: TrainingConfig, start: str | os.PathLike[str] | None) -> None:
     """Refuse a run that begins with another's weights where these are neither in its folder nor given."""
     if start is None and not folder.trained and not folder.checkpoint.exists():
         raise SapcError(
@@ -114,8 +116,8 @@ def check_start(folder: Folder, run: Run, start: str | os.PathLike[str] | None) 
         )
 
 
-def prepare_fine_tuning(folder: Folder, run: Run, start: str | os.PathLike[str] | None) -> None:
+def prepare_fine_tuning(folder: RunFolder, run: TrainingConfig, start: str | os.PathLike[str] | None) -> None:
     """Put the weights that a run begins with into its folder; the caller has locked it and made it this run's."""
     if start is not None and not folder.trained and not folder.checkpoint.exists():
-        tensors, _ = Folder(find(start)).load_weights()
+        tensors, _ = RunFolder(find(start)).load_weights()
         save_tensors(folder.checkpoint, tensors, {"step": 0, "schedule": {}, "rates": [run.lr]})

@@ -29,6 +29,7 @@ from torch import Tensor, nn
 from torch.multiprocessing.spawn import ProcessContext, ProcessException, ProcessExitedException
 from torch.multiprocessing.spawn import spawn as start_processes
 
+from .._old_names import find_renamed
 from ..errors import SapcError
 from ..nn.network import find_device as find_device
 from ..nn.network import kind_of as kind_of
@@ -37,7 +38,7 @@ HOME = Path(__file__).resolve().parents[2]  # the folder that the package is imp
 
 
 @dataclass(frozen=True)
-class Team:
+class ProcessGroup:
     """This process among those that train together."""
 
     device: torch.device
@@ -112,11 +113,11 @@ def starting_safely() -> Iterator[None]:
 
 
 @contextmanager
-def joined(device: str = "auto") -> Iterator[Team]:
-    """The team that the environment describes: alone, or one of the processes of torchrun or SLURM."""
+def process_group(device: str = "auto") -> Iterator[ProcessGroup]:
+    """The processes that the environment describes: alone, or one of the processes of torchrun or SLURM."""
     place = _place()
     if place is None:
-        yield Team(find_device(device))
+        yield ProcessGroup(find_device(device))
         return
     rank, size, local_rank = place
     own = find_device(device, local_rank)
@@ -126,7 +127,7 @@ def joined(device: str = "auto") -> Iterator[Team]:
     # The others wait while the first one solves the data, which may take long.
     dist.init_process_group(backend, rank=rank, world_size=size, timeout=timedelta(hours=12))
     try:
-        yield Team(own, rank, size)
+        yield ProcessGroup(own, rank, size)
     finally:
         dist.destroy_process_group()
 
@@ -160,7 +161,7 @@ def _first_host(nodes: str) -> str:
 
 
 def spawn(processes: int, work: Callable[..., None], *arguments: Any, device: str = "auto") -> None:
-    """Run `work(*arguments)` in several processes of this machine that form a team; the first one's error is raised here."""
+    """Run `work(*arguments)` in several processes of this machine that train together; the first one's error is raised here."""
     if _place() is not None:
         raise SapcError("--devices starts processes itself; under torchrun or srun leave it out")
     if processes < 1:
@@ -208,7 +209,8 @@ def _wait(started: ProcessContext, errors: Any) -> None:
                 raise KeyboardInterrupt from error
             if isinstance(error, ProcessExitedException):
                 raise SapcError(
-                    f"process {error.error_index} of the team was killed ({error.signal_name or f'exit code {error.exit_code}'}; out of "
+                    f"process {error.error_index} of the training was killed "
+                    f"({error.signal_name or f'exit code {error.exit_code}'}; out of "
                     "memory?); the same command continues from the last checkpoint"
                 ) from None
             raise
@@ -268,3 +270,6 @@ def _member(
         kind = SapcError if isinstance(error, SapcError) else KeyboardInterrupt
         errors.put((kind, str(error)))
         raise SystemExit(2 if kind is SapcError else 130) from None
+
+
+__getattr__ = find_renamed(__name__)

@@ -20,11 +20,11 @@ from .._files import atomic_write
 from ..errors import SapcError, explain_memory_errors, explain_misuse
 from ..nn.fno import matmul_precision
 from ..nn.network import NetworkSource, OwnNetwork, weights_of
-from .config import Run
+from .config import TrainingConfig
 from .continuation import check_start, extension, fine_tuning, prepare_extension, prepare_fine_tuning
-from .distributed import Interrupts, joined
-from .run_folder import Folder, check_shapes, environment, save_tensors
-from .step import Solving, Stepped, Training
+from .distributed import Interrupts, process_group
+from .run_folder import RunFolder, check_shapes, environment, save_tensors
+from .step import Solving, StepResult, Training
 
 LOG_EVERY = 50  # steps between log lines, and between looks at the device
 AGREE_EVERY = 10  # steps between questions whether someone wants to stop
@@ -34,7 +34,7 @@ Progress = Callable[[int, int, dict[str, float]], None]
 
 @explain_misuse
 def train(
-    run: Run,
+    run: TrainingConfig,
     path: str | Path,
     *,
     device: str = "auto",
@@ -47,7 +47,7 @@ def train(
     extend: bool = False,
     keep_optimiser: bool = False,
     network: NetworkSource | None = None,
-) -> Folder:
+) -> RunFolder:
     """Train a run in its folder, from the start or from where it was left; returns the folder.
 
     `compiled` is whether the network is compiled, by default on a GPU; `save_seconds` the shortest time between checkpoints
@@ -59,7 +59,7 @@ def train(
     `network` is one of your own, given each time: a module, with whose weights the training begins and which is copied, or a function
     or class that makes one, called with the seed of the run.
     """
-    folder = Folder(path)
+    folder = RunFolder(path)
     if network is not None:
         run = replace(run, backbone=OwnNetwork.of(network))
     if not folder.trained:
@@ -72,15 +72,15 @@ def train(
     if tensorboard:
         _summary_writer()  # complains now where it is missing
     with ExitStack() as stack:
-        team = stack.enter_context(joined(device))
-        if run.batch % team.size:
+        group = stack.enter_context(process_group(device))
+        if run.batch % group.size:
             raise SapcError(
-                f"a batch of {run.batch} cannot be shared evenly by {team.size} processes; choose a multiple"
+                f"a batch of {run.batch} cannot be shared evenly by {group.size} processes; choose a multiple"
             )
-        if team.main:
+        if group.main:
             stack.enter_context(_begun(folder, run, start))
-        team.wait()
-        team.check_shared(int(folder.trained), folder.path)
+        group.wait()
+        group.check_shared(int(folder.trained), folder.path)
         if folder.trained:
             return folder
         stack.enter_context(matmul_precision(run.precision))
@@ -88,14 +88,14 @@ def train(
         with explain_memory_errors(f"training with a batch of {run.batch}"):
             if folder.checkpoint.exists():
                 check_shapes(run, folder.checkpoint, network)
-            training = Training(run, team, compiled=compiled, solving=solving, network=network)
-            Loop(training, folder, interrupts, progress, save_seconds, tensorboard, keep_optimiser).run()
-        team.wait()
+            training = Training(run, group, compiled=compiled, solving=solving, network=network)
+            Trainer(training, folder, interrupts, progress, save_seconds, tensorboard, keep_optimiser).run()
+        group.wait()
     return folder
 
 
 @contextmanager
-def _begun(folder: Folder, run: Run, start: str | os.PathLike[str] | None) -> Iterator[None]:
+def _begun(folder: RunFolder, run: TrainingConfig, start: str | os.PathLike[str] | None) -> Iterator[None]:
     """The folder checked, then locked, then made this run's; one that is refused is left as it was."""
     folder.check(run)
     physics, begun = run.physics, run.description
@@ -119,13 +119,13 @@ def _begun(folder: Folder, run: Run, start: str | os.PathLike[str] | None) -> It
         yield
 
 
-class Loop:
+class Trainer:
     """Steps, log lines, validations and checkpoints, until the end or until asked to stop."""
 
     def __init__(
         self,
         training: Training,
-        folder: Folder,
+        folder: RunFolder,
         interrupts: Interrupts,
         progress: Progress | None,
         save_seconds: float,
@@ -133,12 +133,12 @@ class Loop:
         keep_optimiser: bool = False,
     ) -> None:
         self.training, self.folder, self.interrupts = training, folder, interrupts
-        self.team, self.settings = training.team, training.run
-        self.progress = progress if self.team.main else None
-        self.save_seconds, self.tensorboard = save_seconds, tensorboard and self.team.main
+        self.group, self.settings = training.group, training.run
+        self.progress = progress if self.group.main else None
+        self.save_seconds, self.tensorboard = save_seconds, tensorboard and self.group.main
         self.keep_optimiser = keep_optimiser
         self.writer: Any = None
-        self.pending: list[Stepped] = []  # what steps said, still on the device
+        self.pending: list[StepResult] = []  # what steps said, still on the device
         self.losses: list[float] = []  # since the last line of the log
         self.residuals: list[float] = []  # the same of a second objective, where it is finite
         self.fallbacks = 0.0  # steps since then that left it out
@@ -154,10 +154,10 @@ class Loop:
             self.residuals, self.fallbacks = about.get("residuals", []), about.get("fallbacks", 0.0)
             self.saved_step = training.step
         first = training.step
-        self.team.check_shared(first, folder.path)
-        if self.team.main:
+        self.group.check_shared(first, folder.path)
+        if self.group.main:
             folder.cut_log(first)
-            folder.note_start(step=first, processes=self.team.size)
+            folder.note_start(step=first, processes=self.group.size)
         self.start = self.saved = time.monotonic()
         with ExitStack() as stack:
             if self.tensorboard:
@@ -179,22 +179,22 @@ class Loop:
                 f"{self.training.execution.advice}"
             )
 
-    def _after_step(self, stepped: Stepped) -> None:
+    def _after_step(self, stepped: StepResult) -> None:
         step, steps = self.training.step, self.settings.steps
         self.pending.append(stepped)
         ends = step == steps
         is_logged = ends or step % LOG_EVERY == 0
         if is_logged:
             self._log()
-        if ends or step % self.settings.validate == 0:
+        if ends or step % self.settings.validation_interval == 0:
             self._validate()
         if self.progress and (is_logged or stepped.loss.device.type == "cpu"):
             self.progress(step, steps, self.shown)
-        if self.team.size > 1 and step % AGREE_EVERY:
+        if self.group.size > 1 and step % AGREE_EVERY:
             return
-        stop = self.team.agree(self.interrupts.asked) and not ends
+        stop = self.group.agree(self.interrupts.asked) and not ends
         is_due = step % LOG_EVERY == 0 and time.monotonic() - self.saved > self.save_seconds
-        if stop or (is_due and self.team.main):
+        if stop or (is_due and self.group.main):
             self._save()
         if stop:
             raise KeyboardInterrupt(
@@ -215,7 +215,7 @@ class Loop:
         if not self.pending:
             return
         said = torch.stack([torch.stack([x.float() for x in s if x is not None]) for s in self.pending])
-        losses, norms, *more = (self.team.total(said) / self.team.size).T.tolist()
+        losses, norms, *more = (self.group.total(said) / self.group.size).T.tolist()
         self.pending.clear()
         first = self.training.step - len(losses) + 1
         for step, (loss, norm) in enumerate(zip(losses, norms, strict=True), first):
@@ -247,7 +247,7 @@ class Loop:
 
     def _note(self, **values: float) -> None:
         self.shown = {**self.shown, **values}
-        if self.team.main:
+        if self.group.main:
             self.folder.append(step=self.training.step, **values, seconds=round(self._seconds(), 3))
         if self.writer is not None:
             for name, value in values.items():
@@ -259,7 +259,7 @@ class Loop:
     def _save(self) -> None:
         """Write a checkpoint, only after all losses so far were finite; rarely enough to cost little time."""
         self._check()
-        if self.team.main:
+        if self.group.main:
             began = time.monotonic()
             more = {"losses": self.losses, "residuals": self.residuals, "fallbacks": self.fallbacks}
             self.training.save(self.folder.checkpoint, seconds=self._seconds(), **more)
@@ -269,7 +269,7 @@ class Loop:
         self.saved_step = self.training.step
 
     def _finish(self) -> None:
-        if not self.team.main:
+        if not self.group.main:
             return
         data = self.training.data
         about = {

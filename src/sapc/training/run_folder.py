@@ -48,10 +48,11 @@ from .._files import (
     write_json,
 )
 from .._files import sha256 as file_digest
+from .._old_names import find_renamed
 from .._version import __version__
 from ..errors import INT_LIMIT, SapcError, SapcWarning, check_number, check_path
 from ..nn.network import NetworkSource, weights_of
-from .config import FORMAT, Run
+from .config import FILE_KEYS, FORMAT, TrainingConfig
 
 HOME = Path(__file__).parent.parent / "models" / "pretrained"
 """Where the models lie that come with the package."""
@@ -63,7 +64,7 @@ KINDS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 OPTIMISER = "adam."
 
 
-class Folder:
+class RunFolder:
     """The files of one run."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -99,7 +100,7 @@ class Folder:
         """The trained weights and what was noted of them."""
         return load_tensors(self.weights, sha256=self.known_digest())
 
-    def run(self) -> Run:
+    def run(self) -> TrainingConfig:
         """What the run is."""
         if not self.config.is_file():
             raise SapcError(
@@ -108,7 +109,7 @@ class Folder:
             )
         content = read_json(self.config, f"the configuration of a run ({FORMAT})")
         try:
-            return Run.from_dict(content)
+            return TrainingConfig.from_dict(content)
         except SapcError as error:
             raise SapcError(f"{self.config}: {error}") from error
 
@@ -117,7 +118,7 @@ class Folder:
         """Whether there is anything that another configuration would contradict."""
         return self.trained or self.checkpoint.exists() or bool(self.entries())
 
-    def begin(self, run: Run) -> None:
+    def begin(self, run: TrainingConfig) -> None:
         """Make this the folder of a run; the caller has locked it."""
         self.check(run)
         remove_remains(self.path, unnamed=True)
@@ -126,7 +127,7 @@ class Folder:
         if not self.begun:
             write_json(self.config, run.to_dict())
 
-    def check(self, run: Run) -> None:
+    def check(self, run: TrainingConfig) -> None:
         """Refuse a folder that holds something else than this very run."""
         if not self.config.exists():
             if self.path.exists() and any(not p.name.startswith(".") for p in self.path.iterdir()):
@@ -143,7 +144,7 @@ class Folder:
         if not changed or (is_longer and wanted == there.extended(run.steps).identity()):
             return
         name = min(changed, key=lambda name: name in ("steps", "stages"))
-        place, one, other = _difference(name, own.get(name), wanted.get(name))
+        place, one, other = _difference(FILE_KEYS.get(name, name), own.get(name), wanted.get(name))
         advice = "choose another folder, or the same settings to continue it"
         if is_longer:
             advice = f"`sapc train --resume {self.path} --steps {run.steps}` goes on from there"
@@ -200,10 +201,10 @@ class Folder:
             partial.write_text("".join(kept))
 
 
-def default_folder(run: Run) -> Path:
+def default_folder(run: TrainingConfig) -> Path:
     """Where a run goes unless told: named after task, method, preset and seed."""
     parts = [run.task, run.method]
-    parts += [run.preset] if run.preset != "paper" else []
+    parts += [run.preset] if run.preset != "published" else []
     parts += [f"seed{run.seed}"] if run.seed else []
     parts += [f"from-{run.parent['name']}"] if run.parent else []
     return Path("runs") / "-".join(parts)
@@ -362,7 +363,7 @@ def range_of(about: Mapping[str, Any], path: Path) -> tuple[float, float] | None
     return low, high
 
 
-def check_shapes(run: Run, path: Path, network: NetworkSource | None = None) -> None:
+def check_shapes(run: TrainingConfig, path: Path, network: NetworkSource | None = None) -> None:
     """Refuse weights of another network than a run's, by the names and shapes at the file's beginning: nothing large is read or made."""
     own = run.network_shapes(network)
     with _opened(path) as file:
@@ -414,3 +415,6 @@ def _about(file: Any) -> tuple[dict[str, Any], Any]:
     if not isinstance(about, dict):
         raise SapcError(f"it describes itself as {about!r:.40}")
     return about, about.pop("sha256", None)
+
+
+__getattr__ = find_renamed(__name__)

@@ -28,15 +28,15 @@ from ..flow import source
 from ..methods import SecondObjective
 from ..nn.network import NetworkSource, execution_of, weights_of
 from ..tasks import Task
-from .config import Run
-from .distributed import Team
+from .config import TrainingConfig
+from .distributed import ProcessGroup
 from .run_folder import OPTIMISER, Tensors, load_tensors, load_weights, save_tensors, steps_of
 
 Solving = Callable[[str, int, int], None]  # told of a split how many of its solutions are there
 MOMENTS = ("step", "exp_avg", "exp_avg_sq")  # what Adam keeps of every parameter
 
 
-class Stepped(NamedTuple):
+class StepResult(NamedTuple):
     """What a step says of itself, on the device; the last two only with a second objective."""
 
     loss: Tensor
@@ -50,34 +50,34 @@ class Training:
 
     def __init__(
         self,
-        run: Run,
-        team: Team,
+        run: TrainingConfig,
+        group: ProcessGroup,
         compiled: bool | None = None,
         data: tuple[Tensor, Tensor] | None = None,
         solving: Solving | None = None,
         network: NetworkSource | None = None,
     ) -> None:
         """With the run's own data, or with given training and validation fields; `network` is one of one's own."""
-        self.run, self.team, self.step = run, team, 0
+        self.run, self.group, self.step = run, group, 0
         self.task, self.method = run.make_task(), run.make_method()
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(run.seed)  # the CPU's only: weights are drawn there
             made = run.make_network(network)
-        self.execution = execution_of(made, team.device, run.precision, compiled)
+        self.execution = execution_of(made, group.device, run.precision, compiled)
         self.network = self.execution.network
-        self.model = self.execution.for_training(team.wrap)
+        self.model = self.execution.for_training(group.wrap)
         self.parameters = {name: p for name, p in self.network.named_parameters() if p.requires_grad}
         self.optimiser = torch.optim.Adam(self.parameters.values(), lr=run.lr, fused=True)
         self.schedule = torch.optim.lr_scheduler.ReduceLROnPlateau(
-            self.optimiser, factor=run.factor, patience=run.patience, min_lr=run.lr_floor
+            self.optimiser, factor=run.plateau_factor, patience=run.plateau_patience, min_lr=run.min_lr
         )
         self.data, self.held_out = data or (
-            _fields(self.task, split, size, run.seed, team, solving)
+            _fields(self.task, split, size, run.seed, group, solving)
             for split, size in (("train", run.train), ("validation", run.validation))
         )
-        first = self.data[:1].to(team.device)
+        first = self.data[:1].to(group.device)
         self.H = self.task.normalized_manifold(first, solver=run.solver(self.task))
-        self.generator = torch.Generator(team.device)
+        self.generator = torch.Generator(group.device)
         self._epoch, self._order = -1, torch.empty(0, dtype=torch.long)
 
     # -- randomness --
@@ -101,12 +101,12 @@ class Training:
 
     def _draw(self, v0: Tensor, g: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
         """This process's share of the data with source draws and flow times."""
-        n, share = len(v0), self.team.share
-        t = torch.rand(n, generator=g, device=self.team.device)
+        n, share = len(v0), self.group.share
+        t = torch.rand(n, generator=g, device=self.group.device)
         if least := self.method.t_min:
             t = least + (1 - least) * t
-        v1 = source.sample(self.task.grid, n, generator=g, length=self.run.length)
-        return share(v0).to(self.team.device, non_blocking=True), share(v1), share(t)
+        v1 = source.sample(self.task.grid, n, generator=g, length=self.run.source_length_scale)
+        return share(v0).to(self.group.device, non_blocking=True), share(v1), share(t)
 
     # -- a step --
 
@@ -118,7 +118,7 @@ class Training:
     def _manifold(self, v0: Tensor) -> Manifold:
         return self.H.on(v0) if self.method.loss_uses_manifold else self.H
 
-    def advance(self) -> Stepped:
+    def advance(self) -> StepResult:
         """One step."""
         if self.run.schedule == "cosine":
             for group in self.optimiser.param_groups:
@@ -128,17 +128,17 @@ class Training:
         self.optimiser.zero_grad(set_to_none=True)
         more: Sequence[Tensor] = ()
         with self.execution.seeded(
-            lambda: source.seed_of(self.run.seed, "network", self.step, self.team.rank)
+            lambda: source.seed_of(self.run.seed, "network", self.step, self.group.rank)
         ):
             if (objective := self.method.second_objective) is not None:
                 loss, *more = self._two_gradients(objective, v0, v1, t)
             else:
                 loss = self.loss(v0, v1, t)
                 torch.autograd.backward(loss)
-        norm = torch.nn.utils.clip_grad_norm_(self.parameters.values(), self.run.clip)
+        norm = torch.nn.utils.clip_grad_norm_(self.parameters.values(), self.run.max_grad_norm)
         self.optimiser.step()
         self.step += 1
-        return Stepped(loss.detach(), norm, *more)
+        return StepResult(loss.detach(), norm, *more)
 
     def _two_gradients(
         self, objective: SecondObjective, v0: Tensor, v1: Tensor, t: Tensor
@@ -163,7 +163,7 @@ class Training:
         """As one vector, averaged over all processes."""
         parameters = list(self.parameters.values())
         parts = torch.autograd.grad(objective, parameters, allow_unused=True, materialize_grads=True)
-        return self.team.total(torch.cat([part.flatten() for part in parts])) / self.team.size
+        return self.group.total(torch.cat([part.flatten() for part in parts])) / self.group.size
 
     def without_gradient(self) -> list[str]:
         """Layers that the last step gave no gradient."""
@@ -173,13 +173,13 @@ class Training:
     def validate(self) -> float:
         """The mean objective over the validation split."""
         g, n = self._seeded("validation", self.step), len(self.held_out)
-        total = torch.zeros((), dtype=torch.float64, device=self.team.device)
+        total = torch.zeros((), dtype=torch.float64, device=self.group.device)
         with self.execution.validating():
             for v0 in self.held_out.chunk(math.ceil(n / self.run.batch)):
                 v0, v1, t = self._draw(v0, g)
                 if len(v0):
                     total += len(v0) * self.loss(v0, v1, t).double()
-        return float(self.team.total(total)) / n
+        return float(self.group.total(total)) / n
 
     # -- keeping it --
 
@@ -221,7 +221,7 @@ class Training:
                 raise SapcError(
                     f"{path} is not a whole checkpoint: the optimiser's state of {name} has shapes {shapes}"
                 )
-            self.optimiser.state[parameter] = {k: v.to(self.team.device) for k, v in found.items()}
+            self.optimiser.state[parameter] = {k: v.to(self.group.device) for k, v in found.items()}
         _check_schedule(about, self.schedule.state_dict(), path)
         for group, rate in zip(self.optimiser.param_groups, about["rates"], strict=True):
             group["lr"] = rate
@@ -253,17 +253,19 @@ def _sent(x: Tensor, device: torch.device) -> Tensor:
     return x.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else x.to(device)
 
 
-def _fields(task: Task, split: str, size: int, seed: int, team: Team, solving: Solving | None) -> Tensor:
+def _fields(
+    task: Task, split: str, size: int, seed: int, group: ProcessGroup, solving: Solving | None
+) -> Tensor:
     """Solutions, on the device if they fit beside the training, else on the CPU, from where each batch is fetched."""
-    if not team.main:
-        team.wait()  # the first process solves and fills the cache
-    progress = partial(solving, split) if solving is not None and team.main else None
+    if not group.main:
+        group.wait()  # the first process solves and fills the cache
+    progress = partial(solving, split) if solving is not None and group.main else None
     fields = task.normalize(
-        task.dataset(split, size=size, seed=seed, device=team.device, progress=progress).fields
+        task.dataset(split, size=size, seed=seed, device=group.device, progress=progress).fields
     )
-    if team.main:
-        team.wait()
-    if team.device.type == "cpu":
+    if group.main:
+        group.wait()
+    if group.device.type == "cpu":
         return fields
-    free = torch.cuda.mem_get_info(team.device)[0]
-    return fields.to(team.device) if fields.nbytes < free / 3 else fields
+    free = torch.cuda.mem_get_info(group.device)[0]
+    return fields.to(group.device) if fields.nbytes < free / 3 else fields

@@ -25,7 +25,7 @@ from ...errors import SapcError
 from ...methods import find_method
 from ...methods.registry import NAME
 from ...models.scores import ForeignFormatError, Scores, read_any, whole_name
-from ...training.config import Run
+from ...training.config import TrainingConfig
 from .records import TRAINING_KEYS, Collection, Kind, Problem, ScoresFile, TrainedRun, positive_number
 
 STUDY, MANIFEST, STATES = "sapc-study-1", "study.json", "states"
@@ -81,7 +81,7 @@ class _Collector:
     Attributes:
         files: Scores that are fine by themselves.
         problems: What does not count.
-        studies: Folder, name and cells of every manifest.
+        studies: RunFolder, name and cells of every manifest.
         unscored_runs: Runs without any file of scores.
         visited: Paths that have been looked at.
         listed: Run folder and method of every cell of the studies, in their order.
@@ -249,12 +249,12 @@ class _Collector:
         return [str(s.path) for s in inside if (real_path(s.path.parent), s.method) not in self.listed]
 
 
-def _read_config(content: dict[str, Any]) -> Run:
+def _read_config(content: dict[str, Any]) -> TrainingConfig:
     """Return the training that a configuration describes; its method may be a user's, and unknown here."""
     method = content.get("method")
     if not isinstance(method, str) or not NAME.fullmatch(method) or find_method(method) is not None:
-        return Run.from_dict(content)
-    run = Run.from_dict({**content, "method": "ffm"})
+        return TrainingConfig.from_dict(content)
+    run = TrainingConfig.from_dict({**content, "method": "ffm"})
     # Past the check: nothing is trained or sampled from here.
     object.__setattr__(run, "method", method)
     return run

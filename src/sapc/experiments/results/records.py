@@ -15,8 +15,8 @@ from ..._files import first_line, sha256
 from ..._old_names import old_attribute
 from ...errors import SapcError
 from ...models.scores import Scores, SetScores, method_of_path, read_any
-from ...training.config import Run
-from ...training.run_folder import Folder, about_tensors
+from ...training.config import TrainingConfig
+from ...training.run_folder import RunFolder, about_tensors
 
 Kind = Literal["missing", "failed", "unfinished", "corrupt", "left_out"]
 RUN_KEYS = ("task", "method", "preset", "seed", "steps", "grid", "options")
@@ -176,8 +176,8 @@ class TrainedRun:
         settings: The settings of the training as JSON holds them.
     """
 
-    def __init__(self, path: Path, config: Run) -> None:
-        self.folder, self.config, self.settings = Folder(path), config, _as_json(config.to_dict())
+    def __init__(self, path: Path, config: TrainingConfig) -> None:
+        self.folder, self.config, self.settings = RunFolder(path), config, _as_json(config.to_dict())
 
     def make_file(self, path: Path, scores: Scores) -> ScoresFile:
         """Add to scores of this run what is known of its training."""
