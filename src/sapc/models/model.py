@@ -135,7 +135,7 @@ def read_network(
     return made, step, metadata
 
 
-@rename_arguments(data_range="data_range", about="metadata")
+@rename_arguments(span="data_range", about="metadata")
 @explain_misuse
 class Model:
     """A network with the run that it was trained in.
