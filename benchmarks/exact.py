@@ -28,7 +28,7 @@ import torch
 from torch import Tensor
 
 import sapc
-from sapc.flow.path import endpoint
+from sapc.flow.path import predict_data
 from sapc.training.run_folder import environment
 
 PHASES = (math.pi / 4, math.pi / 2, 3 * math.pi / 4, math.pi)
@@ -93,7 +93,7 @@ class Known:
             v = torch.cat([network(u.float(), at[: len(u)]).double() for u in vt.split(16)])
             errors.append(v - exact)
             values[f"excess{i}"] = float(errors[-1].square().mean())
-            miss = self.H.project(endpoint(vt, t, v)) - endpoint(vt, t, exact)
+            miss = self.H.project(predict_data(vt, t, v)) - predict_data(vt, t, exact)
             values |= {f"{name}{i}": share(miss, profile) for name, profile in self.profiles.items()}
         if len(errors) > 1:
             a, b = errors[:2]

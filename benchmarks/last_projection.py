@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 import sapc
-from sapc.flow import at, endpoint, integrate, toward
+from sapc.flow import evaluate_velocity, integrate, predict_data, step_toward
 from sapc.training.run_folder import environment
 
 BATCH = 8
@@ -26,7 +26,7 @@ def states(model: sapc.Model, H: sapc.Manifold, samples: int, steps: int) -> Ten
     """At the end of the way, before the last projection."""
     g, found = torch.Generator().manual_seed(0), []
     P, v = H.approximate().project, lambda u, t: model.network(u.float(), t)
-    step = lambda vt, t, s: toward(vt, P(endpoint(vt, t, at(v, vt, t))), t, s)
+    step = lambda vt, t, s: step_toward(vt, P(predict_data(vt, t, evaluate_velocity(v, vt, t))), t, s)
     for first in range(0, samples, BATCH):
         n = min(BATCH, samples - first)
         v1 = sapc.source.sample(model.task.grid, n, g, dtype=torch.float64)

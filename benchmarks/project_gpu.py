@@ -5,8 +5,8 @@
 
 For every task: milliseconds per call of `H.project(u, check=False)` step by step and compiled, from white noise and from an endpoint
 estimate (the truth plus a smooth perturbation of size 0.01), trial points used, kernels launched, seconds to compile; and the time of
-`H.on(fields)`. On a GPU every call follows some 5 ms in which the device waits, as it follows a network pass in a sampler, so the host is
-ahead when the projection begins; the time is taken by events, median of 20 calls (of 5 step by step).
+`H.rebind(fields)`. On a GPU every call follows some 5 ms in which the device waits, as it follows a network pass in a sampler, so the
+host is ahead when the projection begins; the time is taken by events, median of 20 calls (of 5 step by step).
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def measure(name: str, device: str, tiny: bool, repeats: int, passes: int) -> li
         H = task.manifold(
             fields, solver=sapc.FeasiblePoint(passes=passes, execution=sapc.Execution(compiled=compiled))
         )
-        rebind = milliseconds(lambda H=H: H.on(fields), device, repeats, 2, AHEAD)
+        rebind = milliseconds(lambda H=H: H.rebind(fields), device, repeats, 2, AHEAD)
         begin = time.perf_counter()
         H.project(starts["white noise"], check=False)
         if device == "cuda":

@@ -145,7 +145,7 @@ def convergence(device: torch.device, draws: int) -> list[Row]:
     return rows
 
 
-def _summary(reports: list[sapc.constraints.Report]) -> dict[str, float]:
+def _summary(reports: list[sapc.constraints.ProjectionInfo]) -> dict[str, float]:
     def every(name: str) -> torch.Tensor:
         return torch.cat([getattr(r, name).double() for r in reports])
 
@@ -153,8 +153,8 @@ def _summary(reports: list[sapc.constraints.Report]) -> dict[str, float]:
         "draws": len(every("residual")),
         "on_manifold": float((every("residual") <= 1e-10).double().mean()),
         "worst_residual": float(every("residual").max()),
-        "moved": float(every("moved").mean()),
-        "nearest": float((every("tangential") <= 1e-6).double().mean()),
+        "moved": float(every("distance").mean()),
+        "nearest": float((every("tangential_fraction") <= 1e-6).double().mean()),
         "iterations": float(every("iterations").mean()),
     }
 

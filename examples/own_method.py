@@ -7,7 +7,7 @@ import sys
 import tempfile
 
 import sapc
-from sapc.flow import at, endpoint, integrate, interpolate, per_field, toward
+from sapc.flow import evaluate_velocity, expand_like, integrate, interpolate, predict_data, step_toward
 
 
 # The letters: v0 data, v1 noise, vt the state at flow time t (1 is noise, 0 is data), v(vt, t) the network, H the manifold of fields
@@ -16,7 +16,7 @@ def loss(v, v0, v1, t, H):
     """What training minimises for one batch: SAPC's regression, with a little more weight on times near the data."""
     v1 = H.approximate().project(v1)  # the source is anchored: it satisfies the constraints of its datum
     error = v(interpolate(v0, v1, t), t) - (v1 - v0)
-    return (per_field(1.5 - t, error) * error.square()).mean()
+    return (expand_like(1.5 - t, error) * error.square()).mean()
 
 
 def sample(v, v1, H, steps=50):
@@ -25,8 +25,10 @@ def sample(v, v1, H, steps=50):
 
     def step(vt, t, s):  # from time t down to s
         m = (t + s) / 2
-        half = toward(vt, P(endpoint(vt, t, at(v, vt, t))), t, m)  # half a step, as SAPC does it
-        v0 = P(endpoint(half, m, at(v, half, m)))  # where the flow leads from there
+        half = step_toward(
+            vt, P(predict_data(vt, t, evaluate_velocity(v, vt, t))), t, m
+        )  # half a step, as SAPC does it
+        v0 = P(predict_data(half, m, evaluate_velocity(v, half, m)))  # where the flow leads from there
         return vt - (t - s) * (half - v0) / m  # the whole step, with the velocity of its middle
 
     return H.finish(integrate(step, P(v1), steps))  # the end is projected once more, not cut off

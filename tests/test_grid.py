@@ -162,3 +162,14 @@ def test_descriptions_of_version_0_1_0_are_read_as_they_were_meant():
     axes = [{"name": n, "n": 4, "start": 0.0, "stop": 1.0, "kind": "closed"} for n in ("x", "y")]
     assert Grid.from_dict({"axes": axes}).time.name == "y"
     assert Grid.from_dict({"axes": axes, "steady": True}).steady
+
+
+def test_attributes_by_their_old_names():
+    grid = Grid((Axis("x", 5), Axis("t", 4)), ("h", "u"))
+    u = torch.rand(2, *grid.shape)
+    with pytest.warns(DeprecationWarning, match=r"is now Grid\.points_per_axis"):
+        assert grid.points_per_axis == (5, 4)
+    with pytest.warns(DeprecationWarning, match=r"is now Grid\.n_channels"):
+        assert grid.n_channels == 2
+    with pytest.warns(DeprecationWarning, match=r"Grid\.take is now channel_values"):
+        assert torch.equal(grid.channel_values(u, "u"), u[:, 1])

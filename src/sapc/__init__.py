@@ -30,11 +30,9 @@ from .constraints import (
     Execution,
     FeasiblePoint,
     GaussNewton,
-    LawKernel,
     Manifold,
     NearestPoint,
     Pin,
-    WithGradient,
 )
 from .data import Fields, read_fields, read_sensors, to_xarray
 from .errors import SapcError, SapcWarning
@@ -43,7 +41,7 @@ from .evaluation import frechet as poseidon
 from .evaluation import metrics
 from .evaluation.frechet import distance as fpd
 from .flow import source
-from .grid import Axis, FrameIntegral, Grid
+from .grid import Axis, Grid
 from .methods import Method, get_method, load_plugin, method_names, register_method
 from .methods.registry import load_all_plugins as _load_all_plugins
 from .methods.registry import task_hooks as _task_hooks
@@ -73,11 +71,9 @@ __all__ = [
     "Execution",
     "FeasiblePoint",
     "Fields",
-    "FrameIntegral",
-    "GaussNewton",
+        "GaussNewton",
     "Grid",
-    "LawKernel",
-    "Manifold",
+        "Manifold",
     "Method",
     "Model",
     "NearestPoint",
@@ -86,8 +82,7 @@ __all__ = [
     "SapcWarning",
     "Task",
     "TrainingConfig",
-    "WithGradient",
-    "__version__",
+        "__version__",
     "check",
     "evaluate",
     "flow",

@@ -24,6 +24,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from ._old_names import old_attribute, rename_method
 from ._stencils import difference, difference_into
 from .errors import SapcError, explain_misuse, has_type, is_finite
 
@@ -195,17 +196,17 @@ class Grid:
             object.__setattr__(self, "steady", False)
 
     @property
-    def lattice(self) -> tuple[int, ...]:
+    def points_per_axis(self) -> tuple[int, ...]:
         """Points per axis."""
         return tuple(a.n for a in self.axes)
 
     @property
     def shape(self) -> tuple[int, ...]:
         """Of one field: points per axis, with several channels their number first."""
-        return self.lattice if self.width == 1 else (self.width, *self.lattice)
+        return self.points_per_axis if self.n_channels == 1 else (self.n_channels, *self.points_per_axis)
 
     @property
-    def width(self) -> int:
+    def n_channels(self) -> int:
         """Numbers per point."""
         return max(1, len(self.channels))
 
@@ -243,11 +244,11 @@ class Grid:
             raise SapcError(f"the grid has no channel {name!r}; it has {known}")
         return self.channels.index(name)
 
-    def take(self, u: Float[Tensor, "batch *grid"], name: str) -> Float[Tensor, "batch *points"]:
+    def channel_values(self, u: Float[Tensor, "batch *grid"], name: str) -> Float[Tensor, "batch *points"]:
         """One channel of a batch of fields, `(batch, *space, time)`."""
         self.check(u)
         i = self.channel(name)
-        return u if self.width == 1 else u[:, i]
+        return u if self.n_channels == 1 else u[:, i]
 
     @explain_misuse
     def resize(self, *shape: int) -> Grid:
@@ -269,7 +270,7 @@ class Grid:
     @explain_misuse
     def integral(self, channel: str | None = None) -> FrameIntegral:
         """The integral over space as a linear functional of each frame: of fields of one channel, or of the named one of several."""
-        if channel is None or self.width == 1:
+        if channel is None or self.n_channels == 1:
             if channel is not None:
                 self.channel(channel)
             return self._integral
@@ -283,19 +284,19 @@ class Grid:
     def total(self, channel: str | None = None) -> FrameIntegral:
         """The plain sum over the spatial points of each frame, without the cell volume."""
         ones = torch.ones_like(self.weights)
-        several = channel is not None and self.width > 1
+        several = channel is not None and self.n_channels > 1
         return FrameIntegral(self._spread(ones, channel or "") if several else ones, self.steady)
 
     def _spread(self, weights: Tensor, channel: str) -> Tensor:
         """Weights of one channel as weights of all, the others zero."""
-        every = weights.new_zeros(self.width, *weights.shape)
+        every = weights.new_zeros(self.n_channels, *weights.shape)
         every[self.channel(channel)] = weights
         return every
 
     @explain_misuse
     def derivative(self, u: Float[Tensor, "batch *grid"], name: str) -> Float[Tensor, "batch *grid"]:
         """First derivative along the named axis, of a batch of fields or of one channel of them."""
-        if self.width == 1 or not isinstance(u, Tensor) or tuple(u.shape[1:]) != self.lattice:
+        if self.n_channels == 1 or not isinstance(u, Tensor) or tuple(u.shape[1:]) != self.points_per_axis:
             self.check(u)
         i = self._index(name)
         return self.axes[i].derivative(u, i - len(self.axes))
@@ -330,6 +331,10 @@ class Grid:
             raise SapcError(
                 f"the {what} has shape {tuple(u.shape)}; this grid needs (batch, {', '.join(map(str, self.shape))})"
             )
+
+    lattice = old_attribute("Grid.lattice", "Grid.points_per_axis")
+    width = old_attribute("Grid.width", "Grid.n_channels")
+    take = rename_method("Grid.take", "channel_values")
 
     def to_dict(self) -> dict[str, Any]:
         """A JSON-ready description; `from_dict` reads it back."""

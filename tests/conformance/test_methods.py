@@ -273,10 +273,10 @@ def test_a_bounded_velocity_is_the_same_within_the_bounds():
     vt, velocity = (torch.randn(3, 4, 5, generator=g, dtype=torch.float64) for _ in range(2))
     t = torch.tensor([0.2, 0.5, 1.0], dtype=torch.float64)
     v = lambda vt, t: velocity.float()
-    wide, narrow = sapc.flow.within(v, -99, 99)(vt, t), sapc.flow.within(v, -0.5, 0.7)(vt, t)
+    wide, narrow = sapc.flow.clip_endpoint(v, -99, 99)(vt, t), sapc.flow.clip_endpoint(v, -0.5, 0.7)(vt, t)
     assert torch.equal(wide, velocity.float().double())
-    want = sapc.flow.endpoint(vt, t, velocity.float().double()).clamp(-0.5, 0.7)
-    assert (sapc.flow.endpoint(vt, t, narrow) - want).abs().max() < 1e-15
+    want = sapc.flow.predict_data(vt, t, velocity.float().double()).clamp(-0.5, 0.7)
+    assert (sapc.flow.predict_data(vt, t, narrow) - want).abs().max() < 1e-15
 
 
 def test_the_steps_are_the_methods_own_unless_given():

@@ -21,7 +21,7 @@ def growth(on, **times):
 def grown(grid, n=2):
     """What satisfies it, but for the trapezoid rule: u = c exp(t)."""
     t = grid.time.points
-    start = torch.rand(n, *grid.lattice[:-1], 1, dtype=torch.float64) + 1
+    start = torch.rand(n, *grid.points_per_axis[:-1], 1, dtype=torch.float64) + 1
     return start * trapezoid(t)
 
 

@@ -8,6 +8,7 @@ import torch
 import sapc
 from sapc import Axis, Balance, Grid, Pin, SapcError
 from sapc.data.normalizer import Normalizer
+from sapc.grid import FrameIntegral
 from sapc.tasks.rescale import rescale
 
 F64 = torch.float64
@@ -75,7 +76,7 @@ def test_channels_of_other_units_hide_no_contradiction():
 def test_other_conditions_are_the_callers_to_know():
     """Nothing is read back in a training loop; the value counts there."""
     H = (Pin.frame(0) & Pin.at(x=0, value=7.0)).on(torch.full((1, 8, 4), 7.0))
-    assert (H.on(noise((2, 8, 4))).project(noise((2, 8, 4)))[:, 0] == 7).all()
+    assert (H.rebind(noise((2, 8, 4))).project(noise((2, 8, 4)))[:, 0] == 7).all()
 
 
 def test_the_units_of_a_network_make_no_contradiction():
@@ -109,9 +110,9 @@ def test_values_that_a_dtype_cannot_hold_are_refused():
         with pytest.raises(SapcError, match=r"values up to 1e\+06, and torch.float16 holds up to 6.55e\+04"):
             call(u.half())
     assert bool(H.solve(u.float())[1].converged.all())
-    mass = (
-        Pin.frame(0, value=60000.0) & Balance(sapc.FrameIntegral(torch.tensor([1.0, 1.0, 1.0]).double()))
-    ).on(torch.full((1, 3, 2), 6e4, dtype=F64))
+    mass = (Pin.frame(0, value=60000.0) & Balance(FrameIntegral(torch.tensor([1.0, 1.0, 1.0]).double()))).on(
+        torch.full((1, 3, 2), 6e4, dtype=F64)
+    )
     off = torch.tensor([[[0, 30000.0], [0, 0], [0, 0]]])  # the others have to make up for it
     with pytest.raises(SapcError, match=r"torch.float16 holds up to"):
         mass.project(off.half() + torch.tensor([[[0, 0], [0, 60000.0], [0, 60000.0]]]).half())

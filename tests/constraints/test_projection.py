@@ -8,6 +8,7 @@ import torch
 import sapc
 from sapc.constraints.projection.banded import Banded, solve_tridiagonal
 from sapc.constraints.projection.linearisation import Dense, norm
+from sapc.grid import FrameIntegral
 from variants import variant
 
 pytest.importorskip("hypothesis")
@@ -156,7 +157,7 @@ def test_projection_lands_on_the_manifold_at_the_nearest_point_and_stays(name):
         tangent = torch.linalg.svd(jacobian)[2][torch.linalg.matrix_rank(jacobian) :]
         correction = (u[i] - p[i]).flatten()
         assert (tangent @ correction).norm() < 1e-7 * correction.norm()
-    assert torch.allclose(report.moved, norm(p - u))
+    assert torch.allclose(report.distance, norm(p - u))
 
 
 @pytest.mark.parametrize("name", TINY)
@@ -418,7 +419,7 @@ def test_unstructured_constraints_go_the_dense_way():
     assert H.algorithm == "dense Gauss-Newton"
     p, report = H.solve(u)
     assert H.residual(p).abs().max() < 1e-11
-    assert report.tangential.max() < 1e-8
+    assert report.tangential_fraction.max() < 1e-8
     assert H.residual(u).shape == (3, 6 + 4 + 1)
     one = H[1]
     assert (one.project(u[1:2]) - p[1:2]).abs().max() < 1e-10
@@ -583,7 +584,7 @@ def test_nearest_point_on_the_published_grids(name, level):
     lin = H.dense()._problem().linearise(p)
     v = p - torch.where(H.pinned, f, u)
     share = norm(lin.tangent(v)) / norm(v)
-    assert (share - report.tangential).abs().max() < 1e-6
+    assert (share - report.tangential_fraction).abs().max() < 1e-6
     assert bool((share[report.nearest] < 2e-6).all())
     assert int(report.nearest.sum()) >= 2
 
@@ -598,7 +599,7 @@ def test_rows_that_depend_on_each_other_but_agree():
         u = f + 0.05 * noise(f.shape, t)
         p, report = H.solve(u)
         assert bool(report.converged.all())
-        assert bool(report.tangential.isfinite().all())
+        assert bool(report.tangential_fraction.isfinite().all())
         assert (p - H.dense().project(u)).abs().max() < 1e-7
         f[..., t] = 1.0
 
@@ -636,7 +637,7 @@ def test_rows_that_are_nearly_implied_by_others_warn_once_that_digits_are_lost()
 def test_affine_tolerance_follows_the_scale_of_the_law(scale):
     a, f, u = scale * noise((3, 30), 1), noise((2, 6, 5), 2), noise((2, 6, 5), 3)
     assert bool(sapc.Affine(a, "field").on(f).solve(u)[1].converged.all())
-    law = sapc.Balance(sapc.FrameIntegral(torch.full((6,), scale, dtype=F64)))
+    law = sapc.Balance(FrameIntegral(torch.full((6,), scale, dtype=F64)))
     assert bool((sapc.Pin.at(t=0) & law).on(f).solve(u)[1].converged.all())
     contradictory = (sapc.Pin.at(t=0) & sapc.Pin.at(t=3) & law).on(f)
     assert not bool(contradictory.solve(u)[1].converged.any())
@@ -675,6 +676,26 @@ def test_projectors_by_their_old_names():
         )
     with pytest.warns(DeprecationWarning, match=r"sapc\.GaussNewton"):
         assert sapc.Plain is sapc.GaussNewton
+
+
+def test_manifolds_and_their_records_by_their_old_names():
+    f = noise((3, 6, 4))
+    H = sapc.Pin.frame(0).on(f)
+    with pytest.warns(DeprecationWarning, match=r"Manifold\.on is now rebind"):
+        assert torch.equal(H.rebind(2 * f).fields, 2 * f)
+    info = H.solve(f + 1)[1]
+    with pytest.warns(DeprecationWarning, match=r"is now ProjectionInfo\.distance"):
+        assert torch.equal(info.moved, info.distance)
+    with pytest.warns(DeprecationWarning, match="is now ProjectionInfo.tangential_fraction"):
+        assert torch.equal(info.tangential, info.tangential_fraction)
+    for old, new in (("Stackable", "ConstraintTerm"), ("Report", "ProjectionInfo")):
+        with pytest.warns(DeprecationWarning, match=rf"sapc\.constraints\.{new}"):
+            assert getattr(sapc.constraints, old) is getattr(sapc.constraints, new)
+    for name in ("LawKernel", "WithGradient"):
+        with pytest.warns(DeprecationWarning, match=rf"is now sapc\.constraints\.{name}"):
+            assert getattr(sapc, name) is getattr(sapc.constraints, name)
+    with pytest.warns(DeprecationWarning, match=r"sapc\.grid\.FrameIntegral"):
+        assert sapc.FrameIntegral is FrameIntegral
 
 
 def test_slices_share_the_factor_and_stale_ones_are_dropped():
@@ -717,7 +738,7 @@ def test_other_conditions_on_the_same_manifold_equal_a_fresh_binding(name):
     f, other = tiny_fields(task, 3), tiny_fields(task, 2, seed=1).float()
     u = noise(other.shape, 2)
     H = task.manifold(f, solver=sapc.FeasiblePoint())
-    again, fresh = H.on(other), task.manifold(other, solver=sapc.FeasiblePoint())
+    again, fresh = H.rebind(other), task.manifold(other, solver=sapc.FeasiblePoint())
     assert H.affine == (name in AFFINE)
     assert (len(again), again.solver, again.algorithm) == (2, H.solver, H.algorithm)
     assert torch.equal(again.project(u), fresh.project(u))
@@ -725,19 +746,19 @@ def test_other_conditions_on_the_same_manifold_equal_a_fresh_binding(name):
     assert again.pinned is H.pinned
     assert H[:2].pinned is H.pinned
     assert len(H) == 3
-    H.on(f * torch.nan)  # nothing is read back, so nothing is refused
+    H.rebind(f * torch.nan)  # nothing is read back, so nothing is refused
 
 
 def test_other_conditions_bring_their_own_values():
     f, other, u = noise((3, 6, 5), 1), noise((2, 6, 5), 2), noise((2, 6, 5), 3)
     law = sapc.Pin.frame(0) & sapc.Affine(noise((2, 30), 4), "field")
-    assert torch.equal(law.on(f).on(other).project(u), law.on(other).project(u))
-    assert law.on(f).on(other)._gram is law.on(f)._gram
+    assert torch.equal(law.on(f).rebind(other).project(u), law.on(other).project(u))
+    assert law.on(f).rebind(other)._gram is law.on(f)._gram
     per_condition = sapc.Constraint(lambda w: w[:, :2, 0], torch.zeros(3, 2)).on(f)
     with pytest.raises(sapc.SapcError, match="3 rows for 2 conditions"):
-        per_condition.on(other)
+        per_condition.rebind(other)
     with pytest.raises(sapc.SapcError, match="cannot take the place of fields"):
-        per_condition.on(other[:, :-1])
+        per_condition.rebind(other[:, :-1])
 
 
 MORE_BAD = [
@@ -745,7 +766,7 @@ MORE_BAD = [
     (lambda f: sapc.Pin.frame(0).on(f, algorithm="fast"), "unknown algorithm 'fast'"),
     (lambda f: sapc.Constraint(lambda u: u[:, :0, 0]).on(f), "0 rows says nothing"),
     (lambda f: sapc.Constraint(lambda u: u[:, :2, 0], torch.zeros(2, 2)).on(f), "2 rows for 3 conditions"),
-    (lambda f: sapc.Balance(sapc.FrameIntegral(torch.ones(5))).on(f), r"expected \(batch, \*space, time\)"),
+    (lambda f: sapc.Balance(FrameIntegral(torch.ones(5))).on(f), r"expected \(batch, \*space, time\)"),
     (
         lambda f: sapc.Balance(
             lambda u: u.sum(1), lambda u: u.sum(1), lambda u: 1.0, times=torch.linspace(0, 1, 9)

@@ -69,7 +69,7 @@ def test_gradient_in_fields_and_pinned_values(name, dense):
     H, f = small(name)
 
     def project(u, pinned):
-        other = H.on(pinned)
+        other = H.rebind(pinned)
         return (other.dense() if dense else other).project(u, check=False)
 
     u = (f + 0.02 * noise(f.shape)).requires_grad_()

@@ -11,6 +11,7 @@ import torch
 
 import sapc
 from interpreting import with_large_frame
+from sapc.constraints import LawKernel
 from sapc.constraints.projection.feasible import Eager, restore, sup
 from sapc.constraints.projection.gpu import launch
 from sapc.constraints.projection.tolerance import excess, row_tolerance
@@ -181,11 +182,11 @@ def mean_square_slope(u, k, i, t, data, above, below, X: tl.constexpr, T: tl.con
 def own_laws():
     w = torch.linspace(1, 2, 12, dtype=F64)
     one = sapc.Balance(
-        lambda u: (w.reshape(4, 3, 1) * (u + u**3)).sum((1, 2)), kernel=sapc.LawKernel(lambda: (cubic,), w)
+        lambda u: (w.reshape(4, 3, 1) * (u + u**3)).sum((1, 2)), kernel=LawKernel(lambda: (cubic,), w)
     )
     three = sapc.Balance(
         lambda u: (u**2).sum((1, 2)), lambda u: u.sum((1, 2)), lambda u: (u**2).mean((1, 2, 3)),
-        kernel=sapc.LawKernel(lambda: (decay, mean_square, mean_square_slope), w),
+        kernel=LawKernel(lambda: (decay, mean_square, mean_square_slope), w),
         times=torch.tensor([0.0, 0.1, 0.4, 0.5, 1.0], dtype=F64),
     )  # fmt: skip
     return one, three
@@ -387,7 +388,7 @@ def test_what_fails_runs_in_passes_after_one_warning():
         raise RuntimeError("no such function")
 
     f = waves((9, 7), 2)
-    law = sapc.Balance(lambda u: (u**2).sum(1), kernel=sapc.LawKernel(load, torch.zeros(1, dtype=F64)))
+    law = sapc.Balance(lambda u: (u**2).sum(1), kernel=LawKernel(load, torch.zeros(1, dtype=F64)))
     eager, fused = pair((sapc.Pin.frame(0) & law).on(f))
     u = f + 0.05 * noise(f.shape)
     with pytest.warns(sapc.SapcWarning, match="no such function") as caught:

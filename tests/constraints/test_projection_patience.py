@@ -34,7 +34,7 @@ def test_who_needs_many_steps_gets_there_not_far_away(key):
     assert bool(report.converged.all())
     assert H.balance(p).abs().max() <= 1e-11
     assert (H.local(p) == 0).all()
-    assert (report.moved < 0.03 * u.flatten(1).norm(dim=1)).all()
+    assert (report.distance < 0.03 * u.flatten(1).norm(dim=1)).all()
 
 
 def test_estimates_on_the_way_are_cut_off_as_ever():
@@ -75,7 +75,7 @@ def test_the_nearest_point_is_sought_from_there():
     late = feasible.iterations > 2 * 5
     assert int(late.sum()) >= 3
     assert bool(nearer.converged.all())
-    assert (nearer.moved < feasible.moved)[late].all()
+    assert (nearer.distance < feasible.distance)[late].all()
 
 
 @pytest.mark.parametrize("name", ["stokes_ic", "stokes_bc"])

@@ -323,7 +323,7 @@ class TestUnnamed:
         assert read_fields(bare, time="last").grid.names == ("x", "t")
         assert read_fields(bare, steady=False).grid.names == ("x", "t")
         assert read_fields(bare, steady=True).grid.names == ("x", "y")
-        assert read_fields(bare, samples="dim_2", time="dim_1").grid.lattice == (5, 6)
+        assert read_fields(bare, samples="dim_2", time="dim_1").grid.points_per_axis == (5, 6)
 
     def test_all_axes_known_is_steady(self, write):
         path = write(u=noise(5, 6, 4), **{"x-coordinate": np.arange(6.0), "depth": np.arange(4.0)})

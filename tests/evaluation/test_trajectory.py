@@ -123,7 +123,7 @@ def test_a_curved_path_by_the_direct_formulas(times):
 
     def sample(v, v1, H, steps):
         for vt, t in zip(path, times, strict=False):
-            flow.at(v, vt, t)
+            flow.evaluate_velocity(v, vt, t)
         return path[-1]
 
     _, seen = run(sample, mild, path[0], H, len(times))
@@ -197,7 +197,7 @@ def test_repeated_calls_at_one_time_leave_the_last(scalar):
     def sample(v, v1, H, steps):
         for i, (t, _) in enumerate(flow.time_pairs(steps)):
             for again in range(3):
-                flow.at(v, field(10 * i + again), t)
+                flow.evaluate_velocity(v, field(10 * i + again), t)
         return field(0)
 
     _, seen = run(sample, lambda vt, t: vt, field(0), H, 3)
@@ -213,13 +213,13 @@ def test_repeated_integrations_leave_the_last(scalar, grad):
     def sample(v, v1, H, steps):
         for again in range(3):
             for i, (t, _) in enumerate(flow.time_pairs(steps)):
-                flow.at(v, field(100 * again + i), t)
+                flow.evaluate_velocity(v, field(100 * again + i), t)
             with torch.set_grad_enabled(grad):
                 for i, (t, _) in reversed(list(enumerate(flow.time_pairs(steps)))):
                     here = field(1000 + i).requires_grad_(grad)
-                    flow.at(v, here, t)
+                    flow.evaluate_velocity(v, here, t)
         for i, (t, _) in enumerate(flow.time_pairs(steps)):
-            flow.at(v, field(7 + i), t)
+            flow.evaluate_velocity(v, field(7 + i), t)
         return field(0)
 
     _, seen = run(sample, lambda vt, t: 2 * vt, field(0), H, 4)
@@ -233,8 +233,8 @@ def test_only_two_fields_a_step_are_held(scalar):
     v = recorder.wrap(lambda vt, t: vt)
     for _ in range(5):
         for t, _s in flow.time_pairs(4):
-            flow.at(v, field(1), t)
-            flow.at(v, field(2), t)
+            flow.evaluate_velocity(v, field(1), t)
+            flow.evaluate_velocity(v, field(2), t)
     assert len(recorder._records) == 4
     recorder.finish(field(0), H)
     assert recorder._records == []
@@ -267,8 +267,8 @@ def test_the_median_is_between_the_two_in_the_middle(scalar):
 def test_a_run_that_failed_leaves_nothing(scalar):
     H, field = scalar
     recorder = TrajectoryRecorder()
-    flow.at(recorder.wrap(mild), field(1), 1.0)
-    flow.at(recorder.wrap(mild), field(2), 1.0)
+    flow.evaluate_velocity(recorder.wrap(mild), field(1), 1.0)
+    flow.evaluate_velocity(recorder.wrap(mild), field(2), 1.0)
     recorder.finish(field(3), H)
     assert recorder.result().state_residual == [2.0, 3.0]
 
@@ -282,10 +282,10 @@ def test_bad_calls_are_one_sentence(scalar):
         recorder.finish(field(0), H)
     with pytest.raises(SapcError, match="got 2 times"):
         recorder.wrap(mild)(field(0).expand(2, 2, 2), torch.tensor([1.0, 0.5]))
-    flow.at(recorder.wrap(mild), field(0), 0.5)
+    flow.evaluate_velocity(recorder.wrap(mild), field(0), 0.5)
     with pytest.raises(SapcError, match=r"from t = 0\.5 to 0\.5"):
         recorder.finish(field(0), H)
-    flow.at(recorder.wrap(mild), field(0), 1.0)
+    flow.evaluate_velocity(recorder.wrap(mild), field(0), 1.0)
     with pytest.raises(SapcError, match=r"the state at t = 1 has \(1, 2, 2\)"):
         recorder.finish(field(0).expand(2, 2, 2), H)
     get_method("ffm").sample(recorder.wrap(mild), field(0), H, 2)
@@ -302,7 +302,7 @@ def test_old_names_still_work_and_name_the_new_ones(scalar):
     recorder = Watch()
     with pytest.warns(DeprecationWarning, match=r"TrajectoryRecorder\.wrap"):
         v = recorder.around(mild)
-    flow.at(v, field(1), 1.0)
+    flow.evaluate_velocity(v, field(1), 1.0)
     recorder.finish(field(3), H)
     assert recorder.result().state_residual == [1.0, 3.0]
 

@@ -15,16 +15,16 @@ def test_the_two_ends_and_the_way():
     t = torch.tensor([0.0, 0.25, 1.0])
     assert torch.equal(flow.interpolate(v0, v1, t)[:, 0, 0], t)
     vt = flow.interpolate(v0, v1, t)
-    assert torch.equal(flow.endpoint(vt[1:2], 0.25, (v1 - v0)[1:2]), v0[1:2])
+    assert torch.equal(flow.predict_data(vt[1:2], 0.25, (v1 - v0)[1:2]), v0[1:2])
 
 
 def test_a_step_with_the_plain_estimate_is_eulers():
     g = torch.Generator().manual_seed(0)
     vt, v = (torch.randn(2, 5, 4, generator=g, dtype=torch.float64) for _ in range(2))
-    step = flow.toward(vt, flow.endpoint(vt, 0.7, v), 0.7, 0.6)
+    step = flow.step_toward(vt, flow.predict_data(vt, 0.7, v), 0.7, 0.6)
     assert (step - (vt - 0.1 * v)).abs().max() < 1e-14
-    v0 = flow.endpoint(vt, 0.1, v)
-    assert torch.equal(flow.toward(vt, v0, 0.1, 0.0), v0)
+    v0 = flow.predict_data(vt, 0.1, v)
+    assert torch.equal(flow.step_toward(vt, v0, 0.1, 0.0), v0)
 
 
 def test_times_run_from_one_to_zero():
@@ -32,9 +32,20 @@ def test_times_run_from_one_to_zero():
     assert pairs == [(1.0, 0.75), (0.75, 0.5), (0.5, 0.25), (0.25, 0.0)]
 
 
-def test_times_by_their_old_name():
-    with pytest.warns(DeprecationWarning, match=r"sapc\.flow\.time_pairs"):
-        assert list(flow.times(2)) == list(flow.time_pairs(2))
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("at", "evaluate_velocity"),
+        ("endpoint", "predict_data"),
+        ("per_field", "expand_like"),
+        ("times", "time_pairs"),
+        ("toward", "step_toward"),
+        ("within", "clip_endpoint"),
+    ],
+)
+def test_functions_by_their_old_names(old, new):
+    with pytest.warns(DeprecationWarning, match=rf"sapc\.flow\.{new}"):
+        assert getattr(flow, old) is getattr(flow, new)
 
 
 def test_the_loop_takes_every_step_once():

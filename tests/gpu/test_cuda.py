@@ -48,7 +48,7 @@ def test_nothing_but_the_limit_on_running_ahead_waits_for_the_device(name, solve
     H.solve(u)
     torch.cuda.synchronize()
     with forbid_waiting():
-        other = H.on(f)
+        other = H.rebind(f)
         _, report = other.solve(u)
         other.project(u, check=False)
     assert report.residual.isfinite().all()

@@ -46,7 +46,7 @@ class Case:
         u, draw = self.u[rows], self.noise(1)
 
         def v(vt, t):
-            return 0.6 * (vt - u) / flow.per_field(t, vt) + 0.3 * torch.tanh(3 * vt) + 0.1
+            return 0.6 * (vt - u) / flow.expand_like(t, vt) + 0.3 * torch.tanh(3 * vt) + 0.1
 
         sample = method.bind_source(lambda: draw()[rows])
         v = v if watch is None else watch.wrap(v)
@@ -124,7 +124,7 @@ def objectives(state):
     g = torch.Generator().manual_seed(3)
     v1 = sapc.source.sample(state.task.grid, n, g, length=state.run.source_length_scale).to(v0.device)
     t = torch.linspace(0.1, 0.95, n).to(v0.device)
-    H = state.H.on(v0)
+    H = state.H.rebind(v0)
     v, penalty = state.method.velocity(state.network, H), state.method.second_objective
     values = [state.method.loss(v, v0, v1, t, H)]
     if penalty is not None:

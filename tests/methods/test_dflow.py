@@ -15,7 +15,7 @@ def case(name="heat", n=2):
     u = task.dataset("train", size=n).fields.double()
     g = torch.Generator().manual_seed(0)
     v1 = sapc.source.sample(task.grid, n, g, dtype=torch.float64)
-    v = lambda vt, t: torch.tanh(vt) * (1 + flow.per_field(t, vt)) + 0.2 * vt.roll(1, 1)
+    v = lambda vt, t: torch.tanh(vt) * (1 + flow.expand_like(t, vt)) + 0.2 * vt.roll(1, 1)
     return u, task.manifold(u), v1, v
 
 

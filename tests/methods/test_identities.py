@@ -176,11 +176,11 @@ def test_s2_is_cafm_without_its_second_term():
     both = get_method("cafm").loss(v, case.u, case.v1, t, H)
     alone = get_method("sapc_s2").loss(v, case.u, case.v1, t, H)
     vt = flow.interpolate(case.u, case.v1, t)
-    projected = H.project(vt - flow.per_field(t, vt) * 0.5 * vt, check=False)
+    projected = H.project(vt - flow.expand_like(t, vt) * 0.5 * vt, check=False)
     term = H.residual(projected).square().sum(1).mean()
     assert term > 1e-3
     assert float(both - alone) == pytest.approx(1e-3 * float(term), rel=1e-9)
-    velocity = (vt - projected) / flow.per_field(t, vt)
+    velocity = (vt - projected) / flow.expand_like(t, vt)
     assert float(alone) == pytest.approx(float((velocity - (case.v1 - case.u)).square().mean()), rel=1e-9)
     assert (get_method("cafm").t_min, get_method("sapc_s2").t_min) == (0.05, 0.0)
 
@@ -223,7 +223,7 @@ def test_on_reaction_diffusion_the_residual_obeys_the_papers_bound():
     """|R(v_t)| <= t (1 - t) L |v0 - P(v1)|^2 / 2 on a straight way, and it vanishes at both ends."""
     case = Case("reaction_diffusion", 3)
     v0 = case.H.project(case.u)
-    v = lambda vt, t: (case.states.append(vt), (vt - v0) / flow.per_field(t, vt))[1]
+    v = lambda vt, t: (case.states.append(vt), (vt - v0) / flow.expand_like(t, vt))[1]
     ends = get_method("sapc").sample(v, 5 * case.v1, case.H, 40)
     states, L = case.states, curvature(case.task)
     far = (states[0] - v0).flatten(1).square().sum(1)

@@ -99,7 +99,7 @@ def test_one_step_is_the_endpoint_estimate_and_many_converge():
     v0, v1, t, _ = batch()
     v = lambda vt, t: vt  # v_t falls as e^-(time gone)
     vt = sapc.flow.interpolate(v0, v1, t)
-    assert torch.equal(pbfm.unrolled(v, vt, t, 1), sapc.flow.endpoint(vt, t, vt))
+    assert torch.equal(pbfm.unrolled(v, vt, t, 1), sapc.flow.predict_data(vt, t, vt))
     exact = vt * torch.exp(-t)[:, None, None]
     errors = [float((pbfm.unrolled(v, vt, t, n) - exact).abs().max()) for n in (8, 16, 32)]
     assert [errors[0] / errors[1], errors[1] / errors[2]] == pytest.approx([2, 2], abs=0.15)
@@ -126,7 +126,7 @@ def test_every_sample_has_its_own_weight_and_its_own_pin():
 def test_a_step_goes_along_the_combined_gradient():
     training = Training(tiny(), CPU)
     v0, v1, t = training._draw(training.data[training._rows()], training._seeded("step", 0))
-    H, parameters = training.H.on(v0), list(training.network.parameters())
+    H, parameters = training.H.rebind(v0), list(training.network.parameters())
     parts = (
         training.method.loss(training.network, v0, v1, t, H),
         pbfm.residual(training.network, v0, v1, t, H, 0.0),
@@ -259,7 +259,7 @@ def test_a_penalty_lowers_the_residual_it_penalises():
         v1 = torch.randn(v0.shape, generator=torch.Generator().manual_seed(0))
         t = torch.linspace(0.1, 0.9, len(v0))
         with torch.no_grad():
-            value = pbfm.residual(training.network, v0, v1, t, training.H.on(v0), 0.99)
+            value = pbfm.residual(training.network, v0, v1, t, training.H.rebind(v0), 0.99)
         found[method] = float(value)
     assert found["pbfm"] < 0.9 * found["ffm"]
     assert get_method("pbfm").sample is get_method("ffm").sample

@@ -21,7 +21,7 @@ LONG = np.longdouble
 class Law:
     """A constraint as the package takes it, and the same as numpy measures it."""
 
-    constraint: sapc.constraints.Stackable
+    constraint: sapc.constraints.ConstraintTerm
     rows: Rows
     matrix: Array | None = None  # of an affine law, (rows, points)
     value: Array | None = None  # which its rows take, (batch or 1, rows)
@@ -57,10 +57,10 @@ def no_law(scene: Scene, pin_values: Array) -> None:
 def conserved_integral(scene: Scene, pin_values: Array) -> Law:
     """An integral over space that does not change."""
     grid, name = scene.grid, next(iter(scene.grid.channels), None)
-    weights = np.zeros((grid.width, *grid.lattice[:-1]))
+    weights = np.zeros((grid.n_channels, *grid.points_per_axis[:-1]))
     weights[0] = quadrature(grid)
     law = sapc.Balance(grid.integral(name), times=grid.time.points)
-    frames = grid.lattice[-1]
+    frames = grid.points_per_axis[-1]
     # Row T of the matrix: the integral of frame T less that of frame 0.
     matrix = np.zeros((frames - 1, *weights.shape, frames))
     for t in range(1, frames):
@@ -117,7 +117,7 @@ def energy_balance(scene: Scene, pin_values: Array) -> Law:
     """The integral of u^2, or of u + |u|^3 / 9, in units of the scale, decays at a rate proportional to that of u^2."""
     grid, size = scene.grid, scene.scale
     decay, squares = scene.rng.choice((0.0, 0.02, 0.1)), scene.rng.random() < 0.5
-    w, times = np.tile(quadrature(grid).reshape(-1), grid.width), np.asarray(grid.time.points, LONG)
+    w, times = np.tile(quadrature(grid).reshape(-1), grid.n_channels), np.asarray(grid.time.points, LONG)
     weights = torch.from_numpy(w)[:, None]
 
     def frames(u: torch.Tensor) -> torch.Tensor:

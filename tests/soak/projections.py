@@ -78,7 +78,7 @@ def _check_projection(scene: Scene) -> None:
         _check_stationary(law, mask, pin_values, start, end, report)
     if converged[0] != bool(single_report.converged[0]):
         raise BadCase("whether a sample converges depends on its batch")
-    if converged[0] and (H.affine or float(report.tangential[0]) == 0):
+    if converged[0] and (H.affine or float(report.tangential_fraction[0]) == 0):
         distance, size = (
             float((end[0] - alone[0]).abs().max()),
             float(torch.stack((start[0], end[0])).abs().max()),
@@ -191,7 +191,7 @@ def _check_stationary(
 def _pin(scene: Scene, condition: torch.Tensor) -> tuple[sapc.Pin | None, Array, Array]:
     """A pin, its mask, and the values that it prescribes."""
     grid, rng, pin_values = scene.grid, scene.rng, condition.numpy().astype(np.float64)
-    mask = np.zeros((grid.width, *grid.lattice), bool)
+    mask = np.zeros((grid.n_channels, *grid.points_per_axis), bool)
     kind = rng.choice(("frame", "frame", "face", "channel", "points", "value"))
     if kind == "frame":
         mask[..., 0] = True

@@ -10,7 +10,8 @@ import pytest
 import torch
 
 import sapc
-from sapc import Affine, Axis, Balance, Constraint, Fields, Grid, Pin, SapcError, WithGradient
+from sapc import Affine, Axis, Balance, Constraint, Fields, Grid, Pin, SapcError
+from sapc.constraints import WithGradient
 from sapc.data.normalizer import Normalizer
 from sapc.tasks.physics import load_physics
 from sapc.tasks.rescale import rescale
@@ -55,7 +56,7 @@ def law(grid):
 
 def test_shapes_with_channels_and_without_time():
     assert GRID.shape == (2, 6, 5, 4)
-    assert GRID.lattice == (6, 5, 4)
+    assert GRID.points_per_axis == (6, 5, 4)
     assert STEADY.shape == (2, 8, 7)
     assert Grid((Axis("x", 5), Axis("t", 4)), ("u",)).shape == (5, 4)
     assert [a.name for a in STEADY.space] == ["x", "y"]
@@ -63,13 +64,13 @@ def test_shapes_with_channels_and_without_time():
         _ = STEADY.time
     for grid in (GRID, STEADY):
         assert Grid.from_dict(grid.to_dict()) == grid
-        assert grid.resize(*(n + 1 for n in grid.lattice)).channels == grid.channels
+        assert grid.resize(*(n + 1 for n in grid.points_per_axis)).channels == grid.channels
 
 
 def test_integral_and_derivative_of_one_channel():
     u = draws(GRID, 3)
     whole = GRID.integral("u")(u)
-    torch.testing.assert_close(whole, GRID.integral()(GRID.take(u, "u")))
+    torch.testing.assert_close(whole, GRID.integral()(GRID.channel_values(u, "u")))
     assert whole.shape == (3, 4)
     torch.testing.assert_close(GRID.derivative(u, "lat")[:, 1], GRID.derivative(u[:, 1], "lat"))
     assert STEADY.integral("q")(draws(STEADY, 3)).shape == (3, 1)
@@ -87,7 +88,7 @@ def test_channels_of_the_source_are_independent_and_of_unit_variance():
     [
         (lambda: Grid((Axis("x", 5),)), "steady=True"),
         (lambda: Grid((Axis("x", 5), Axis("t", 4)), ("x",)), "must differ"),
-        (lambda: GRID.take(draws(GRID, 1), "w"), "no channel 'w'; it has h, u"),
+        (lambda: GRID.channel_values(draws(GRID, 1), "w"), "no channel 'w'; it has h, u"),
         (lambda: GRID.integral("w"), "no channel 'w'"),
         (lambda: Pin.at(GRID, x=0), "no axis 'x'; the grid has lon, lat, time"),
         (lambda: Pin.at(GRID, lon=9), "outside a grid of 6 x 5 x 4 points"),
@@ -123,7 +124,7 @@ def test_pins_by_name_coordinate_and_value():
     v = H.project(torch.zeros_like(u))
     assert (v[:, 1, :, 0] == -2.5).all()
     assert (v[:, 0, ..., 0] == u[:, 0, ..., 0]).all()
-    assert (H.on(u + 1).project(u)[:, 1, :, 0] == -2.5).all()
+    assert (H.rebind(u + 1).project(u)[:, 1, :, 0] == -2.5).all()
 
 
 def test_a_manifold_takes_further_constraints():
@@ -141,7 +142,7 @@ def test_a_manifold_takes_further_constraints():
 
 def mixed(grid):
     """One of every kind of constraint that time allows."""
-    h = lambda u: grid.take(u, "h")
+    h = lambda u: grid.channel_values(u, "h")
     energy = WithGradient(
         lambda u: grid.integral()(h(u) ** 2),
         lambda u: (
@@ -457,7 +458,7 @@ def _divergence(grid):
     """du/dx + dv/dy at every point of a doubly periodic grid but one, which follows from the others."""
 
     def function(w):
-        u, v = grid.take(w, "u"), grid.take(w, "v")
+        u, v = grid.channel_values(w, "u"), grid.channel_values(w, "v")
         return (u.roll(-1, 1) - u.roll(1, 1) + v.roll(-1, 2) - v.roll(1, 2)).flatten(1)[:, 1:]
 
     return Affine(function)
@@ -466,7 +467,10 @@ def _divergence(grid):
 def _net_flux(grid):
     """What flows out through the last column less what flows in through the first."""
     return Affine(
-        lambda w: grid.take(w, "u")[:, -1].sum(1, keepdim=True) - grid.take(w, "u")[:, 0].sum(1, keepdim=True)
+        lambda w: (
+            grid.channel_values(w, "u")[:, -1].sum(1, keepdim=True)
+            - grid.channel_values(w, "u")[:, 0].sum(1, keepdim=True)
+        )
     )
 
 
@@ -545,7 +549,7 @@ WRONG = {
     "sapc.Pin(None).on(data.values)": "must be a boolean tensor",
     "sapc.Grid(grid.axes, 'hu')": "a sequence of names",
     "sapc.Grid((64, 50))": "sapc.Axis",
-    "grid.take(data.values.numpy(), 'h')": "use torch.as_tensor",
+    "grid.channel_values(data.values.numpy(), 'h')": "use torch.as_tensor",
     "sapc.Balance('p')": "is a function of fields",
     "sapc.Balance(grid.integral('h'), grid=(12, 6))": "is a sapc.Grid, got tuple",
     "sapc.Axis(5, 4)": "named by text",

@@ -78,7 +78,7 @@ def _read_like_data(path: Path, task: Task) -> Tensor:
         return _read_pinned_part(path, task, _grid_mismatch(path, first.grid, task.grid))
     gap = torch.full_like(first.values, torch.nan)
     channels = [by_channel[name].values if name in by_channel else gap for name in task.grid.channels]
-    return channels[0] if task.grid.width == 1 else torch.stack(channels, 1)
+    return channels[0] if task.grid.n_channels == 1 else torch.stack(channels, 1)
 
 
 def _read_pinned_part(path: Path, task: Task, problem: SapcError | None = None) -> Tensor:

@@ -8,16 +8,17 @@ projection/   closed form, factorised, banded or dense Gauss-Newton, chosen by d
 
 from .._old_names import find_renamed
 from .acceleration import LawKernel, WithGradient
-from .manifold import Algorithm, Manifold, Report
+from .manifold import Algorithm, Manifold, ProjectionInfo
 from .projection.closed_form import GramSolver
 from .projection.solvers import Execution, FeasiblePoint, GaussNewton, NearestPoint, Solver
-from .terms import Affine, Balance, Constraint, Pin, Stack, Stackable
+from .terms import Affine, Balance, Constraint, ConstraintTerm, Pin, Stack
 
 __all__ = [
     "Affine",
     "Algorithm",
     "Balance",
     "Constraint",
+    "ConstraintTerm",
     "Execution",
     "FeasiblePoint",
     "GaussNewton",
@@ -26,10 +27,9 @@ __all__ = [
     "Manifold",
     "NearestPoint",
     "Pin",
-    "Report",
+    "ProjectionInfo",
     "Solver",
     "Stack",
-    "Stackable",
     "WithGradient",
 ]
 

@@ -10,13 +10,15 @@ import torch
 from torch import Tensor
 
 from ..errors import SapcError
-from .terms import Affine, Balance, Constraint, Pin, Stackable
+from .terms import Affine, Balance, Constraint, ConstraintTerm, Pin
 
 
 class Binding:
     """What a manifold knows of its batch: pinned points and values, the laws, and the values their rows must take."""
 
-    def __init__(self, parts: tuple[Stackable, ...], fields: Tensor, wanted: Tensor | None = None) -> None:
+    def __init__(
+        self, parts: tuple[ConstraintTerm, ...], fields: Tensor, wanted: Tensor | None = None
+    ) -> None:
         _check_fields(fields)
         if unknown := [p for p in parts if not isinstance(p, Pin | Balance | Constraint)]:
             raise SapcError(
@@ -40,7 +42,7 @@ class Binding:
         # What is computed once for all conditions of this grid and device.
         self.kept: dict[str, Any] = {}
 
-    def on(self, fields: Tensor, wanted: Tensor | None = None) -> Binding:
+    def rebind(self, fields: Tensor, wanted: Tensor | None = None) -> Binding:
         """The same constraints bound to other fields of this grid and device, sharing all that does not depend on them.
 
         Nothing is read back from the device, so values that are not finite, or that contradict those of a pin, go unnoticed here.
@@ -163,7 +165,7 @@ def _check_fields(fields: Tensor) -> None:
         )
 
 
-def check_pins(parts: Sequence[Stackable], fields: Tensor) -> None:
+def check_pins(parts: Sequence[ConstraintTerm], fields: Tensor) -> None:
     """Refuse pins that prescribe different values at one point.
 
     Pins without a value take the one of `fields` and so agree with each other. Two values agree up to 1e-6 of the
@@ -211,7 +213,7 @@ def _slack(u: Tensor, dtype: torch.dtype, points: Tensor) -> Tensor:
     return torch.maximum(1e-4 * alike.expand_as(size)[:, points], share * whole)
 
 
-def check_range(parts: Sequence[Stackable], fields: Tensor) -> None:
+def check_range(parts: Sequence[ConstraintTerm], fields: Tensor) -> None:
     """Refuse values of pins that the dtype of `fields` cannot hold."""
     most = torch.finfo(fields.dtype).max
     for pin in parts:

@@ -30,7 +30,7 @@ import torch
 from jaxtyping import Bool, Float, Shaped
 from torch import Tensor
 
-from .._old_names import rename_method
+from .._old_names import old_attribute, rename_method
 from ..errors import SapcError, SapcWarning, explain_misuse
 from ..grid import FrameIntegral
 from ._bound import Binding, check_pins, check_range
@@ -43,7 +43,7 @@ from .projection.linearisation import Dense, Problem, norm, spread
 from .projection.nearest import Nearest, project_restored
 from .projection.solvers import FeasiblePoint, GaussNewton, NearestPoint, Solver
 from .projection.tolerance import excess, row_tolerance
-from .terms import Affine, Balance, Stackable
+from .terms import Affine, Balance, ConstraintTerm
 
 Algorithm = Literal["closed form", "factorised", "banded Gauss-Newton", "dense Gauss-Newton"]
 JACOBIAN_BYTES = 2**27  # dense Jacobians of so many bytes are built at a time: small portions are fastest
@@ -53,31 +53,34 @@ QUICK = 6  # passes; from white noise, the farthest start there is, the laws of 
 FURTHER = 2  # steps of an affine projection, at most, after the first one
 NEAREST = 1e-6  # a correction with a smaller share along the manifold counts as shortest
 
-_grams: WeakKeyDictionary[Stackable, dict[tuple[object, ...], GramSolver]] = WeakKeyDictionary()
+_grams: WeakKeyDictionary[ConstraintTerm, dict[tuple[object, ...], GramSolver]] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True)
-class Report:
+class ProjectionInfo:
     """What a projection did, one entry per sample.
 
     residual    |R|_inf of the float64 result
-    moved       |P(u) - u|
-    tangential  share of the correction that lies along the manifold; zero at the nearest point
+    distance    |P(u) - u|
+    tangential_fraction  share of the correction that lies along the manifold; zero at the nearest point
     iterations  linearisations used
     converged   whether every row is met, measured at the result in the row's own units (see `projection.tolerance`)
     """
 
     algorithm: Algorithm
     residual: Tensor
-    moved: Tensor
-    tangential: Tensor
+    distance: Tensor
+    tangential_fraction: Tensor
     iterations: Tensor
     converged: Tensor
 
     @property
     def nearest(self) -> Tensor:
         """Whether the point found is the nearest one, to six digits of the correction's direction."""
-        return self.tangential <= NEAREST
+        return self.tangential_fraction <= NEAREST
+
+    moved = old_attribute("ProjectionInfo.moved", "ProjectionInfo.distance")
+    tangential = old_attribute("ProjectionInfo.tangential", "ProjectionInfo.tangential_fraction")
 
 
 class Manifold:
@@ -88,7 +91,7 @@ class Manifold:
     @explain_misuse
     def __init__(
         self,
-        parts: tuple[Stackable, ...],
+        parts: tuple[ConstraintTerm, ...],
         fields: Tensor,
         *,
         solver: Solver | None = None,
@@ -105,7 +108,7 @@ class Manifold:
         self.algorithm = cast(Algorithm, algorithm or self._choose())
 
     @classmethod
-    def bind(cls, parts: tuple[Stackable, ...], fields: Tensor, **options: Any) -> Manifold:
+    def bind(cls, parts: tuple[ConstraintTerm, ...], fields: Tensor, **options: Any) -> Manifold:
         """Bind constraints to fields in their units, once their pins are known to agree; see `check_pins`."""
         manifold = cls(parts, fields, **options)
         check_range(parts, fields)
@@ -151,28 +154,30 @@ class Manifold:
                 raise IndexError(f"condition {number} of {len(self)}")
             rows = torch.tensor([number % len(self)])
         rows, wanted = rows.to(self.fields.device), self._bound.wanted
-        return self._like(self._bound.on(self.fields[rows], wanted if len(wanted) == 1 else wanted[rows]))
+        return self._like(self._bound.rebind(self.fields[rows], wanted if len(wanted) == 1 else wanted[rows]))
 
     def __iter__(self) -> Iterator[Manifold]:
         return (self[i] for i in range(len(self)))
 
     @explain_misuse
-    def on(self, fields: Shaped[Tensor, "other *grid"]) -> Manifold:
+    def rebind(self, fields: Shaped[Tensor, "other *grid"]) -> Manifold:
         """The same constraints, solver and algorithm for other conditions, on the same grid and device.
 
         Masks, indices and factors are shared and nothing waits for the device, so it costs nothing to call in a loop. That the fields
         are finite, and do not contradict a pin that has a value of its own, is the caller's to know: that value counts.
         """
-        return self._like(self._bound.on(fields))
+        return self._like(self._bound.rebind(fields))
+
+    on = rename_method("Manifold.on", "rebind")
 
     def _like(self, bound: Binding) -> Manifold:
         other = copy(self)
         other._bound, other.fields = bound, bound.fields
         return other
 
-    def __and__(self, other: Stackable) -> Manifold:
+    def __and__(self, other: ConstraintTerm) -> Manifold:
         """These constraints and further ones, as `H & Pin(sensors)`; pinned values are those of `H.fields`."""
-        if not isinstance(other, Stackable):
+        if not isinstance(other, ConstraintTerm):
             return NotImplemented
         return Manifold.bind((*self._bound.parts, *other.parts), self.fields, solver=self.solver)
 
@@ -260,7 +265,7 @@ class Manifold:
             _warn(~report.converged, "did not reach the manifold", f"|R| {float(report.residual.max()):.1e}")
             if isinstance(self.solver, NearestPoint):
                 away = report.converged & ~report.nearest
-                share = f"share along it {float(report.tangential.max()):.1e}"
+                share = f"share along it {float(report.tangential_fraction.max()):.1e}"
                 _warn(away, "are on the manifold, but not yet at its nearest point", share)
         return projected
 
@@ -273,11 +278,11 @@ class Manifold:
         return torch.where(spread(is_there, v0), v0, self.project(v0, check=False))
 
     @explain_misuse
-    def solve(self, u: Shaped[Tensor, "batch *grid"]) -> tuple[Float[Tensor, "batch *grid"], Report]:
+    def solve(self, u: Shaped[Tensor, "batch *grid"]) -> tuple[Float[Tensor, "batch *grid"], ProjectionInfo]:
         """P(u) and what was reached, per sample."""
         return self._solve(u, report=True, ask=not (isinstance(u, Tensor) and u.is_cuda))
 
-    def _solve(self, u: Tensor, report: bool, ask: bool) -> tuple[Tensor, Report]:
+    def _solve(self, u: Tensor, report: bool, ask: bool) -> tuple[Tensor, ProjectionInfo]:
         """P(u); without `report` the parts of it that cost something beyond the projection are left at zero.
 
         A result that the caller's dtype cannot hold is not converged, and an error if the device may be asked (`ask`).
@@ -291,7 +296,7 @@ class Manifold:
             out = end.to(u.dtype)
             if report:
                 with torch.no_grad():
-                    reached = replace(reached, moved=norm(end - u))
+                    reached = replace(reached, distance=norm(end - u))
                     if out.dtype != end.dtype:
                         held = (out.isfinite() | ~end.isfinite()).flatten(1).all(1)
                         if ask and not bool(held.all()):
@@ -299,7 +304,7 @@ class Manifold:
                         reached = replace(reached, converged=reached.converged & held)
             return out, reached
 
-    def _project_affine(self, u: Tensor, report: bool) -> tuple[Tensor, Report]:
+    def _project_affine(self, u: Tensor, report: bool) -> tuple[Tensor, ProjectionInfo]:
         """One step, and where the result is measured (`report`) further ones for the samples that rounding left off the manifold.
 
         A start much larger than the result costs digits, which the next step brings back. A GPU takes all steps instead of being asked.
@@ -312,7 +317,7 @@ class Manifold:
                 break
             end = choose(fine, end, self._step_affine(end.clone()))
             size, fine = self._missed_by(end.detach())
-        return end, Report(self.algorithm, size, zero, zero, zero.long() + 1, fine)
+        return end, ProjectionInfo(self.algorithm, size, zero, zero, zero.long() + 1, fine)
 
     def _step_affine(self, u: Tensor) -> Tensor:
         """Project fields that are the caller's to write into."""
@@ -403,7 +408,7 @@ class Manifold:
             problem = replace(problem, free=everywhere)
         return PinRows(problem, self.pinned, self.fields)
 
-    def _project_curved(self, u: Tensor, report: bool) -> tuple[Tensor, Report]:
+    def _project_curved(self, u: Tensor, report: bool) -> tuple[Tensor, ProjectionInfo]:
         problem = self._problem()
         if isinstance(problem, Dense):
             rows, points = self._bound.wanted.shape[1], self._bound.free.numel()
@@ -416,7 +421,7 @@ class Manifold:
             column[0] if len(done) == 1 else torch.cat(column) for column in zip(*done, strict=True)
         )
         zero = torch.zeros_like(residual)
-        return end, Report(self.algorithm, residual, zero, tangential, iterations, converged)
+        return end, ProjectionInfo(self.algorithm, residual, zero, tangential, iterations, converged)
 
     def _run(self, problem: Problem, u: Tensor, first: int, last: int, report: bool) -> tuple[Tensor, ...]:
         pins = self._pin_rows() if self._has_pin_rows else None
@@ -431,7 +436,7 @@ class Manifold:
             return Feasible.apply(u, problem, self.solver, report)  # type: ignore[no-untyped-call, no-any-return]
         else:  # nobody wants a derivative, so nothing is kept for one
             out = project_restored(problem, u, self.solver, report)
-        return out.field, out.residual, out.tangential, out.iterations, out.converged
+        return out.field, out.residual, out.tangential_fraction, out.iterations, out.converged
 
 
 def _checked(solver: Solver) -> Solver:

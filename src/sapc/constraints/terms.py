@@ -35,20 +35,20 @@ Channels = str | Sequence[str] | None
 Value = float | Tensor | None
 
 
-class Stackable:
+class ConstraintTerm:
     """Anything that `&` can stack and `.on(fields)` can bind."""
 
     @property
-    def parts(self) -> tuple[Stackable, ...]:
+    def parts(self) -> tuple[ConstraintTerm, ...]:
         """The constraints stacked in this one, in order."""
         return (self,)
 
-    def __and__(self, other: Stackable) -> Stack:
-        if not isinstance(other, Stackable):
+    def __and__(self, other: ConstraintTerm) -> Stack:
+        if not isinstance(other, ConstraintTerm):
             raise SapcError(f"& stacks constraints, as sapc.Pin.frame(0) & law, got {type(other).__name__}")
         return Stack((*self.parts, *other.parts))
 
-    def with_times_of(self, grid: Grid) -> Stackable:
+    def with_times_of(self, grid: Grid) -> ConstraintTerm:
         """The same on a known grid: laws with a rate that were given no times take those of the grid."""
         return self
 
@@ -65,13 +65,13 @@ class Stackable:
 
 
 @dataclass(frozen=True, eq=False)
-class Stack(Stackable):
+class Stack(ConstraintTerm):
     """Several constraints at once."""
 
-    members: tuple[Stackable, ...]
+    members: tuple[ConstraintTerm, ...]
 
     @property
-    def parts(self) -> tuple[Stackable, ...]:
+    def parts(self) -> tuple[ConstraintTerm, ...]:
         """The constraints stacked in this one, in order."""
         return self.members
 
@@ -81,7 +81,7 @@ class Stack(Stackable):
 
 
 @dataclass(frozen=True, eq=False)
-class Pin(Stackable):
+class Pin(ConstraintTerm):
     """Values prescribed on part of the grid: an initial condition, a boundary, sensors.
 
     `where` is a boolean mask of the grid's shape or a function from that shape to such a mask;
@@ -221,7 +221,7 @@ def _mask(grid: Grid, channel: Channels, indices: Mapping[str, int | slice]) -> 
     """The mask of some channels at indices along named axes."""
     if unknown := sorted(set(indices) - set(grid.names)):
         raise SapcError(f"Pin.at has no axis {unknown[0]!r}; the grid has {', '.join(grid.names)}")
-    mask = torch.zeros(grid.width, *grid.lattice, dtype=torch.bool)
+    mask = torch.zeros(grid.n_channels, *grid.points_per_axis, dtype=torch.bool)
     names = grid.channels if channel is None else (channel,) if isinstance(channel, str) else tuple(channel)
     if wrong := [v for v in indices.values() if not isinstance(v, int | slice)]:
         raise SapcError(
@@ -229,12 +229,12 @@ def _mask(grid: Grid, channel: Channels, indices: Mapping[str, int | slice]) -> 
         )
     if not all(isinstance(name, str) for name in names):
         raise SapcError(f"channels are named, as channel='h', got {channel!r}")
-    for i in [grid.channel(name) for name in names] or range(grid.width):
+    for i in [grid.channel(name) for name in names] or range(grid.n_channels):
         try:
             mask[(i, *(indices.get(name, slice(None)) for name in grid.names))] = True
         except IndexError as error:
             raise SapcError(
-                f"Pin.at({dict(indices)}) is outside a grid of {' x '.join(map(str, grid.lattice))} points"
+                f"Pin.at({dict(indices)}) is outside a grid of {' x '.join(map(str, grid.points_per_axis))} points"
             ) from error
     return mask.reshape(grid.shape)
 
@@ -246,7 +246,7 @@ def _told(channel: Channels, indices: Mapping[str, int | slice]) -> str:
 
 @explain_misuse
 @dataclass(frozen=True, eq=False)
-class Balance(Stackable):
+class Balance(ConstraintTerm):
     """A balance law: the change of a stored quantity is the time integral of a rate.
 
     `stored` and `rate` map fields `(batch, *space, time)` to one number per frame `(batch, time)` and read that frame only;
@@ -383,7 +383,7 @@ class Balance(Stackable):
 
 @explain_misuse
 @dataclass(frozen=True, eq=False)
-class Constraint(Stackable):
+class Constraint(ConstraintTerm):
     """Any other condition `function(u) = value`, with `function` from fields to `(batch, rows)`.
 
     `value` is a number, a tensor that broadcasts to the rows, or `"field"`: what `function` takes on the conditioning field.

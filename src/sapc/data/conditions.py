@@ -60,7 +60,7 @@ def read_conditions(path: Path, grid: Grid, mask: Tensor, order: Sequence[str] =
     order   the names of the axes in the order of the file, where that is not the grid's and dimensions bear no names
     """
     names = grid.channels or ("u",)
-    masks = mask.reshape(grid.width, *grid.lattice)
+    masks = mask.reshape(grid.n_channels, *grid.points_per_axis)
     found: dict[str, Tensor] = {}
     with opened(path) as variables:
         for name, pinned in zip(names, masks, strict=True):
@@ -80,7 +80,7 @@ def read_conditions(path: Path, grid: Grid, mask: Tensor, order: Sequence[str] =
         raise SapcError(f"{path} has different numbers of conditions: {told}; give as many of each")
     nothing = torch.full_like(next(iter(found.values())), torch.nan)
     channels = [found.get(name, nothing) for name in names]
-    return channels[0] if grid.width == 1 else torch.stack(channels, 1)
+    return channels[0] if grid.n_channels == 1 else torch.stack(channels, 1)
 
 
 def place_conditions(values: Array, grid: Grid, mask: Tensor) -> Tensor | None:
@@ -88,7 +88,7 @@ def place_conditions(values: Array, grid: Grid, mask: Tensor) -> Tensor | None:
 
     None where it has another shape. A shape that fits in several ways is taken in the order of this list.
     """
-    if grid.width > 1:
+    if grid.n_channels > 1:
         return None
     place = _Place(Path(), grid, mask, ())
     axes = place.fit_shape(values.shape, grid.names)
@@ -143,7 +143,7 @@ class _Place:
             values, dims = values[None], (CONDITION, *dims)
         present = [name for name in self.grid.names if name in dims]
         values = values.transpose(dims.index(CONDITION), *(dims.index(name) for name in present))
-        out = torch.full((len(values), *self.grid.lattice), torch.nan, dtype=torch.float64)
+        out = torch.full((len(values), *self.grid.points_per_axis), torch.nan, dtype=torch.float64)
         ready = torch.from_numpy(np.ascontiguousarray(values))
         if self.single is None or ready.shape == out.shape:
             return out.copy_(ready)

@@ -43,7 +43,7 @@ class Normalizer:
     def fit(cls, fields: Tensor, grid: Grid) -> Normalizer:
         """Measure mean and deviation over samples and points."""
         grid.check(fields)
-        rows = fields.reshape(len(fields), grid.width, -1).transpose(0, 1).flatten(1)
+        rows = fields.reshape(len(fields), grid.n_channels, -1).transpose(0, 1).flatten(1)
         means, deviations = [], []
         for name, values in zip(grid.channels or ("the field",), rows, strict=True):
             deviation, mean = (float(x) for x in torch.std_mean(values.double(), correction=0))
@@ -55,7 +55,7 @@ class Normalizer:
 
     def columns(self, u: Tensor) -> tuple[Tensor, Tensor]:
         """Return m and s, shaped to broadcast against a field or a batch of fields."""
-        shape = (-1, *(1,) * len(self.grid.axes)) if self.grid.width > 1 else ()
+        shape = (-1, *(1,) * len(self.grid.axes)) if self.grid.n_channels > 1 else ()
         m, s = (torch.tensor(x, dtype=torch.float64, device=u.device) for x in (self.mean, self.deviation))
         return m.reshape(shape), s.reshape(shape)
 
@@ -80,10 +80,10 @@ class Normalizer:
         """Invert `to_dict`; refuse what is not one finite number per channel."""
         mean, deviation = data.get("mean", ()), data.get("deviation", ())
         for values in (mean, deviation):
-            is_per_channel = has_type(values, Sequence[float]) and len(values) == grid.width
+            is_per_channel = has_type(values, Sequence[float]) and len(values) == grid.n_channels
             if not is_per_channel or not all(map(math.isfinite, values)):
                 raise SapcError(
-                    f"mean and deviation are {grid.width} finite numbers each, got {values!r:.60}"
+                    f"mean and deviation are {grid.n_channels} finite numbers each, got {values!r:.60}"
                 )
         if min(deviation) <= 0:
             raise SapcError(f"the deviation of fields is positive, got {deviation!r:.60}")

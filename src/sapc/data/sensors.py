@@ -101,7 +101,7 @@ def _rows(path: Path, grid: Grid) -> list[tuple[str, Mapping[str, str]]]:
         raise SapcError(f"there is no file {path}; sensors are read from a CSV file") from error
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise SapcError(f"{path} cannot be read ({first_line(error)}); write it as CSV in UTF-8") from error
-    needed = [*grid.names, "value", *(("channel",) if grid.width > 1 else ())]
+    needed = [*grid.names, "value", *(("channel",) if grid.n_channels > 1 else ())]
     header = found[0][1] if found else []
     missing = [name for name in needed if name not in header]
     if missing or len(set(header)) < len(header):
@@ -122,7 +122,7 @@ def _reading(line: str, row: Mapping[str, str], grid: Grid) -> _Reading:
         name = row["channel"]
         if name not in grid.channels:
             raise SapcError(f"{line}: no channel {name!r}; write {' or '.join(grid.channels)}")
-        index = (grid.channel(name), *index) if grid.width > 1 else index
+        index = (grid.channel(name), *index) if grid.n_channels > 1 else index
     sample = row.get("sample", "0")
     if not (sample.isascii() and sample.isdigit() and len(sample) < 10):
         raise SapcError(f"{line}: sample is {sample!r:.40}; number the samples 0, 1, 2, ...")

@@ -73,7 +73,7 @@ def to_xarray(
                 f"{n} fields of {k} conditions: give as many of each, one condition after the other"
             )
         counts = {CONDITION: k, MEMBER: n // k}
-        values = values.reshape(len(names), *counts.values(), *grid.lattice)
+        values = values.reshape(len(names), *counts.values(), *grid.points_per_axis)
     coordinates = _coordinates(grid, about, counts, quantiles)
     variables: list[tuple[str, Entry]] = []
     for name, array in zip(names, values, strict=True):
@@ -91,7 +91,7 @@ def to_xarray(
 def _by_channel(fields: Tensor, grid: Grid) -> Array:
     """Fields as `(channel, n, *lattice)`."""
     values = fields.detach().cpu().numpy()
-    return np.moveaxis(values, 1, 0) if grid.width > 1 else values[None]
+    return np.moveaxis(values, 1, 0) if grid.n_channels > 1 else values[None]
 
 
 def _coordinates(

@@ -40,7 +40,7 @@ from torch import Tensor
 from .._old_names import find_renamed, rename_arguments, rename_method
 from ..constraints import Manifold
 from ..errors import SapcError, check_int
-from ..flow.path import Velocity, endpoint, interpolate
+from ..flow.path import Velocity, interpolate, predict_data
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class _Record:
     @property
     def v0(self) -> Tensor:
         """The estimate v0^, as the sampler computes it."""
-        return endpoint(self.vt, self.t, self.velocity.to(self.vt.dtype))
+        return predict_data(self.vt, self.t, self.velocity.to(self.vt.dtype))
 
 
 @dataclass(frozen=True)

@@ -6,22 +6,31 @@ source    draws of the Gaussian process
 """
 
 from .._old_names import find_renamed
-from .path import Velocity, at, endpoint, interpolate, mix, per_field, toward, within
+from .path import (
+    Velocity,
+    clip_endpoint,
+    evaluate_velocity,
+    expand_like,
+    interpolate,
+    mix,
+    predict_data,
+    step_toward,
+)
 from .samplers import Step, euler_step, integrate, time_pairs
 
 __all__ = [
     "Step",
     "Velocity",
-    "at",
-    "endpoint",
+    "clip_endpoint",
     "euler_step",
+    "evaluate_velocity",
+    "expand_like",
     "integrate",
     "interpolate",
     "mix",
-    "per_field",
+    "predict_data",
+    "step_toward",
     "time_pairs",
-    "toward",
-    "within",
 ]
 
 __getattr__ = find_renamed(__name__)

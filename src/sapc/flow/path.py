@@ -31,7 +31,7 @@ def interpolate(
     v0: Float[Tensor, "batch *grid"], v1: Float[Tensor, "batch *grid"], t: Float[Tensor, " batch"]
 ) -> Float[Tensor, "batch *grid"]:
     """The straight path from data to source at times `t`, one per sample."""
-    t = per_field(t, v0)
+    t = expand_like(t, v0)
     return (1 - t) * v0 + t * v1
 
 
@@ -43,38 +43,42 @@ def mix(
     return v0 if t == 0 else (1 - t) * v0 + t * v1
 
 
-def endpoint(
+def predict_data(
     vt: Float[Tensor, "batch *grid"],
     t: float | Float[Tensor, " batch"],
     velocity: Float[Tensor, "batch *grid"],
 ) -> Float[Tensor, "batch *grid"]:
     """The estimate of v0 from a state and its velocity; one time for all, or one per sample."""
-    return vt - (per_field(t, vt) if isinstance(t, Tensor) else t) * velocity
+    return vt - (expand_like(t, vt) if isinstance(t, Tensor) else t) * velocity
 
 
-def per_field(t: Float[Tensor, " batch"], like: Float[Tensor, "batch *grid"]) -> Float[Tensor, "batch *ones"]:
+def expand_like(
+    t: Float[Tensor, " batch"], like: Float[Tensor, "batch *grid"]
+) -> Float[Tensor, "batch *ones"]:
     """A number per sample, shaped to multiply fields."""
     return t.reshape(-1, *(1,) * (like.ndim - 1))
 
 
-def toward(
+def step_toward(
     vt: Float[Tensor, "batch *grid"], v0: Float[Tensor, "batch *grid"], t: float, s: float
 ) -> Float[Tensor, "batch *grid"]:
     """Move from time t to the earlier time s along the line to v0."""
     return v0 if s == 0 else (s / t) * vt + (1 - s / t) * v0
 
 
-def within(v: Velocity, low: float, high: float) -> Velocity:
+def clip_endpoint(v: Velocity, low: float, high: float) -> Velocity:
     """The velocity whose endpoint estimates are those of `v`, cut off at `low` and `high`; the same numbers where they lie between."""
 
     def bounded(vt: Tensor, t: Tensor) -> Tensor:
-        velocity, per = v(vt, t).to(vt.dtype), per_field(t, vt)
+        velocity, per = v(vt, t).to(vt.dtype), expand_like(t, vt)
         e = vt - per * velocity
         return velocity + (e - e.clamp(low, high)) / per
 
     return bounded
 
 
-def at(v: Velocity, vt: Float[Tensor, "batch *grid"], t: float) -> Float[Tensor, "batch *grid"]:
+def evaluate_velocity(
+    v: Velocity, vt: Float[Tensor, "batch *grid"], t: float
+) -> Float[Tensor, "batch *grid"]:
     """The velocity of a whole batch at one time, in the state's dtype."""
     return v(vt, torch.full((len(vt),), t, dtype=vt.dtype, device=vt.device)).to(vt.dtype)

@@ -1,7 +1,7 @@
 """The sampling loop that all methods share: a method writes one step, `integrate` walks the times from 1 down to 0.
 
 def step(vt, t, s):                            # a state at time t to the one at the earlier time s
-    return toward(vt, H.project(endpoint(vt, t, at(v, vt, t))), t, s)
+    return step_toward(vt, H.project(predict_data(vt, t, evaluate_velocity(v, vt, t))), t, s)
 
 v0 = integrate(step, v1, steps=100)
 """
@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from torch import Tensor
 
 from ..errors import SapcError, explain_misuse
-from .path import Velocity, at, endpoint, toward
+from .path import Velocity, evaluate_velocity, predict_data, step_toward
 
 Step = Callable[[Tensor, float, float], Tensor]
 """`step(vt, t, s)`: states at time t to states at the earlier time s."""
@@ -37,4 +37,4 @@ def integrate(step: Step, v1: Tensor, steps: int) -> Tensor:
 
 def euler_step(v: Velocity, vt: Tensor, t: float, s: float) -> Tensor:
     """Move along the velocity from time t to the earlier time s."""
-    return toward(vt, endpoint(vt, t, at(v, vt, t)), t, s)
+    return step_toward(vt, predict_data(vt, t, evaluate_velocity(v, vt, t)), t, s)

@@ -95,7 +95,7 @@ def sample(
     length, nu = float(length), float(nu)
     n = _check(n, length, nu, dtype)
     work = dtype if dtype == torch.float64 else torch.float32
-    root = kernel_root(grid.lattice, length, nu, where, work)
+    root = kernel_root(grid.points_per_axis, length, nu, where, work)
     size = sum(root.sizes)
     batch = 1 if where.type == "cpu" else max(1, BATCH // size)
 
@@ -103,10 +103,10 @@ def sample(
         w = torch.empty(count, size, device=where, dtype=work)
         return root(w.normal_(0, root.deviation, generator=generator)).to(dtype).contiguous()
 
-    count = n * grid.width
+    count = n * grid.n_channels
     if count <= batch:
         return draw(count).reshape(n, *grid.shape)  # saves a copy
-    out = torch.empty(count, *grid.lattice, device=where, dtype=dtype)
+    out = torch.empty(count, *grid.points_per_axis, device=where, dtype=dtype)
     for some in torch.split(out, batch):
         some.copy_(draw(len(some)))
     return out.reshape(n, *grid.shape)

@@ -15,7 +15,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ..constraints import Manifold
-from ..flow import Velocity, endpoint, interpolate, per_field
+from ..flow import Velocity, expand_like, interpolate, predict_data
 from . import references
 from .base import Method
 from .pcfm import sample
@@ -28,8 +28,8 @@ WEIGHT = 1e-3
 def fit(v: Velocity, v0: Tensor, v1: Tensor, t: Tensor, H: Manifold) -> tuple[Float[Tensor, ""], Tensor]:
     """The regression through the projection, and the projected estimates."""
     vt = interpolate(v0, v1, t)
-    projected = H.approximate().project(endpoint(vt, t, v(vt, t)))
-    velocity = (vt - projected) / per_field(t.clamp(min=LEAST), vt)
+    projected = H.approximate().project(predict_data(vt, t, v(vt, t)))
+    velocity = (vt - projected) / expand_like(t.clamp(min=LEAST), vt)
     return (velocity - (v1 - v0)).square().mean(), projected
 
 

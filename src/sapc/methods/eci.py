@@ -21,7 +21,7 @@ from torch import Tensor
 
 from ..constraints import Manifold
 from ..errors import SapcError
-from ..flow import Velocity, at, endpoint, integrate, mix
+from ..flow import Velocity, evaluate_velocity, integrate, mix, predict_data
 from . import references
 from .base import Method
 from .ffm import loss
@@ -50,7 +50,7 @@ def sample(
             calls += 1
             if every and redraw is not None and calls % every == 0:
                 v1 = redraw()
-            vt = mix(P(endpoint(vt, t, at(v, vt, t))), v1, goal)
+            vt = mix(P(predict_data(vt, t, evaluate_velocity(v, vt, t))), v1, goal)
         return vt
 
     return H.finish(integrate(step, v1, steps))

@@ -25,7 +25,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ..constraints import Manifold
-from ..flow import Velocity, interpolate, per_field
+from ..flow import Velocity, expand_like, interpolate
 from . import references
 from .base import Method, SecondObjective
 from .ffm import loss, sample
@@ -37,7 +37,7 @@ def unrolled(v: Velocity, vt: Tensor, t: Tensor, n: int) -> Tensor:
     """Where n equal Euler steps lead from `vt` at times `t`, one per sample, to zero."""
     for k in range(n):
         velocity: Tensor = v(vt, t * (1 - k / n))
-        vt = vt - per_field(t / n, vt) * velocity
+        vt = vt - expand_like(t / n, vt) * velocity
     return vt
 
 

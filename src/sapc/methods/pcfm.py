@@ -28,7 +28,7 @@ import torch
 from torch import Tensor
 
 from ..constraints import GaussNewton, Manifold
-from ..flow import Velocity, at, endpoint, integrate, mix
+from ..flow import Velocity, evaluate_velocity, integrate, mix, predict_data
 from . import references
 from .base import Method
 from .ffm import loss
@@ -48,8 +48,8 @@ def sample(
     once, last = (H.with_solver(replace(solver, pin_rows=pin_rows)) for solver in (STEP, LAST))
 
     def step(vt: Tensor, t: float, s: float) -> Tensor:
-        velocity = at(v, vt, t)
-        vs = mix(once.project(endpoint(vt, t, velocity), check=False), v1, s)
+        velocity = evaluate_velocity(v, vt, t)
+        vs = mix(once.project(predict_data(vt, t, velocity), check=False), v1, s)
         return relax(vs, velocity, s, H) if relaxed and not H.affine else vs
 
     v0 = integrate(step, v1, steps)

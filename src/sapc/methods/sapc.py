@@ -21,7 +21,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ..constraints import Manifold
-from ..flow import Velocity, at, endpoint, integrate, toward
+from ..flow import Velocity, evaluate_velocity, integrate, predict_data, step_toward
 from . import references
 from .base import Method
 from .ffm import regress
@@ -42,7 +42,7 @@ def sample_from(v1: Tensor, v: Velocity, H: Manifold, steps: int) -> Tensor:
     P = H.approximate().project
 
     def step(vt: Tensor, t: float, s: float) -> Tensor:
-        return toward(vt, P(endpoint(vt, t, at(v, vt, t))), t, s)
+        return step_toward(vt, P(predict_data(vt, t, evaluate_velocity(v, vt, t))), t, s)
 
     return H.finish(integrate(step, v1, steps))
 

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from .._old_names import old_attribute, rename_arguments, rename_method
 from ..constraints import Manifold
-from ..constraints.terms import Stackable
+from ..constraints.terms import ConstraintTerm
 from ..data import Fields, Sensors
 from ..errors import (
     SapcError,
@@ -253,7 +253,7 @@ class Model:
         steps: SupportsIndex | None = None,
         seed: SupportsIndex = 0,
         *,
-        extra_constraints: Stackable | Sensors | None = None,
+        extra_constraints: ConstraintTerm | Sensors | None = None,
         method: str | None = None,
         grid: Sequence[int] | None = None,
         batch: SupportsIndex | None = None,
@@ -335,7 +335,7 @@ class Model:
         self,
         condition: Tensor | Dataset | Fields | Condition | None,
         grid: Sequence[int] | None = None,
-        extra_constraints: Stackable | Sensors | None = None,
+        extra_constraints: ConstraintTerm | Sensors | None = None,
     ) -> Condition:
         """Check conditions as `sample` takes them, once; its `manifold` is theirs, in the units of the fields."""
         if isinstance(condition, Condition):
@@ -347,7 +347,7 @@ class Model:
         task = self.task_at(grid)
         if isinstance(extra_constraints, Sensors) and condition is not None:
             condition, extra_constraints = with_sensors(condition, extra_constraints, task)
-        if extra_constraints is not None and not isinstance(extra_constraints, Stackable):
+        if extra_constraints is not None and not isinstance(extra_constraints, ConstraintTerm):
             raise SapcError(
                 f"extra_constraints= takes constraints, as sapc.Pin(mask), got {type(extra_constraints).__name__}; "
                 "condition= holds the values"
@@ -362,7 +362,7 @@ class Model:
         self,
         condition: Tensor | Dataset | Fields,
         grid: Sequence[int] | None = None,
-        extra_constraints: Stackable | Sensors | None = None,
+        extra_constraints: ConstraintTerm | Sensors | None = None,
     ) -> Manifold:
         """The manifolds of conditions as `sample` takes them, on the model's device and in the units of the fields."""
         return self.bind(condition, grid, extra_constraints).manifold

@@ -23,11 +23,11 @@ from torch import Tensor
 
 from ..constraints import Manifold
 from ..constraints._bound import check_pins
-from ..constraints.terms import Constraint, Pin, Stackable
+from ..constraints.terms import Constraint, ConstraintTerm, Pin
 from ..data import Fields, Sensors
 from ..errors import SapcError, SapcWarning
 from ..flow import source
-from ..flow.path import Velocity, within
+from ..flow.path import Velocity, clip_endpoint
 from ..methods import Method
 from ..tasks import Dataset, Task
 from ..training.config import TrainingConfig
@@ -50,7 +50,7 @@ class Condition:
 
     task: Task
     values: Tensor
-    extra_constraints: Stackable | None
+    extra_constraints: ConstraintTerm | None
     run: TrainingConfig
 
     @cached_property
@@ -109,7 +109,9 @@ def given_mask(task: Task) -> Tensor:
     return _mask([pin for pin in _pins(task, None) if pin.value is None], task)
 
 
-def pinned_values(condition: Tensor | Dataset | Fields, task: Task, extra: Stackable | None = None) -> Tensor:
+def pinned_values(
+    condition: Tensor | Dataset | Fields, task: Task, extra: ConstraintTerm | None = None
+) -> Tensor:
     """The condition in float64, zero where nothing counts.
 
     Refuses another shape, NaN where it counts, and pins that contradict each other. Values that a pin prescribes
@@ -157,11 +159,11 @@ def with_sensors(condition: Tensor | Dataset | Fields, sensors: Sensors, task: T
     return mixed, Pin(sensors.mask, label="sensors")
 
 
-def _parts(task: Task, extra: Stackable | None) -> tuple[Stackable, ...]:
+def _parts(task: Task, extra: ConstraintTerm | None) -> tuple[ConstraintTerm, ...]:
     return (*task.constraint.parts, *(extra.parts if extra is not None else ()))
 
 
-def _pins(task: Task, extra: Stackable | None) -> list[Pin]:
+def _pins(task: Task, extra: ConstraintTerm | None) -> list[Pin]:
     return [part for part in _parts(task, extra) if isinstance(part, Pin)]
 
 
@@ -172,7 +174,7 @@ def _mask(pins: list[Pin], task: Task) -> Tensor:
     return mask
 
 
-def _wants_all(task: Task, extra: Stackable | None) -> str:
+def _wants_all(task: Task, extra: ConstraintTerm | None) -> str:
     """The kind of a law whose value is that of the conditioning field, if there is one."""
     laws = (part for part in _parts(task, extra) if isinstance(part, Constraint))
     return next((type(law).__name__ for law in laws if isinstance(law.value, str)), "")
@@ -259,7 +261,7 @@ class Sampling:
     ) -> Tensor:
         """Move one batch of draws to fields."""
         v = self.method.velocity(network, H)
-        v = v if self.clip_range is None else within(v, *self.clip_range)
+        v = v if self.clip_range is None else clip_endpoint(v, *self.clip_range)
         v = v if callback is None else callback.wrap(v)
         fields = self.method.bind_source(draws.redraws_of(batch))(v, batch.v1, H, self.steps)
         if not isinstance(fields, Tensor) or fields.shape != batch.v1.shape:

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from .._old_names import rename_arguments, rename_method
 from ..constraints import GaussNewton, Manifold
-from ..constraints.terms import Balance, Pin, Stack, Stackable
+from ..constraints.terms import Balance, ConstraintTerm, Pin, Stack
 from ..data import Fields
 from ..data.cache import CacheChoice
 from ..data.dataset import Dataset
@@ -168,7 +168,7 @@ class Task:
     # -- the constraint, in the units of the fields and normalized --
 
     @cached_property
-    def constraint(self) -> Stackable:
+    def constraint(self) -> ConstraintTerm:
         """What every field satisfies: the pinned condition and the laws."""
         if self.physics is None:
             raise NotImplementedError(f"{type(self).__name__} has to define `constraint`")
@@ -183,7 +183,7 @@ class Task:
     @rename_arguments(also="extra_constraints")
     @explain_misuse
     def manifold(
-        self, fields: Tensor, extra_constraints: Stackable | None = None, **options: Any
+        self, fields: Tensor, extra_constraints: ConstraintTerm | None = None, **options: Any
     ) -> Manifold:
         """The manifold of every sample of `fields`, pinned to that sample's own values;
         `extra_constraints` hold besides the task's."""
@@ -205,14 +205,14 @@ class Task:
         return self.normalizer.denormalize(fields)
 
     @cached_property
-    def normalized_constraint(self) -> Stackable:
+    def normalized_constraint(self) -> ConstraintTerm:
         """The constraint on normalized fields."""
         return rescale(self.constraint, self.normalizer)
 
     @rename_arguments(also="extra_constraints")
     @explain_misuse
     def normalized_manifold(
-        self, fields: Tensor, extra_constraints: Stackable | None = None, **options: Any
+        self, fields: Tensor, extra_constraints: ConstraintTerm | None = None, **options: Any
     ) -> Manifold:
         """The manifold of every sample of normalized fields."""
         if self.normalizer.is_identity:
@@ -304,7 +304,7 @@ class Task:
                     f"a grid is a Grid or {len(paper.axes)} whole numbers, got {grid!r}"
                 ) from error
         if len(grid.axes) == len(paper.axes):
-            wanted = paper.resize(*grid.lattice)
+            wanted = paper.resize(*grid.points_per_axis)
             # A solver can go on to another final time; data end where they end.
             if self.can_draw and not grid.steady:
                 last = replace(wanted.time, stop=grid.time.stop)

@@ -29,7 +29,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.fft import irfft, rfft
 
-from ..constraints.terms import Balance, Pin, Stackable
+from ..constraints.terms import Balance, ConstraintTerm, Pin
 from ..errors import SapcError
 from ..grid import Axis, Grid
 from .base import Task
@@ -77,7 +77,7 @@ class Burgers(Task):
         return {"initial_range": self.initial_range}
 
     @cached_property
-    def constraint(self) -> Stackable:
+    def constraint(self) -> ConstraintTerm:
         """The initial frame, and mass."""
         return Pin.frame(0) & Balance(self.grid.total())
 

@@ -179,7 +179,7 @@ def _grid(task: Task) -> str:
 
 
 def _channels(task: Task, fields: Tensor) -> tuple[Channel, ...]:
-    rows = fields.reshape(len(fields), task.grid.width, -1).transpose(0, 1).flatten(1).double()
+    rows = fields.reshape(len(fields), task.grid.n_channels, -1).transpose(0, 1).flatten(1).double()
     names = task.grid.channels or ("field",)
     measures = (torch.min, torch.max, torch.mean, torch.std)
     return tuple(

@@ -14,7 +14,7 @@ from typing import ClassVar, final
 
 from torch import Tensor
 
-from ..constraints.terms import Balance, Pin, Stackable
+from ..constraints.terms import Balance, ConstraintTerm, Pin
 from ..grid import Axis, Grid
 from .base import Task
 from .sources import Parameters, Streams
@@ -35,7 +35,7 @@ class Heat(Task):
     paper_grid = Grid((Axis("x", 100, 0.0, 2 * pi, "periodic"), Axis("t", 100)))
 
     @cached_property
-    def constraint(self) -> Stackable:
+    def constraint(self) -> ConstraintTerm:
         """The initial frame, and mass."""
         return Pin.frame(0) & Balance(self.grid.total())
 

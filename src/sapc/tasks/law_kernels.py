@@ -1,4 +1,4 @@
-"""The laws of the curved tasks as functions of a block of points, for `sapc.LawKernel`; letters as in the tasks' own files.
+"""The laws of the curved tasks as functions of a block of points, for `sapc.constraints.LawKernel`; letters as in the tasks' own files.
 
 D is the difference of the neighbours, twice the one-sided one at the ends. With neighbours beyond an end replaced by the end itself,
 i- = max(i - 1, 0) and i+ = min(i + 1, n - 1), and m = 2 at the ends and 1 elsewhere,

@@ -34,7 +34,7 @@ from jaxtyping import Complex, Float
 from torch import Tensor
 from torch.fft import irfft2, rfft2
 
-from ..constraints.terms import Balance, Pin, Stackable
+from ..constraints.terms import Balance, ConstraintTerm, Pin
 from ..grid import Axis, Grid
 from .base import Task
 from .etdrk4 import frames, trajectory
@@ -73,7 +73,7 @@ class NavierStokes(Task):
     block: ClassVar = {"cpu": 4, "cuda": 1000}
 
     @cached_property
-    def constraint(self) -> Stackable:
+    def constraint(self) -> ConstraintTerm:
         """The initial frame, and total vorticity."""
         return Pin.frame(0) & Balance(self.grid.integral())
 

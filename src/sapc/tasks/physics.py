@@ -21,12 +21,12 @@ from types import ModuleType
 from typing import Any
 
 from .._files import first_line, line_of
-from ..constraints.terms import Pin, Stackable
+from ..constraints.terms import ConstraintTerm, Pin
 from ..errors import SapcError
 from ..grid import Grid
 
 FUNCTION = "physics"
-Make = Callable[[Grid], Stackable]
+Make = Callable[[Grid], ConstraintTerm]
 EXAMPLE = "def physics(grid): return sapc.Pin.frame(0) & sapc.Balance(grid.integral(), grid=grid)"
 
 
@@ -42,13 +42,13 @@ class Physics:
     sha256: str = ""
     text: str = field(default="", repr=False)
 
-    def on(self, grid: Grid) -> Stackable:
+    def on(self, grid: Grid) -> ConstraintTerm:
         """The constraints of fields on a grid; a mistake in a user's function is told with its line."""
         try:
             found = self.make(grid)
         except (Exception, SystemExit) as error:
             raise SapcError(f"the physics{self.where} failed: {explain_failure(error, self.file)}") from error
-        if not isinstance(found, Stackable):
+        if not isinstance(found, ConstraintTerm):
             raise SapcError(
                 f"the physics{self.where} returned {type(found).__name__}; it has to return constraints, as in: {EXAMPLE}"
             )
@@ -74,7 +74,7 @@ def load_physics(given: Any) -> Physics:
     """Physics from a Python file, a function of the grid, or constraints that fit any grid."""
     if isinstance(given, Physics):
         return given
-    if isinstance(given, Stackable):
+    if isinstance(given, ConstraintTerm):
         return Physics(lambda grid: given)
     if isinstance(given, str | os.PathLike):
         return _from_file(Path(given))
@@ -94,7 +94,7 @@ def _from_file(path: Path) -> Physics:
     except (Exception, SystemExit) as error:
         raise SapcError(f"{path} cannot be run: {explain_failure(error, str(path))}") from error
     make = getattr(module, FUNCTION, None)
-    if isinstance(make, Stackable):
+    if isinstance(make, ConstraintTerm):
         constraints = make
         make = lambda grid: constraints
     if not callable(make):
@@ -127,6 +127,6 @@ def _digest_of(function: Make) -> str:
         return ""
 
 
-def pins_of(constraint: Stackable) -> list[Pin]:
+def pins_of(constraint: ConstraintTerm) -> list[Pin]:
     """The pins among stacked constraints."""
     return [part for part in constraint.parts if isinstance(part, Pin)]

@@ -32,7 +32,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ..constraints import GaussNewton, WithGradient
-from ..constraints.terms import Balance, Pin, Stackable
+from ..constraints.terms import Balance, ConstraintTerm, Pin
 from ..grid import Axis, Grid
 from .base import Task
 from .etdrk4 import frames, trajectory
@@ -68,7 +68,7 @@ class ReactionDiffusion(Task):
     block: ClassVar = {"cpu": 64, "cuda": 4096}
 
     @cached_property
-    def constraint(self) -> Stackable:
+    def constraint(self) -> ConstraintTerm:
         """The initial frame, and mass with its sources."""
         flux = DIFFUSIVITY / self.grid["x"].spacing
         return Pin.frame(0) & Balance(

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from ..constraints.acceleration import WithGradient
-from ..constraints.terms import Affine, Balance, Constraint, Pin, Stack, Stackable
+from ..constraints.terms import Affine, Balance, Constraint, ConstraintTerm, Pin, Stack
 from ..data.normalizer import Identity, Normalizer
 from ..errors import SapcError
 from ..grid import FrameIntegral
@@ -21,14 +21,14 @@ from ..grid import FrameIntegral
 Function = Callable[[Tensor], Tensor]
 
 
-def rescale(constraint: Stackable, normalizer: Normalizer | Identity) -> Stackable:
+def rescale(constraint: ConstraintTerm, normalizer: Normalizer | Identity) -> ConstraintTerm:
     """Return the constraint on w that holds where u satisfies `constraint`."""
     if isinstance(normalizer, Identity):
         return constraint
     return Stack(tuple(_rescale_part(part, normalizer) for part in constraint.parts))
 
 
-def _rescale_part(part: Stackable, normalizer: Normalizer) -> Stackable:
+def _rescale_part(part: ConstraintTerm, normalizer: Normalizer) -> ConstraintTerm:
     grid = normalizer.grid
     if isinstance(part, Pin):
         if part.value is None:
@@ -51,7 +51,7 @@ def _stored(f: Function, normalizer: Normalizer) -> Function:
         return _function(f, normalizer)
     s = normalizer.columns(f.weights)[1]
     # The weights are those of one frame.
-    if normalizer.grid.width > 1 and not normalizer.grid.steady:
+    if normalizer.grid.n_channels > 1 and not normalizer.grid.steady:
         s = s[..., 0]
     return FrameIntegral(f.weights * s, f.steady)
 

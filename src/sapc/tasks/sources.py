@@ -178,7 +178,9 @@ class FieldsSource:
                 "as --data FILE, or in Python as load(..., data=FILE)"
             )
         if self.fields.grid != task.grid:
-            there, here = (" x ".join(map(str, grid.lattice)) for grid in (self.fields.grid, task.grid))
+            there, here = (
+                " x ".join(map(str, grid.points_per_axis)) for grid in (self.fields.grid, task.grid)
+            )
             raise SapcError(
                 f"the data of {name} are on {there} points, not on {here}; take conditions on these from a file: "
                 "--condition FILE, in Python condition=fields"

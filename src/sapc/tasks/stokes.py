@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from ..constraints import GaussNewton, WithGradient
-from ..constraints.terms import Balance, Pin, Stackable
+from ..constraints.terms import Balance, ConstraintTerm, Pin
 from ..grid import Axis, Grid
 from . import law_gradients
 from .base import Task
@@ -88,7 +88,7 @@ class StokesIC(Stokes):
     parameters: ClassVar = {"decay": "k ~ U[2, 20]; tests pin 4, 8, 12, 16", "frequency": "ω ~ U[2, 8]"}
 
     @cached_property
-    def constraint(self) -> Stackable:
+    def constraint(self) -> ConstraintTerm:
         """The initial frame, and energy."""
         return Pin.frame(0) & self.balance
 
@@ -107,7 +107,7 @@ class StokesBC(Stokes):
     parameters: ClassVar = {"decay": "k ~ U[2, 20]", "frequency": "ω ~ U[2, 8]; tests pin 3, 4.5, 6, 7.5"}
 
     @cached_property
-    def constraint(self) -> Stackable:
+    def constraint(self) -> ConstraintTerm:
         """The plate's motion, and energy."""
         return Pin.at(x=0) & self.balance
 

@@ -269,11 +269,11 @@ def training_config(
     if not is_named and (grid is not None or options):
         raise SapcError("a task of your own has its grid and options already; leave out grid and options")
     make = _settings if chosen.can_draw else settings_for
-    settings = make(preset, tuple(chosen.grid.lattice), chosen.sizes)
+    settings = make(preset, tuple(chosen.grid.points_per_axis), chosen.sizes)
     if is_named:
         chosen = chosen.resize(settings["grid"] if grid is None else grid)
-    settings |= {"grid": tuple(chosen.grid.lattice), "options": chosen.options}
-    settings["backbone"] = _backbone(settings["backbone"], len(chosen.grid.lattice), changes, network)
+    settings |= {"grid": tuple(chosen.grid.points_per_axis), "options": chosen.options}
+    settings["backbone"] = _backbone(settings["backbone"], len(chosen.grid.points_per_axis), changes, network)
     if unknown := sorted(set(changes) - set(SETTINGS)):
         raise SapcError(f"unknown setting {unknown[0]!r} of a run")
     attached = None if chosen.can_draw else chosen

@@ -116,7 +116,7 @@ class Training:
         return self.method.loss(self.method.velocity(self.model, H), v0, v1, t, H)
 
     def _manifold(self, v0: Tensor) -> Manifold:
-        return self.H.on(v0) if self.method.loss_uses_manifold else self.H
+        return self.H.rebind(v0) if self.method.loss_uses_manifold else self.H
 
     def advance(self) -> StepResult:
         """One step."""

@@ -67,7 +67,7 @@ class Feasible(torch.autograd.Function):
         ctx.passes = passes_of(problem, solver)
         ctx.passes.prepare(u0)
         ctx.save_for_backward(*(x for step in path for x in step))
-        rest = (out.residual, out.tangential, out.iterations, out.converged)
+        rest = (out.residual, out.tangential_fraction, out.iterations, out.converged)
         ctx.mark_non_differentiable(*rest)
         return field, *rest
 

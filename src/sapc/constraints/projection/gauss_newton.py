@@ -40,7 +40,7 @@ class Outcome:
 
     field: Tensor
     residual: Tensor
-    tangential: Tensor
+    tangential_fraction: Tensor
     iterations: Tensor
     converged: Tensor
 

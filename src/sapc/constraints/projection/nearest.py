@@ -161,7 +161,7 @@ class Nearest(torch.autograd.Function):
         out = project_restored(problem, u0.detach(), solver)
         ctx.problem, ctx.pins = problem, pins
         ctx.save_for_backward(u0, out.field)
-        report = (out.residual, out.tangential, out.iterations, out.converged)
+        report = (out.residual, out.tangential_fraction, out.iterations, out.converged)
         ctx.mark_non_differentiable(*report)
         return out.field, *report
 

@@ -14,7 +14,8 @@ and a field is on the manifold when every row is met. `tol` is the solver's own 
 relative where it adds up less, so that fields in small units are not on every manifold. A projection without iteration has tol = 0.
 
 T and R are those of the same u, the float64 result before it is rounded to the caller's dtype. Neither the start of a projection, nor
-another row, nor another sample has a part in it. `Report.residual` is max_i |R_i|, `Report.converged` is whether every row is met.
+another row, nor another sample has a part in it. `ProjectionInfo.residual` is max_i |R_i|, `ProjectionInfo.converged` is
+whether every row is met.
 
 To measure T costs a pass over the field. A restoration pass therefore keeps the tolerance of an earlier point as long as |R|_inf is more
 than `NEAR` times that: it is then off the manifold either way. What is reported is always measured at the result.

@@ -241,10 +241,10 @@ def _npz(path: Path, stack: ExitStack) -> Variables:
 def _own(path: Path, data: SolvedDataset) -> Variables:
     """A dataset of this package: its grid gives names and coordinates."""
     grid, fields = data.grid, data.fields.numpy()
-    dims, shape = ("sample", *grid.names), (len(fields), *grid.lattice)
+    dims, shape = ("sample", *grid.names), (len(fields), *grid.points_per_axis)
     found = {name: coordinate_of(grid, name) for name in grid.names}
     for i, name in enumerate(grid.channels or ("u",)):
-        load = partial(fields.__getitem__, (slice(None), i) if grid.width > 1 else ())
+        load = partial(fields.__getitem__, (slice(None), i) if grid.n_channels > 1 else ())
         found[name] = Variable(name, shape, "f", load, dims, itemsize=fields.itemsize, path=path)
     return found
 

@@ -63,7 +63,7 @@ def read_fields(
             )
         axes, flipped = _axes(where, chosen[0], layout, periodic, cells)
         grid = Grid(axes, tuple(v.name for v in chosen), layout.steady)
-        values = _room(where, chosen, (n, len(chosen), *grid.lattice), DTYPES[dtype])
+        values = _room(where, chosen, (n, len(chosen), *grid.points_per_axis), DTYPES[dtype])
         for i, variable in enumerate(chosen):
             values[:, i] = _ordered(_loaded(variable, layout, values.dtype, gaps), layout, flipped)
         known = {v.name: v for v in chosen} | {a.name: a.coordinate for a in layout.axes if a.coordinate}
@@ -71,7 +71,7 @@ def read_fields(
             {k: t for k, v in known.items() if (t := v.text(key))} for key in ("units", "long_name")
         )
         split = _split(where, variables, n)
-    shaped = torch.from_numpy(values if grid.width > 1 else values[:, 0])
+    shaped = torch.from_numpy(values if grid.n_channels > 1 else values[:, 0])
     origin = {"path": str(path), "sha256": sha256(where), "samples": layout.dims[layout.samples]}
     said = {"samples": samples, "time": time, "steady": steady}
     reading = {name: value for name, value in said.items() if value is not None}

@@ -82,7 +82,7 @@ def _project(task: Task, size: int, seed: int) -> tuple[Example, dict[str, Any]]
         "local_after": metrics.ce_local(H, projected),
         "balance_before": metrics.ce_global(H, noise),
         "balance_after": metrics.ce_global(H, projected),
-        "moved": float(report.moved.mean()),
+        "moved": float(report.distance.mean()),
         "milliseconds": 1e3 * took / size,
     }
     before, after = (H.balance(u).abs().mean(0) for u in (noise, projected))
