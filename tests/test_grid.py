@@ -168,8 +168,8 @@ def test_attributes_by_their_old_names():
     grid = Grid((Axis("x", 5), Axis("t", 4)), ("h", "u"))
     u = torch.rand(2, *grid.shape)
     with pytest.warns(DeprecationWarning, match=r"is now Grid\.points_per_axis"):
-        assert grid.points_per_axis == (5, 4)
+        assert grid.lattice == (5, 4)
     with pytest.warns(DeprecationWarning, match=r"is now Grid\.n_channels"):
-        assert grid.n_channels == 2
+        assert grid.width == 2
     with pytest.warns(DeprecationWarning, match=r"Grid\.take is now channel_values"):
-        assert torch.equal(grid.channel_values(u, "u"), u[:, 1])
+        assert torch.equal(grid.take(u, "u"), u[:, 1])

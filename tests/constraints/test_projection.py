@@ -682,11 +682,11 @@ def test_manifolds_and_their_records_by_their_old_names():
     f = noise((3, 6, 4))
     H = sapc.Pin.frame(0).on(f)
     with pytest.warns(DeprecationWarning, match=r"Manifold\.on is now rebind"):
-        assert torch.equal(H.rebind(2 * f).fields, 2 * f)
+        assert torch.equal(H.on(2 * f).fields, 2 * f)
     info = H.solve(f + 1)[1]
     with pytest.warns(DeprecationWarning, match=r"is now ProjectionInfo\.distance"):
         assert torch.equal(info.moved, info.distance)
-    with pytest.warns(DeprecationWarning, match="is now ProjectionInfo.tangential_fraction"):
+    with pytest.warns(DeprecationWarning, match=r"is now ProjectionInfo\.tangential_fraction"):
         assert torch.equal(info.tangential, info.tangential_fraction)
     for old, new in (("Stackable", "ConstraintTerm"), ("Report", "ProjectionInfo")):
         with pytest.warns(DeprecationWarning, match=rf"sapc\.constraints\.{new}"):
