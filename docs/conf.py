@@ -9,64 +9,68 @@ author = "The sapc developers"
 copyright = "2026, The sapc developers"
 version = release = sapc.__version__
 
-extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.mathjax"]  # myst_nb brings myst_parser along
-myst_enable_extensions = ["dollarmath", "amsmath"]
+# myst_nb brings myst_parser along.
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.mathjax", "sphinx.ext.napoleon"]
+myst_enable_extensions = ["amsmath", "colon_fence", "dollarmath"]
 myst_heading_anchors = 3
 exclude_patterns = ["_build", "**/.ipynb_checkpoints"]
 
-# Notebooks are stored without outputs and run whenever the pages are built, by the Python that builds them; an error ends the build.
+# Notebooks are stored without outputs and run whenever the pages are built, by the Python that builds them.
 nb_execution_mode = "force"
-nb_execution_timeout = 300  # seconds a cell
+# Seconds for a cell.
+nb_execution_timeout = 300
 nb_execution_raise_on_error = True
 nb_execution_in_temp = True
 nb_merge_streams = True
 
 html_theme = "furo"
 html_title = f"sapc {release}"
+html_static_path = ["_static"]
+html_css_files = ["sapc.css"]
 
 autodoc_member_order = "bysource"
-autodoc_typehints = "none"  # shapes are named in the docstrings
 autodoc_default_options = {"members": True}
+autodoc_typehints = "signature"
+autodoc_typehints_format = "short"
+autodoc_preserve_defaults = True
+python_maximum_signature_line_length = 60
+napoleon_numpy_docstring = False
+napoleon_use_ivar = True
+# `Pin` in a docstring is code, and a link where the name is documented in the same module.
+default_role = "py:obj"
 
-_SECTIONS = {"Args:": "Arguments", "Returns:": "Returns", "Raises:": "Raises"}
+_SECTIONS = {"Args", "Attributes", "Returns", "Raises", "Yields", "Example", "Examples", "Note", "Notes"}
 _TABLE_ROW = re.compile(r"\S+(?: \S+)* {2,}\S")
 
 
-def _docstring(app, what, name, obj, options, lines):
-    """Docstrings are plain text: indented blocks and aligned rows stay as they are, backticks are code.
-
-    What follows Args:, Returns: or Raises: is a list.
-    """
-    out, literal, section = [], False, False
+def _escape_docstring(app, what, name, obj, options, lines):
+    """Prepare a docstring for napoleon: prose may hold any sign, formulas and aligned rows stay as they are."""
+    out, is_literal, in_section = [], False, False
     for line in lines:
-        if line in _SECTIONS:
-            out += ["", f"**{_SECTIONS[line]}**", ""]
-            literal, section = False, True
+        if line.removesuffix(":") in _SECTIONS and line.endswith(":"):
+            out.append(line)
+            is_literal, in_section = False, True
             continue
-        if section and (line.startswith("    ") or not line):
-            # A line that is indented further goes on with the entry above it.
-            entry = line.strip()
-            out.append(
-                "  " + _prose(entry) if line.startswith("        ") else f"- {_prose(entry)}" if entry else ""
-            )
-            continue
-        section = False
-        indented = line.startswith("    ") or bool(_TABLE_ROW.match(line))
-        if indented and not literal and (not out or not out[-1]):
+        if line and not line.startswith("    "):
+            in_section = False
+        is_formula = not in_section and (line.startswith("    ") or bool(_TABLE_ROW.match(line)))
+        if is_formula and not is_literal and (not out or not out[-1]):
             out += ["::", ""]
-            literal = True
-        elif line and not indented:
-            literal = False
-        out.append(f"    {line}" if literal and line else _prose(line))
+            is_literal = True
+        elif line and not is_formula:
+            is_literal = False
+        out.append(f"    {line}" if is_literal and line else _escape(line))
     lines[:] = out
 
 
-def _prose(line):
+def _escape(line):
+    """Escape what reStructuredText would read as markup, outside of backticks."""
     parts = line.split("`")
-    parts[::2] = [re.sub(r"([|_\\])", r"\\\1", part) for part in parts[::2]]
-    return "``".join(parts)
+    parts[::2] = [re.sub(r"([|_\\*])", r"\\\1", part) for part in parts[::2]]
+    return "`".join(parts)
 
 
 def setup(app):
-    """Called by Sphinx."""
-    app.connect("autodoc-process-docstring", _docstring)
+    """Connect the hook; Sphinx calls this."""
+    # Before napoleon, whose priority is 500.
+    app.connect("autodoc-process-docstring", _escape_docstring, priority=400)
