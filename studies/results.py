@@ -26,16 +26,15 @@ from sapc.models.scores import Scores
 
 ROOT = Path(__file__).resolve().parent.parent
 SCORES = {
-    "paper": [ROOT / "results" / "paper"],
+    "published": [ROOT / "results" / "paper"],
     "full": [ROOT / "results" / "full"],
     "compact": [ROOT / "src" / "sapc" / "models" / "pretrained", ROOT / "results" / "compact"],
 }
 METRICS = ("mmse", "smse", "w2", "ce_local", "ce_global")
 ORDER = tuple(dict.fromkeys((*paper.METHODS, *paper.ABLATION_METHODS)))
 BEGIN, END = "<!-- results: made by studies/results.py -->\n", "<!-- end of results -->\n"
-PAGES = {"paper": "published", "full": "full", "compact": "compact"}
 TITLES = {
-    "paper": "Published settings",
+    "published": "Published settings",
     "full": "Published network, better training",
     "compact": "The models that come with the package",
 }
@@ -62,7 +61,7 @@ def main() -> None:
 
 def pages() -> dict[Path, str]:
     """Return the pages of docs/results, one per preset."""
-    return {ROOT / "docs" / "results" / f"{PAGES[preset]}.md": tables(preset) for preset in SCORES}
+    return {ROOT / "docs" / "results" / f"{preset}.md": tables(preset) for preset in SCORES}
 
 
 def summaries() -> dict[Path, str]:
@@ -112,7 +111,7 @@ def summary(found: dict[str, dict[tuple[str, str], dict[str, Any]]]) -> str:
     lines = [
         "| task | metric | "
         + " | ".join(
-            f"{m}: {c}" for m in ("SAPC", "FFM") for c in ("paper", "`paper`", "`full`", "`compact`")
+            f"{m}: {c}" for m in ("SAPC", "FFM") for c in ("paper", "`published`", "`full`", "`compact`")
         )
         + " | floor |",
         "|---|---|" + "---:|" * 9,

@@ -95,7 +95,6 @@ __all__ = [
     "method_names",
     "metrics",
     "poseidon",
-    "preset",
     "read_fields",
     "read_sensors",
     "register_method",

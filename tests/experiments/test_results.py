@@ -25,7 +25,9 @@ from sapc.experiments.results import (
     summary,
     write_rows,
 )
-from sapc.training.config import training_config
+from sapc.experiments.results.records import TrainedRun
+from sapc.models.scores import Scores
+from sapc.training.config import TrainingConfig, training_config
 from sapc.training.loop import train
 from sapc.training.run_folder import RunFolder
 
@@ -538,6 +540,18 @@ def test_scores_of_an_unfinished_training_do_not_count(tmp_path):
     (problem,) = collect([tmp_path]).problems
     assert (problem.kind, problem.method) == ("unfinished", "sapc")
     assert "step 50 of 20000" in problem.reason
+
+
+def test_a_study_and_scores_may_name_the_preset_paper(tmp_path):
+    run = training_config("heat", "sapc", "published")
+    old = {**json.loads(json.dumps(run.to_dict())), "preset": "paper"}
+    trained = TrainedRun(tmp_path, TrainingConfig.from_dict(old))
+    assert trained.find_difference(old) == ""
+    assert "preset" in trained.find_difference({**old, "preset": "full"})
+    assert "projector" in trained.find_difference({**old, "projector": "paper"})
+    content = scores(preset="paper")
+    content["run"]["options"] = {}
+    assert trained.find_contradiction(Scores.from_dict(content)) == ""
 
 
 # -- studies --

@@ -57,6 +57,17 @@ def test_unknown_entries_are_kept_everywhere():
     assert found.to_dict() == content | {"mean": found.mean.to_dict()}
 
 
+def test_a_file_may_name_the_preset_paper():
+    """It is the same training as by the new name, and the file stays as it is."""
+    content = scores()
+    content["run"]["preset"] = "paper"
+    run = Scores.from_dict(content).run
+    assert (run.preset, run.to_dict()["preset"]) == ("published", "paper")
+    content["run"]["preset"] = "published"
+    assert run == Scores.from_dict(content).run
+    assert run.to_dict() | {"preset": "published"} == Scores.from_dict(content).run.to_dict()
+
+
 def test_the_record_reads_as_the_dictionary_of_its_file():
     found = Scores.from_dict(scores(sets=sets()))
     assert found["mean"]["metrics"]["mmse"] == found.mean.metrics["mmse"] == 2.0

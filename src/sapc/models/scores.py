@@ -143,7 +143,13 @@ class RunDescription(_Record):
     parameters: int | None = None
 
     def __post_init__(self) -> None:
+        # A file that has the old name of a preset is written as it was read.
+        object.__setattr__(self, "_written_preset", self.preset)
         object.__setattr__(self, "preset", current_preset(self.preset))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON object."""
+        return super().to_dict() | {"preset": vars(self)["_written_preset"]}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,7 +15,7 @@ from ..._files import first_line, sha256
 from ..._old_names import old_attribute
 from ...errors import SapcError
 from ...models.scores import Scores, SetScores, method_of_path, read_any
-from ...training.config import TrainingConfig
+from ...training.config import TrainingConfig, current_preset
 from ...training.run_folder import RunFolder, about_tensors
 
 Kind = Literal["missing", "failed", "unfinished", "corrupt", "left_out"]
@@ -206,7 +206,10 @@ class TrainedRun:
     def find_difference(self, description: Any) -> str:
         """Return why this is not the run that a study describes, or an empty text; it may describe none."""
         for key, value in self.settings.items() if isinstance(description, dict) else ():
-            if key in description and _as_json(description[key]) != value:
+            if key not in description:
+                continue
+            wanted = current_preset(description[key]) if key == "preset" else _as_json(description[key])
+            if wanted != value:
                 return f"its run's {key} is {value!r:.60}, the study asks for {description[key]!r:.60}"
         return ""
 
