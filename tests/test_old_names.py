@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Float, jaxtyped
 from torch import Tensor
 
+import sapc
 from runtime_types import check
 from sapc._old_names import old_attribute, rename_arguments
 from sapc.errors import SapcError, explain_misuse
@@ -110,3 +111,28 @@ def test_an_old_attribute_can_be_set():
     with pytest.warns(DeprecationWarning, match=r"Sampler.data_range"):
         sampler.span = 2.0
     assert sampler.data_range == 2.0
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("FrameIntegral", "sapc.grid.FrameIntegral"),
+        ("LawKernel", "sapc.constraints.LawKernel"),
+        ("WithGradient", "sapc.constraints.WithGradient"),
+        ("write_netcdf", "sapc.data.write_netcdf"),
+        ("use", "sapc.load_plugin"),
+        ("preset", "sapc.training_config"),
+        ("Run", "sapc.TrainingConfig"),
+    ],
+)
+def test_what_left_the_top_level_is_found_there_with_a_warning(old, new):
+    assert old not in sapc.__all__
+    with pytest.warns(DeprecationWarning, match=rf"^sapc\.{old} is now {new}"):
+        assert callable(getattr(sapc, old))
+
+
+def test_every_public_name_is_there_without_a_warning():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for name in sapc.__all__:
+            assert getattr(sapc, name) is not None
