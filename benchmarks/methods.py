@@ -39,7 +39,7 @@ from torch import Tensor
 from sapc.experiments.timing import Data, Timer, make_velocity, solutions
 from sapc.flow import source
 from sapc.methods import Method, get_method, method_names
-from sapc.models.model import JOINT
+from sapc.models.model import COUPLED_BATCH
 from sapc.nn.fno import matmul_precision
 from sapc.tasks import task_names
 from sapc.training.config import TrainingConfig, training_config
@@ -199,7 +199,7 @@ class Sampler:
         self, run: TrainingConfig, data: Data, timer: Timer, joint: bool, style: Style = OURS
     ) -> None:
         self.task, self.timer = run.make_task(), timer
-        n = min(run.batch, JOINT[len(run.grid)]) if joint else run.batch
+        n = min(run.batch, COUPLED_BATCH[len(run.grid)]) if joint else run.batch
         truth = data[0][:n].to(timer.device, torch.float64)
         self.H = style.manifold(self.task.manifold(truth, solver=run.solver(self.task)))
         # L-BFGS stops at once if the end does not depend on the source.

@@ -273,6 +273,60 @@ def test_conditions_that_do_not_divide_the_samples_are_refused(heat):
         heat.sample(5, condition(heat, 2, "train"))
 
 
+# -- what a call did, and its randomness --
+
+
+def test_info_says_what_a_call_did(models):
+    """On a curved manifold in units of its own, where a wrong unit of the residuals would show."""
+    model = models("stokes_ic")
+    conditions = condition(model, 2, "train")
+    fields, info = model.sample(4, conditions, steps=3, seed=5, return_info=True)
+    assert torch.equal(fields, model.sample(4, conditions, steps=3, seed=5))
+    assert (info.method, info.steps, info.seed) == ("sapc", 3, 5)
+    assert info.evaluations == model.method.evaluations(3)
+    assert info.seconds > 0
+    H = model.manifold(conditions)[torch.tensor([0, 0, 1, 1])]
+    assert info.residuals.local == float(H.local(fields).abs().max())
+    assert info.residuals.balance == float(H.balance(fields).abs().max())
+    assert torch.equal(info.condition.values[:, :, 0], conditions[:, :, 0].double())
+    assert torch.equal(info.condition.manifold.pinned, model.manifold(conditions).pinned)
+    assert torch.equal(model.sample(4, info.condition, steps=3, seed=info.seed), fields)
+    with pytest.raises(AttributeError):
+        info.steps = 4
+
+
+def test_info_of_a_method_without_conditions(models):
+    model = models("heat", "ffm")
+    _, info = model.sample(2, steps=1, return_info=True)
+    assert (info.residuals, info.condition) == (None, None)
+    _, info = model.sample(2, condition(model), steps=1, return_info=True)
+    assert info.residuals.local > 1e-3
+
+
+def test_a_generator_in_place_of_a_seed(heat):
+    """The same state gives the same samples, the next call others; what is drawn does not depend on the batch."""
+
+    def draw(generator, **options):
+        return heat.sample(3, condition(heat), steps=2, generator=generator, **options)
+
+    g = torch.Generator().manual_seed(1)
+    first, second = draw(g), draw(g)
+    assert not torch.equal(first, second)
+    assert torch.equal(draw(torch.Generator().manual_seed(1)), first)
+    torch.testing.assert_close(draw(torch.Generator().manual_seed(1), batch=1), first, atol=1e-5, rtol=0)
+    again, info = draw(torch.Generator().manual_seed(1), return_info=True)
+    assert torch.equal(heat.sample(3, condition(heat), steps=2, seed=info.seed), again)
+    for seed in (0, 1):
+        with pytest.raises(SapcError, match="either seed= or generator=, not both"):
+            draw(g, seed=seed)
+    with pytest.raises(SapcError, match=r"generator of Model\.sample must be"):
+        draw(5)
+
+
+def test_the_seed_is_0_unless_given(heat):
+    assert torch.equal(heat.sample(2, condition(heat), 1), heat.sample(2, condition(heat), 1, 0))
+
+
 def test_names_of_version_0_1_0_still_work(heat):
     condition = sapc.get_task("heat", grid=heat.run.grid).dataset("test0", 1).fields
     pin = sapc.Pin.frame(-1)

@@ -181,7 +181,8 @@ def test_the_cache_of_the_hub_is_read(trained, tmp_path, monkeypatch):
     code = (
         "import sapc\n"
         "print(sapc.Model.from_pretrained('someone/heat', 'cpu').run.task)\n"
-        "try: sapc.Model.from_pretrained('someone/else', 'cpu')\n"
+        "print(sapc.load('someone/heat', 'cpu', revision='main').run.task)\n"
+        "try: sapc.load('someone/else', 'cpu')\n"
         "except sapc.SapcError as error: print(error)\n"
     )
     import os
@@ -189,9 +190,32 @@ def test_the_cache_of_the_hub_is_read(trained, tmp_path, monkeypatch):
     env = {**os.environ, "HF_HUB_CACHE": str(tmp_path), "HF_HUB_OFFLINE": "1"}
     done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    first, second = done.stdout.splitlines()
-    assert first == "heat"
-    assert second.startswith("there is no folder someone/else, and the Hugging Face hub did not give one")
+    first, second, message = done.stdout.splitlines()
+    assert first == second == "heat"
+    assert message.startswith("there is no folder someone/else, and the Hugging Face hub did not give one")
+
+
+def test_load_asks_the_hub_for_what_can_be_a_repository_only(trained, tmp_path, monkeypatch):
+    calls = []
+
+    def download(name, revision):
+        calls.append((name, revision))
+        return trained
+
+    monkeypatch.setattr("sapc.models.model.download", download)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs").mkdir()
+    assert sapc.load("owner/name", "cpu").folder.path == trained
+    sapc.load("owner/name", "cpu", revision="v1")
+    # A folder of that name could have been meant, so a revision has to say that it was not.
+    sapc.load("runs/name", "cpu", revision="v1")
+    assert calls == [("owner/name", None), ("owner/name", "v1"), ("runs/name", "v1")]
+    for path in ("runs/name", "name", "a/b/c", "./name", tmp_path / "name", Path("owner/name")):
+        with pytest.raises(sapc.SapcError, match=r"no config\.json"):
+            sapc.load(path, "cpu")
+    with pytest.raises(sapc.SapcError, match="is on this machine"):
+        sapc.load(trained, "cpu", revision="v1")
+    assert len(calls) == 3
 
 
 def test_what_is_neither_folder_nor_name(tmp_path):

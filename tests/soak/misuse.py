@@ -271,7 +271,15 @@ def _models() -> Iterator[Target]:
     yield Target(
         "load",
         sapc.load,
-        {"path": path, "device": "cpu", "compiled": False, "physics": None, "data": None},
+        {
+            "path": path,
+            "device": "cpu",
+            "compiled": False,
+            "physics": None,
+            "data": None,
+            "reading": None,
+            "revision": None,
+        },
         ("compiled",),
     )
     yield Target(
@@ -297,6 +305,8 @@ def _models() -> Iterator[Target]:
         "batch": 2,
         "progress": None,
         "callback": None,
+        "generator": None,
+        "return_info": False,
     }
     yield Target("Model.sample", model.sample, arguments)
     yield Target(

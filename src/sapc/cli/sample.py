@@ -13,7 +13,7 @@ from torch import Tensor
 from ..data import read_sensors
 from ..errors import SapcError, check_int
 from ..models.model import Model, load
-from ..models.sampling import with_sensors, worst_residuals
+from ..models.sampling import merge_sensors, worst_residuals
 from ..tasks import Task
 from ..training.run_folder import environment
 from .app import app
@@ -110,7 +110,7 @@ def sample(
     values = read_condition(condition, task) if condition else _draw_conditions(task, split, n, members)
     sensor_pin, n_conditions = None, len(values)
     if sensors is not None:
-        values, sensor_pin = with_sensors(values, read_sensors(sensors, task.grid), task)
+        values, sensor_pin = merge_sensors(values, read_sensors(sensors, task.grid), task)
     from_set = condition is None and len(values) == n_conditions
     count = len(values) * _count_members(
         len(values), n, members, DEFAULT_COUNT // len(values) if from_set else 1

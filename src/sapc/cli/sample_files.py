@@ -26,7 +26,7 @@ from ..data.dataset import FORMAT as DATASET
 from ..data.reading.hdf5 import load_array, open_hdf5
 from ..errors import SapcError
 from ..grid import Grid
-from ..models.sampling import given_mask
+from ..models.sampling import condition_mask
 from ..tasks import Dataset, Task, load_dataset, read_like
 
 FORMAT = "sapc-samples-1"
@@ -42,7 +42,7 @@ def read_condition(path: Path, task: Task) -> Tensor:
     if not path.is_file():
         raise SapcError(f"there is no file {path}; --condition takes an npz, HDF5 or NetCDF file")
     if has_conditions(path, task.grid):
-        return read_conditions(path, task.grid, given_mask(task))
+        return read_conditions(path, task.grid, condition_mask(task))
     if not task.can_draw:
         return _read_like_data(path, task)
     array = _read(path)
@@ -57,7 +57,7 @@ def read_condition(path: Path, task: Task) -> Tensor:
     # NaN stays NaN.
     with np.errstate(invalid="ignore"):
         values = array.astype(np.float64)
-    fields = place_conditions(values, task.grid, given_mask(task))
+    fields = place_conditions(values, task.grid, condition_mask(task))
     return torch.from_numpy(values) if fields is None else fields
 
 
@@ -87,7 +87,7 @@ def _read_pinned_part(path: Path, task: Task, problem: SapcError | None = None) 
     space = tuple(axis.name for axis in task.grid.space)
     order = (task.grid.time.name, *space) if reading.get("time") == "first" else task.grid.names
     try:
-        return read_conditions(path, task.grid, given_mask(task), order)
+        return read_conditions(path, task.grid, condition_mask(task), order)
     except SapcError as error:
         raise problem or error from error
 

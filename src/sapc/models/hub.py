@@ -24,6 +24,12 @@ REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+")
 FILES = ["config.json", "model.safetensors"]
 
 
+def is_repository(name: str, revision: str | None) -> bool:
+    """Tell whether a name that is no path is `owner/name`; where a folder `owner` exists, only with a revision."""
+    is_local = revision is None and Path(name).parent.is_dir()
+    return REPOSITORY.fullmatch(name) is not None and not is_local
+
+
 def download(repository: str, revision: str | None = None) -> Path:
     """The folder of a repository's files, from the hub or from its cache."""
     try:

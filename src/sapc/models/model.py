@@ -1,6 +1,6 @@
 """A trained model: weights from a run folder, and sampling with them.
 
-model = sapc.load("runs/heat-sapc")                    # or the name of a model that comes with the package
+model = sapc.load("runs/heat-sapc")     # or the name of a model that comes with the package
 fields = model.sample(n=64, condition=data.fields[:1], steps=100, seed=0)
 """
 
@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import math
 import os
+import time
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, SupportsIndex
+from typing import Any, Literal, SupportsIndex, overload
 
 import torch
 from torch import Tensor, nn
@@ -46,21 +47,28 @@ from ..training.run_folder import (
     steps_of,
 )
 from .card import CardText
-from .hub import REPOSITORY, download, physics_text, scores_of_weights, write_model
+from .hub import download, is_repository, physics_text, scores_of_weights, write_model
 from .sampling import (
     Condition,
     Progress,
     Sampling,
     SamplingCallback,
+    SamplingInfo,
     check_finite,
     count_evaluations,
+    merge_sensors,
     pinned_values,
-    with_sensors,
 )
 
 BATCH = {("cpu", 2): 8, ("cpu", 3): 4, ("cuda", 2): 256, ("cuda", 3): 32}
-CLIP_MARGIN = 0.1  # of the data's range, how far estimates that are cut off may leave it
-JOINT = {2: 32, 3: 16}  # as published, where the batch is one problem and so part of the method
+"""Fields at a time, by kind of device and number of axes."""
+COUPLED_BATCH = {2: 32, 3: 16}
+"""The same for methods that solve one problem for a whole batch, as published: there it is part of the method."""
+CLIP_MARGIN = 0.1
+"""How far estimates that are clipped may leave the range of the training data, as a share of it."""
+
+ConditionLike = Tensor | Dataset | Fields | Condition
+"""What conditions can be given as."""
 
 
 @explain_misuse
@@ -73,19 +81,41 @@ def load(
     data: Fields | str | os.PathLike[str] | None = None,
     reading: Mapping[str, Any] | None = None,
     network: NetworkSource | None = None,
+    revision: str | None = None,
 ) -> Model:
-    """The model in a run folder, or the one of that name that comes with the package, on a device (`auto`: the GPU where there is one).
+    """Load a trained model.
 
-    compiled    whether the network is compiled; unless given it is on a GPU, once many evaluations are asked for
-    physics     of a model of your own data: the file, function or constraints it was trained with, which a folder does not hold
-    data        its file or fields, where splits are wanted again
-    reading     how that file and those of conditions are read, as arguments of `read_fields`, where that is not as in the training
-    network     of a model with a network of your own: one like it, a module, which is copied, or a function that makes one
+    Physics and data belong to this model alone. Physics whose text has changed since the training is a warning,
+    other data are refused. An unfinished training gives the weights of its last checkpoint, with a warning.
 
-    Physics and data belong to this model alone. Physics whose text has changed since the training is a warning; other data are refused.
-    An unfinished training gives the weights of its last checkpoint, with a warning.
+    Args:
+        path: A run folder, the name of a model that comes with the package, or a repository `owner/name` of the
+            Hugging Face hub. A folder comes first; where there is a folder `owner`, nothing is looked up on the hub
+            unless a revision is given.
+        device: `auto` (the GPU where there is one), `cpu`, `cuda` or a torch device.
+        compiled: Whether the network is compiled; by default on a GPU, once many evaluations are asked for.
+        physics: For a model of your own data, the file, function or constraints it was trained with, which a folder
+            does not hold.
+        data: Its file or fields, where splits are needed again.
+        reading: How that file and those of conditions are read, as arguments of `read_fields`, where that is not as
+            in the training.
+        network: For a model with a network of your own, one like it: a module, which is copied, or a function that
+            makes one.
+        revision: Branch, tag or commit of a repository on the hub.
+
+    Returns:
+        The model, ready to sample.
+
+    Raises:
+        SapcError: There is no such model, its files are damaged, or it was trained with other physics, data or
+            another network than those given.
     """
-    folder = RunFolder(find(path))
+    home = find(path)
+    if home.exists() and revision is not None:
+        raise SapcError(f"{path} is on this machine; revision= is for a repository owner/name of the hub")
+    if isinstance(path, str) and not home.exists() and is_repository(path, revision):
+        home = download(path, revision)
+    folder = RunFolder(home)
     run = folder.run().attach(physics, data, reading)
     return read_model(path, folder, run, device, compiled, network)
 
@@ -98,7 +128,7 @@ def read_model(
     compiled: bool | None = None,
     network: NetworkSource | None = None,
 ) -> Model:
-    """The model in a run folder, that was given as `path`, of a run whose task is at hand."""
+    """Load the model of a run folder, that the caller knows as `path`, where the task of the run is at hand."""
     module, step, metadata = read_network(path, folder, run, network)
     model = Model(
         run,
@@ -116,7 +146,7 @@ def read_model(
 def read_network(
     path: str | os.PathLike[str], folder: RunFolder, run: TrainingConfig, network: NetworkSource | None = None
 ) -> tuple[nn.Module, int, dict[str, Any]]:
-    """The network in a run folder, that was given as `path`: with its weights, their training steps, and what was noted of them."""
+    """Load the network of a run folder: the module with its weights, their training steps, and their metadata."""
     file = folder.weights if folder.trained else folder.checkpoint
     if not file.is_file():
         raise SapcError(
@@ -127,12 +157,12 @@ def read_network(
     tensors, metadata = load_tensors(file, sha256=folder.known_digest() if folder.trained else None)
     step = steps_of(metadata, file)
     range_of(metadata, file)
-    made = run.make_network(network)
-    load_weights(made, {k: v for k, v in tensors.items() if not k.startswith(OPTIMISER)}, file)
+    module = run.make_network(network)
+    load_weights(module, {k: v for k, v in tensors.items() if not k.startswith(OPTIMISER)}, file)
     if step < run.steps:
         message = f"{path} is not trained to its end: these are the weights of step {step} of {run.steps}"
         warnings.warn(message, SapcWarning, stacklevel=4)
-    return made, step, metadata
+    return module, step, metadata
 
 
 @rename_arguments(span="data_range", about="metadata")
@@ -140,14 +170,23 @@ def read_network(
 class Model:
     """A network with the run that it was trained in.
 
-    run         the run's settings
-    task        the task, on the grid of the training
-    method      the method it was trained with, which also samples unless another one is named
-    network     the velocity, in evaluation mode, on `device`
-    step        training steps taken
-    data_range  the smallest and the largest value of the training data, if known
-    metadata    what else was noted at the end of the training
-    folder      where it was loaded from, if it was
+    Args:
+        run: Settings of the training.
+        network: The velocity, a module `(fields, times[, condition]) -> fields`.
+        device: Where it samples, a CPU or a GPU.
+        compiled: Whether the network is compiled; by default on a GPU, once many evaluations are asked for.
+        step: Training steps taken; all of the run's by default.
+        data_range: The smallest and the largest value of the training data, if known.
+        metadata: What else was recorded at the end of the training.
+
+    Attributes:
+        task: The task, on the grid of the training.
+        method: The method it was trained with, which also samples unless another one is named.
+        network: The network in evaluation mode, on `device`.
+        folder: The run folder it was loaded from, if any.
+
+    Raises:
+        SapcError: The device is neither a CPU nor a GPU, or the network does not fit the task.
     """
 
     span = old_attribute("Model.span", "Model.data_range")
@@ -182,7 +221,7 @@ class Model:
 
     @property
     def parameters(self) -> int:
-        """How many real parameters the network has."""
+        """Number of real parameters of the network."""
         return parameter_count(self.network)
 
     def __repr__(self) -> str:
@@ -204,13 +243,21 @@ class Model:
         name: str | None = None,
         license: str | None = None,
     ) -> Path:
-        """Write the model as a folder that `load` and `from_pretrained` read and the Hugging Face hub takes as it is.
+        """Write the model as a folder that `load` reads and the Hugging Face hub takes as it is.
 
-        half      half the size: a weight has 11 bits, as many as preset `published` multiplies with
-        scores    of these weights, as `evaluate` returns them, else those in the folder that the model was loaded from: they go into
-                  the folder and its card
-        name      by which others will find it, for the card
-        license   under which you pass it on, as the hub spells it (apache-2.0), for the card
+        Args:
+            path: The folder; it appears when it is complete.
+            half: Halve the size: a weight then has 11 bits, as many as preset `published` multiplies with.
+            scores: Scores of these weights, as `evaluate` returns them, for the folder and its card; by default those
+                in the folder that the model was loaded from.
+            name: Name by which others will find the model, for the card.
+            license: Licence under which you pass it on, as the hub spells it (apache-2.0), for the card.
+
+        Returns:
+            The path of the folder.
+
+        Raises:
+            SapcError: The training has not ended, the folder is in use, or weights are beyond half precision.
         """
         if self.step < self.run.steps:
             raise SapcError(f"this model is not trained to its end: step {self.step} of {self.run.steps}")
@@ -224,70 +271,125 @@ class Model:
     @classmethod
     @explain_misuse
     def from_pretrained(
-        cls,
-        where: str | os.PathLike[str],
-        device: str | torch.device = "auto",
-        *,
-        revision: str | None = None,
-        physics: Any = None,
-        data: Fields | str | os.PathLike[str] | None = None,
-        network: NetworkSource | None = None,
+        cls, where: str | os.PathLike[str], device: str | torch.device = "auto", **options: Any
     ) -> Model:
-        """The model in a folder, of a name that comes with the package, or of a repository `owner/name` on the Hugging Face hub.
+        """Load a trained model; another name of `sapc.load`, as users of the hub know it.
 
-        `physics`, `data` and `network` are those of a model of your own, as for `load`.
+        Args:
+            where: A folder, the name of a model that comes with the package, or a repository `owner/name` of the hub.
+            device: `auto`, `cpu`, `cuda` or a torch device.
+            options: Further arguments of `sapc.load`, as `revision`, `physics`, `data` and `network`.
+
+        Returns:
+            The model, ready to sample.
         """
-        folder = find(where)
-        if not folder.exists() and REPOSITORY.fullmatch(str(where)):
-            folder = download(str(where), revision)
-        return load(folder, device, physics=physics, data=data, network=network)
+        return load(str(where) if isinstance(where, os.PathLike) else where, device, **options)
 
     # -- sampling --
+
+    # fmt: off
+    @overload
+    def sample(
+        self, n: SupportsIndex = 64, condition: ConditionLike | None = None, steps: SupportsIndex | None = None,
+        seed: SupportsIndex | None = None, *, generator: torch.Generator | None = None,
+        extra_constraints: ConstraintTerm | Sensors | None = None, method: str | None = None,
+        grid: Sequence[int] | None = None, batch: SupportsIndex | None = None, progress: Progress | None = None,
+        callback: SamplingCallback | None = None, return_info: Literal[False] = False,
+    ) -> Tensor: ...
+    @overload
+    def sample(
+        self, n: SupportsIndex = 64, condition: ConditionLike | None = None, steps: SupportsIndex | None = None,
+        seed: SupportsIndex | None = None, *, generator: torch.Generator | None = None,
+        extra_constraints: ConstraintTerm | Sensors | None = None, method: str | None = None,
+        grid: Sequence[int] | None = None, batch: SupportsIndex | None = None, progress: Progress | None = None,
+        callback: SamplingCallback | None = None, return_info: Literal[True],
+    ) -> tuple[Tensor, SamplingInfo]: ...
+    # fmt: on
 
     @rename_arguments(also="extra_constraints", watch="callback")
     @explain_misuse
     def sample(
         self,
         n: SupportsIndex = 64,
-        condition: Tensor | Dataset | Fields | Condition | None = None,
+        condition: ConditionLike | None = None,
         steps: SupportsIndex | None = None,
-        seed: SupportsIndex = 0,
+        seed: SupportsIndex | None = None,
         *,
+        generator: torch.Generator | None = None,
         extra_constraints: ConstraintTerm | Sensors | None = None,
         method: str | None = None,
         grid: Sequence[int] | None = None,
         batch: SupportsIndex | None = None,
         progress: Progress | None = None,
         callback: SamplingCallback | None = None,
-    ) -> Tensor:
-        """Draw `n` fields, float64 `(n, *grid)` on the CPU.
+        return_info: bool = False,
+    ) -> Tensor | tuple[Tensor, SamplingInfo]:
+        """Draw fields.
 
-        condition   fields `(k, *grid)`, k conditions for n = k m samples, the m of each in a row: `(1, *grid)` is one for all, `(n, *grid)`
-                    one each; only the pinned values count, the others may be NaN; or what `bind` gives, which knows
-                    `extra_constraints` and `grid`
-        steps       of the sampler, the method's own number unless given
-        extra_constraints  constraints besides the task's, as `Pin(mask)`, with values in the condition; or what `read_sensors` gives
-        method      another method that samples with these weights
-        grid        points per axis, if not those of the training; the condition lives there too
-        batch       fields at a time, at most
-        callback    looks on, for the trajectory analysis
+        A missing condition, arguments that contradict each other, and a network that gives NaN are a `SapcError`.
+
+        Args:
+            n: Number of fields.
+            condition: Fields `(k, *grid)`, k conditions for n = k m samples, the m of each in a row: `(1, *grid)` is
+                one for all, `(n, *grid)` one each. Only the pinned values count, the others may be NaN. Also what
+                `bind` returns, which knows `extra_constraints` and `grid`.
+            steps: Steps of the sampler, the method's own number by default.
+            seed: Seed of the source, 0 by default.
+            generator: Random numbers in place of a seed: one is drawn from the generator. The same state gives the
+                same samples.
+            extra_constraints: Constraints besides the task's, as `Pin(mask)`, with values in the condition; or what
+                `read_sensors` returns.
+            method: Another method that samples with these weights.
+            grid: Points per axis, if not those of the training; the condition lives there too.
+            batch: Fields at a time, at most.
+            progress: Called with (fields done, fields in all).
+            callback: Records every batch, as `sapc.evaluation.trajectory.TrajectoryRecorder` does.
+            return_info: Also return what was done: residuals, conditions, cost.
+
+        Returns:
+            Fields `(n, *grid)`, float64 on the CPU; with `return_info` also a `SamplingInfo`.
         """
-        chosen = self.sampler(method)
+        start = time.perf_counter()
+        sampler = self.sampler(method)
+        self._check_condition(condition, sampler, extra_constraints, callback)
+        bound = self.bind(condition, grid, extra_constraints)
+        sampling = self._plan(bound, sampler, n, steps, _choose_seed(seed, generator), batch)
+        fields = self._run(sampling, progress, callback)
+        if condition is not None and sampler.exact != "none":
+            fields = bound.restore(fields)
+        if not return_info:
+            return fields
+        seconds = time.perf_counter() - start
+        return fields, sampling.describe(fields, seconds, is_conditioned=condition is not None)
+
+    def _check_condition(
+        self,
+        condition: ConditionLike | None,
+        sampler: Method,
+        extra_constraints: ConstraintTerm | Sensors | None,
+        callback: SamplingCallback | None,
+    ) -> None:
+        """Refuse to sample without a condition where one is needed."""
         if callback is not None and condition is None:
             raise SapcError(
                 "to watch a trajectory, give a condition: its residuals are those of the condition's manifold"
             )
-        if condition is None and (chosen.sampler_uses_manifold or extra_constraints is not None):
+        if condition is None and (sampler.sampler_uses_manifold or extra_constraints is not None):
             raise SapcError(
-                f"{chosen.name} samples on the manifold of a condition: give one, as condition=data.fields[:1] "
+                f"{sampler.name} samples on the manifold of a condition: give one, as condition=data.fields[:1] "
                 f"(pinned are: {self.task.pinned})"
             )
-        sampling = self._plan(self.bind(condition, grid, extra_constraints), chosen, n, steps, seed, batch)
-        calls = math.ceil(sampling.n / sampling.size) * chosen.evaluations(sampling.steps)
+
+    def _run(
+        self, sampling: Sampling, progress: Progress | None, callback: SamplingCallback | None
+    ) -> Tensor:
+        """Draw the fields of a plan, in the precision of the training."""
+        calls = math.ceil(sampling.n / sampling.size) * sampling.method.evaluations(sampling.steps)
         self.compile_for(calls)
         network = count_evaluations(self._evaluated, sampling.n, calls, progress)
         with (
-            torch.inference_mode(False),  # whatever the caller's: D-Flow needs gradients
+            # Whatever the caller's mode: D-Flow needs gradients.
+            torch.inference_mode(False),
             torch.no_grad(),
             matmul_precision(self.run.precision),
             explain_memory_errors(f"{sampling.size} fields at a time"),
@@ -295,9 +397,8 @@ class Model:
             fields = sampling.run(network, callback)
         if progress is not None:
             progress(sampling.n, sampling.n)
-        check_finite(fields, chosen)
-        is_free = condition is None or chosen.exact == "none"
-        return fields if is_free else sampling.condition.restore(fields)
+        check_finite(fields, sampling.method)
+        return fields
 
     def _plan(
         self,
@@ -305,11 +406,11 @@ class Model:
         method: Method,
         n: SupportsIndex,
         steps: SupportsIndex | None,
-        seed: SupportsIndex,
+        seed: int,
         batch: SupportsIndex | None,
     ) -> Sampling:
         """Decide what a call leaves open, and refuse what cannot be."""
-        n, seed, task = check_int(n, "number of samples", 1), check_int(seed, "seed", 0), condition.task
+        n, task = check_int(n, "number of samples", 1), condition.task
         steps = method.steps if steps is None else check_int(steps, "number of sampling steps", 1)
         size, points = self.batch_size(n, task, batch, method), " x ".join(map(str, task.grid.shape))
         if n % (k := len(condition.values)):
@@ -318,12 +419,18 @@ class Model:
                 "or a single condition for all, as condition[:1]"
             )
         require_memory(8 * n * math.prod(task.grid.shape), f"{n} fields on {points} points")
-        return Sampling(
-            condition, method, n, size, steps, seed, self.run.source_length_scale, self.clip_range(method)
-        )
+        length, clip_range = self.run.source_length_scale, self.clip_range(method)
+        return Sampling(condition, method, n, size, steps, seed, length, clip_range)
 
     def clip_range(self, method: Method) -> tuple[float, float] | None:
-        """Where a method's estimates are cut off, if they are: beyond the training data, by a tenth of their range on both sides."""
+        """Return the range that a method's estimates are clipped to: that of the training data and a tenth more.
+
+        Args:
+            method: The method that samples.
+
+        Returns:
+            The lower and the upper end; None if the method does not clip or the range of the data is not known.
+        """
         if self.data_range is None or not method.clips_endpoint:
             return None
         low, high = self.data_range
@@ -333,54 +440,93 @@ class Model:
     @explain_misuse
     def bind(
         self,
-        condition: Tensor | Dataset | Fields | Condition | None,
+        condition: ConditionLike | None,
         grid: Sequence[int] | None = None,
         extra_constraints: ConstraintTerm | Sensors | None = None,
     ) -> Condition:
-        """Check conditions as `sample` takes them, once; its `manifold` is theirs, in the units of the fields."""
+        """Check conditions once, for several calls of `sample`.
+
+        Args:
+            condition: Conditions as `sample` takes them.
+            grid: Points per axis, if not those of the training.
+            extra_constraints: Constraints besides the task's, or sensors.
+
+        Returns:
+            The conditions; their `manifold` is in the units of the fields.
+
+        Raises:
+            SapcError: They do not fit the task, or contradict each other.
+        """
         if isinstance(condition, Condition):
             if condition.run is not self.run or grid is not None or extra_constraints is not None:
                 raise SapcError(
-                    "what `bind` returned serves the model that bound it, with the grid= and extra_constraints= given there; bind it anew"
+                    "what `bind` returned serves the model that bound it, with the grid= and extra_constraints= given "
+                    "there; bind it anew"
                 )
             return condition
         task = self.task_at(grid)
         if isinstance(extra_constraints, Sensors) and condition is not None:
-            condition, extra_constraints = with_sensors(condition, extra_constraints, task)
+            condition, extra_constraints = merge_sensors(condition, extra_constraints, task)
         if extra_constraints is not None and not isinstance(extra_constraints, ConstraintTerm):
             raise SapcError(
                 f"extra_constraints= takes constraints, as sapc.Pin(mask), got {type(extra_constraints).__name__}; "
                 "condition= holds the values"
             )
-        nothing = torch.zeros(1, *task.grid.shape)
-        values = nothing if condition is None else pinned_values(condition, task, extra_constraints)
+        zeros = torch.zeros(1, *task.grid.shape)
+        values = zeros if condition is None else pinned_values(condition, task, extra_constraints)
         return Condition(task, values.to(self.device), extra_constraints, self.run)
 
     @rename_arguments(also="extra_constraints")
     @explain_misuse
     def manifold(
         self,
-        condition: Tensor | Dataset | Fields,
+        condition: ConditionLike,
         grid: Sequence[int] | None = None,
         extra_constraints: ConstraintTerm | Sensors | None = None,
     ) -> Manifold:
-        """The manifolds of conditions as `sample` takes them, on the model's device and in the units of the fields."""
+        """Return the manifolds of conditions, on the model's device and in the units of the fields.
+
+        Args:
+            condition: Conditions as `sample` takes them.
+            grid: Points per axis, if not those of the training.
+            extra_constraints: Constraints besides the task's, or sensors.
+
+        Returns:
+            One manifold per condition.
+        """
         return self.bind(condition, grid, extra_constraints).manifold
 
     @explain_misuse
     def sampler(self, method: str | None) -> Method:
-        """The method to sample with: the trained one, or another that uses its weights."""
-        chosen = self.method if method is None else get_method(method)
-        if chosen.weights != self.run.method:
+        """Return the method to sample with.
+
+        Args:
+            method: Name of a method that uses the weights of the trained one, or None for that itself.
+
+        Returns:
+            The method.
+
+        Raises:
+            SapcError: The method samples with other weights.
+        """
+        sampler = self.method if method is None else get_method(method)
+        if sampler.weights != self.run.method:
             raise SapcError(
-                f"{chosen.name} samples with the weights of {chosen.weights}, but these were trained with {self.run.method}; "
-                f"train {self.run.task} with --method {chosen.weights}"
+                f"{sampler.name} samples with the weights of {sampler.weights}, but these were trained with "
+                f"{self.run.method}; train {self.run.task} with --method {sampler.weights}"
             )
-        return chosen
+        return sampler
 
     @explain_misuse
     def task_at(self, grid: Sequence[int] | None) -> Task:
-        """The task, on the grid of the training or another one."""
+        """Return the task on a grid.
+
+        Args:
+            grid: Points per axis, or None for the grid of the training.
+
+        Returns:
+            The task.
+        """
         return self.task if grid is None else self.run.make_task(tuple(grid))
 
     bounds = rename_method("Model.bounds", "Model.clip_range")
@@ -389,15 +535,38 @@ class Model:
     def batch_size(
         self, n: int, task: Task, batch: SupportsIndex | None = None, method: Method | None = None
     ) -> int:
-        """Fields at a time: as many as fit, in batches of equal size."""
+        """Return the number of fields at a time, so that all batches are equally large.
+
+        Args:
+            n: Number of fields.
+            task: The task, on the grid of the fields.
+            batch: At most so many; by default as many as fit.
+            method: The method that samples, the trained one by default.
+
+        Returns:
+            The size of a batch.
+        """
         if batch is None:
-            most = BATCH.get((self.device.type, len(task.grid.shape)), 16)
-            if (method or self.method).couples_batch:
-                most = JOINT[len(task.grid.shape)]
-            points = math.prod(task.paper_grid.shape) / math.prod(task.grid.shape)
-            batch = max(1, int(most * min(1.0, points)))
+            n_axes = len(task.grid.shape)
+            is_coupled = (method or self.method).couples_batch
+            limit = COUPLED_BATCH[n_axes] if is_coupled else BATCH.get((self.device.type, n_axes), 16)
+            ratio = math.prod(task.paper_grid.shape) / math.prod(task.grid.shape)
+            batch = max(1, int(limit * min(1.0, ratio)))
         return math.ceil(n / math.ceil(n / check_int(batch, "batch", 1)))
 
     def compile_for(self, evaluations: int) -> None:
-        """Compile the network if so many evaluations make that worth while and the caller of `load` left it open."""
+        """Compile the network if so many evaluations make it worth while and `load` left it open.
+
+        Args:
+            evaluations: Network evaluations that are to come.
+        """
         self.execution.expect(evaluations)
+
+
+def _choose_seed(seed: SupportsIndex | None, generator: torch.Generator | None) -> int:
+    """Return the seed of a call; a generator gives one."""
+    if generator is None:
+        return check_int(0 if seed is None else seed, "seed", 0)
+    if seed is not None:
+        raise SapcError("give either seed= or generator=, not both")
+    return int(torch.randint(2**63 - 1, (), generator=generator, device=generator.device))

@@ -1,21 +1,23 @@
 """Conditions, and sampling batch by batch: from draws of the source to fields.
 
-A condition gives values of which only the pinned ones count; it is checked once, when it is bound to a task, and its manifold is made once.
+A condition gives values of which only the pinned ones count. It is checked once, when it is bound to a task, and its
+manifold is made once.
 
-The source is drawn on the CPU from the seed, one field after the other, so a seed means the same noise on every device, and the noise of
-field i depends neither on how many are drawn nor on how many at a time (the field itself does, to the network's rounding). States are
-float64, whatever the precision of the network, so the samples of an exact method satisfy their constraints to the rounding of float64.
+The source is drawn on the CPU from the seed, one field after the other. So a seed means the same noise on every
+device, and the noise of field i depends neither on how many are drawn nor on how many at a time (the field itself
+does, to the network's rounding). States are float64, whatever the precision of the network, so the samples of an
+exact method satisfy their constraints to the rounding of float64.
 
 Batches are equally large; the last one is filled up with copies, so that a compiled network sees one shape only.
 """
 
 from __future__ import annotations
 
+import itertools
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import count
 from typing import NamedTuple, Protocol, runtime_checkable
 
 import torch
@@ -34,7 +36,8 @@ from ..training.config import TrainingConfig
 
 Progress = Callable[[int, int], None]
 """Called with (fields done, fields in all); a partly integrated field counts fractionally."""
-CHUNK = 2**22  # grid points whose residuals are looked at together
+CHUNK = 2**22
+"""Grid points whose residuals are computed together."""
 
 # -- conditions --
 
@@ -43,9 +46,11 @@ CHUNK = 2**22  # grid points whose residuals are looked at together
 class Condition:
     """Conditions that are known to fit a task, on the device of a model.
 
-    values    float64, zero where nothing counts
-    extra_constraints  constraints besides the task's
-    run       of the model that they are bound to
+    Attributes:
+        task: The task, on the grid of the fields.
+        values: Fields `(k, *grid)`, float64, zero where nothing counts.
+        extra_constraints: Constraints besides the task's.
+        run: Settings of the model that they are bound to.
     """
 
     task: Task
@@ -55,12 +60,12 @@ class Condition:
 
     @cached_property
     def manifold(self) -> Manifold:
-        """The manifolds in the units of the fields."""
+        """Manifolds in the units of the fields, one per condition."""
         return self.task.manifold(self.values, self.extra_constraints, solver=self.run.solver(self.task))
 
     @cached_property
     def normalized_manifold(self) -> Manifold:
-        """The manifolds in the network's units."""
+        """Manifolds in the units of the network, one per condition."""
         if self.task.normalizer.is_identity:
             return self.manifold
         values = self.task.normalize(self.values)
@@ -69,94 +74,154 @@ class Condition:
         )
 
     def restore(self, fields: Tensor) -> Tensor:
-        """Restore pinned values to the last bit where a task's units came in between; warn of samples that are off the laws."""
-        has_more, has_units = self.extra_constraints is not None, not self.task.normalizer.is_identity
-        if not has_more and not has_units:
+        """Restore pinned values exactly after denormalization, and warn of samples that are off the laws.
+
+        Args:
+            fields: Samples `(n, *grid)` on the CPU.
+
+        Returns:
+            The samples, with the pinned values to the last bit.
+        """
+        has_extra, has_units = self.extra_constraints is not None, not self.task.normalizer.is_identity
+        if not has_extra and not has_units:
             return fields
         H = repeat(self.manifold.to("cpu") if self.values.is_cuda else self.manifold, len(fields))
         if has_units:
             fields = torch.where(H.pinned, H.fields, fields)
         # On a curved manifold the projection at the end of the sampler has said so already.
-        if has_more or H.affine:
-            _warn_if_off(fields, H, has_more)
+        if has_extra or H.affine:
+            _warn_if_violated(fields, H, has_extra)
         return fields
 
 
 def repeat(H: Manifold, n: int) -> Manifold:
-    """Repeat each of k manifolds for n = k m fields, m times in a row; a single one serves all."""
+    """Repeat each of k manifolds for n = k m fields, m times in a row.
+
+    Args:
+        H: The manifolds.
+        n: Number of fields.
+
+    Returns:
+        `n` manifolds, or the single one, which serves all.
+    """
     return H if len(H) in (1, n) else H[torch.arange(n) // (n // len(H))]
 
 
 def worst_residuals(H: Manifold, fields: Tensor) -> dict[str, float]:
-    """The largest deviation from a pinned value and from the balance law, over all samples."""
+    """Compute the largest deviations over all samples.
+
+    Args:
+        H: Manifolds, one for all fields or one each in a row.
+        fields: Samples `(n, *grid)`.
+
+    Returns:
+        The deviation from pinned values, `local`, and from the laws, `balance`.
+    """
     H, size = repeat(H, len(fields)), max(1, CHUNK // fields[0].numel())
     worst = {"local": 0.0, "balance": 0.0}
     for first in range(0, len(fields), size):
         part = fields[first : first + size].to(H.fields.device)
-        own = H if len(H) == 1 else H[first : first + size]
-        for name, rows in (("local", own.local(part)), ("balance", own.balance(part))):
+        H_part = H if len(H) == 1 else H[first : first + size]
+        for name, rows in (("local", H_part.local(part)), ("balance", H_part.balance(part))):
             worst[name] = max(worst[name], float(rows.abs().max()) if rows.numel() else 0.0)
     return worst
 
 
 def pinned_mask(task: Task) -> Tensor:
-    """The pinned points of a task's grid, boolean."""
+    """Return the pinned points of a task's grid.
+
+    Args:
+        task: The task.
+
+    Returns:
+        A boolean tensor `(*grid)`.
+    """
     return _mask(_pins(task, None), task)
 
 
-def given_mask(task: Task) -> Tensor:
-    """The points whose values a condition gives: pinned, and not prescribed by the physics."""
+def condition_mask(task: Task) -> Tensor:
+    """Return the points whose values a condition gives: pinned, and not prescribed by the physics.
+
+    Args:
+        task: The task.
+
+    Returns:
+        A boolean tensor `(*grid)`.
+    """
     return _mask([pin for pin in _pins(task, None) if pin.value is None], task)
 
 
 def pinned_values(
     condition: Tensor | Dataset | Fields, task: Task, extra: ConstraintTerm | None = None
 ) -> Tensor:
-    """The condition in float64, zero where nothing counts.
+    """Return the values of conditions, zero where nothing counts.
 
-    Refuses another shape, NaN where it counts, and pins that contradict each other. Values that a pin prescribes
-    itself need not be given; given ones must agree with it (see `check_pins`). Where a law takes
-    its value from the condition, every point counts.
+    Values that a pin prescribes itself need not be given; those that are must agree with it (see `check_pins`). Where
+    a law takes its value from the condition, every point counts.
+
+    Args:
+        condition: Conditions, on the grid of the task.
+        task: The task.
+        extra: Constraints besides the task's.
+
+    Returns:
+        Fields `(k, *grid)` in float64.
+
+    Raises:
+        SapcError: The shape is another one, a value that counts is NaN, or pins contradict each other.
     """
     condition = _tensor(condition, task)
     pins = _pins(task, extra)
     check_pins(pins, condition)
-    given = _mask([pin for pin in pins if pin.value is None], task).to(condition.device)
-    if whole := _wants_all(task, extra):
-        given = torch.ones_like(given)
-    values = torch.where(given, condition.detach().double(), 0.0)
+    mask = _mask([pin for pin in pins if pin.value is None], task).to(condition.device)
+    if law := _law_of_all_points(task, extra):
+        mask = torch.ones_like(mask)
+    values = torch.where(mask, condition.detach().double(), 0.0)
     for pin in pins:
         values = pin.prescribed(values)
     if bad := int((~values.isfinite()).sum()):
-        what = f"values ({whole} takes its value from them)" if whole else "pinned values"
-        pinned = ", ".join(
-            filter(None, (task.pinned, *(p.label for p in pins if extra and p in extra.parts)))
-        )
+        quantity = f"values ({law} takes its value from them)" if law else "pinned values"
+        labels = (task.pinned, *(pin.label for pin in pins if extra and pin in extra.parts))
         raise SapcError(
-            f"{bad} of the condition's {len(values) * int(given.sum())} {what} are NaN or infinite; "
-            f"give finite ones (pinned are: {pinned})"
+            f"{bad} of the condition's {len(values) * int(mask.sum())} {quantity} are NaN or infinite; "
+            f"give finite ones (pinned are: {', '.join(filter(None, labels))})"
         )
     return values
 
 
-def with_sensors(condition: Tensor | Dataset | Fields, sensors: Sensors, task: Task) -> tuple[Tensor, Pin]:
-    """Conditions with what sensors measured put in, and the pin that holds them there; sensors may not contradict the condition."""
+def merge_sensors(condition: Tensor | Dataset | Fields, sensors: Sensors, task: Task) -> tuple[Tensor, Pin]:
+    """Put measurements into conditions.
+
+    Args:
+        condition: Conditions, on the grid of the task.
+        sensors: Measurements, of one sample or of as many as there are conditions.
+        task: The task.
+
+    Returns:
+        The conditions with the measurements, and the pin that holds them.
+
+    Raises:
+        SapcError: The numbers of samples differ, or a measurement contradicts the condition.
+    """
     values = _tensor(condition, task).double()
     task.grid.check(sensors.values, "sensors' array")
     if len(sensors.values) > 1 and len(values) > 1 and len(sensors.values) != len(values):
         raise SapcError(
-            f"there are sensors of {len(sensors.values)} samples for {len(values)} conditions; give as many, or one for all"
+            f"there are sensors of {len(sensors.values)} samples for {len(values)} conditions; give as many, or one "
+            "for all"
         )
-    both = pinned_mask(task) & sensors.mask
-    off = (sensors.values - values)[:, both].abs()
-    if off.numel() and float((off - 1e-4 * sensors.values[:, both].abs()).max()) > 1e-6:
+    pinned = pinned_mask(task)
+    overlap = pinned & sensors.mask
+    difference = (sensors.values - values)[:, overlap].abs()
+    tolerance = 1e-4 * sensors.values[:, overlap].abs()
+    if difference.numel() and float((difference - tolerance).max()) > 1e-6:
         raise SapcError(
-            f"the condition already pins {int(both.sum())} of the sensors' points, and differs there by up to {float(off.max()):.3g}; "
-            "leave out these sensors, or correct the condition"
+            f"the condition already pins {int(overlap.sum())} of the sensors' points, and differs there by up to "
+            f"{float(difference.max()):.3g}; leave out these sensors, or correct the condition"
         )
     shape = (max(len(values), len(sensors.values)), *task.grid.shape)
-    mixed = torch.where(sensors.mask & ~pinned_mask(task), sensors.values.expand(shape), values.expand(shape))
-    return mixed, Pin(sensors.mask, label="sensors")
+    values = torch.where(sensors.mask & ~pinned, sensors.values.expand(shape), values.expand(shape))
+    return values, Pin(sensors.mask, label="sensors")
 
 
 def _parts(task: Task, extra: ConstraintTerm | None) -> tuple[ConstraintTerm, ...]:
@@ -174,14 +239,14 @@ def _mask(pins: list[Pin], task: Task) -> Tensor:
     return mask
 
 
-def _wants_all(task: Task, extra: ConstraintTerm | None) -> str:
-    """The kind of a law whose value is that of the conditioning field, if there is one."""
+def _law_of_all_points(task: Task, extra: ConstraintTerm | None) -> str:
+    """Return the kind of a law whose value is that of the conditioning field, or an empty string."""
     laws = (part for part in _parts(task, extra) if isinstance(part, Constraint))
     return next((type(law).__name__ for law in laws if isinstance(law.value, str)), "")
 
 
 def _tensor(condition: Tensor | Dataset | Fields, task: Task) -> Tensor:
-    """The fields of a condition, known to be on the task's grid."""
+    """Return the fields of a condition, after a check that they are on the task's grid."""
     if isinstance(condition, Dataset):
         if condition.task != task.name:
             raise SapcError(f"the condition is a dataset of {condition.task}, not of {task.name}")
@@ -193,10 +258,10 @@ def _tensor(condition: Tensor | Dataset | Fields, task: Task) -> Tensor:
         got = str(condition.dtype) if isinstance(condition, Tensor) else type(condition).__name__
         raise SapcError(f"the condition must be a real tensor or a Dataset, got {got}; use torch.as_tensor")
     if tuple(condition.shape[1:]) != shape or len(condition) == 0:
-        wanted = ", ".join(map(str, shape))
+        sizes = ", ".join(map(str, shape))
         raise SapcError(
-            f"the condition has shape {tuple(condition.shape)}; expected (1, {wanted}), or one per sample, (n, {wanted}); "
-            "for another resolution give grid= as well"
+            f"the condition has shape {tuple(condition.shape)}; expected (1, {sizes}), or one per sample, "
+            f"(n, {sizes}); for another resolution give grid= as well"
         )
     return condition
 
@@ -206,22 +271,70 @@ def _tensor(condition: Tensor | Dataset | Fields, task: Task) -> Tensor:
 
 @runtime_checkable
 class SamplingCallback(Protocol):
-    """Looks on while fields are sampled, batch by batch: `sapc.evaluation.trajectory.TrajectoryRecorder` is one."""
+    """What records fields while they are sampled, batch by batch, as `sapc.evaluation.trajectory.TrajectoryRecorder`."""
 
     def wrap(self, v: Velocity) -> Velocity:
         """Wrap the velocity of a batch."""
 
     def finish(self, fields: Tensor, H: Manifold, *, count: int | None = None) -> None:
-        """End a batch: its fields, their manifolds, and how many of them are no copies."""
+        """End a batch.
+
+        Args:
+            fields: Its fields.
+            H: Their manifolds.
+            count: Number of fields that are no copies.
+        """
+
+
+class Residuals(NamedTuple):
+    """Largest deviations over all samples, in the units of the fields.
+
+    Attributes:
+        local: Deviation from pinned values.
+        balance: Deviation from the laws.
+    """
+
+    local: float
+    balance: float
+
+
+@dataclass(frozen=True, eq=False)
+class SamplingInfo:
+    """What `Model.sample` did.
+
+    Attributes:
+        method: Name of the method that sampled.
+        steps: Steps of its sampler.
+        seed: Seed of the source; with a generator the one that it gave.
+        evaluations: Network evaluations per field.
+        seconds: Wall time of the call, without the residuals.
+        residuals: Largest deviations from the constraints; None without a condition.
+        condition: The conditions: `condition.values` are their pinned values, `condition.manifold` the manifold, and
+            `sample` takes it again. None if there was none.
+    """
+
+    method: str
+    steps: int
+    seed: int
+    evaluations: int
+    seconds: float
+    residuals: Residuals | None
+    condition: Condition | None = field(repr=False)
 
 
 @dataclass(frozen=True)
 class Sampling:
-    """What is sampled, with everything decided.
+    """A plan of what is sampled, with everything decided.
 
-    n, size   fields in all and at a time
-    length    length scale of the source
-    clip_range  where estimates of the solution are cut off, if they are
+    Attributes:
+        condition: The conditions, which also have the task.
+        method: The method that samples.
+        n: Number of fields.
+        size: Number of fields at a time.
+        steps: Steps of the sampler.
+        seed: Seed of the source.
+        length: Length scale of the source.
+        clip_range: Range that estimates of the solution are clipped to, if they are.
     """
 
     condition: Condition
@@ -234,22 +347,48 @@ class Sampling:
     clip_range: tuple[float, float] | None = None
 
     def run(self, network: Callable[..., Tensor], callback: SamplingCallback | None = None) -> Tensor:
-        """Draw all fields, float64 on the CPU: n / k in a row on each of the k manifolds of the condition."""
+        """Draw all fields: n / k in a row on each of the k manifolds of the condition.
+
+        Args:
+            network: The network.
+            callback: What records every batch.
+
+        Returns:
+            Fields `(n, *grid)`, float64 on the CPU.
+        """
         task, H = self.condition.task, self.condition.normalized_manifold
         out = torch.empty(self.n, *task.grid.shape, dtype=torch.float64)
         draws = _Draws(self)
         batches = draws.batches()
         batch = next(batches, None)
         while batch is not None:
-            own = H if len(H) == 1 else H[batch.rows // (self.n // len(H))]
-            fields = self._sample(batch, network, own, draws, callback)
+            H_batch = H if len(H) == 1 else H[batch.rows // (self.n // len(H))]
+            fields = self._sample(batch, network, H_batch, draws, callback)
             # The next batch is drawn while a GPU is at work.
-            following = next(batches, None)
+            next_batch = next(batches, None)
             if callback is not None:
-                callback.finish(fields, own, count=batch.new)
-            out[int(batch.rows[0]) :][: batch.new] = task.denormalize(fields[: batch.new]).cpu()
-            batch = following
+                callback.finish(fields, H_batch, count=batch.size)
+            out[int(batch.rows[0]) :][: batch.size] = task.denormalize(fields[: batch.size]).cpu()
+            batch = next_batch
         return out
+
+    def describe(self, fields: Tensor, seconds: float, is_conditioned: bool) -> SamplingInfo:
+        """Return a record of the call.
+
+        Args:
+            fields: The samples.
+            seconds: Wall time of the call.
+            is_conditioned: Whether a condition was given.
+
+        Returns:
+            The record, with the residuals of the samples.
+        """
+        condition = self.condition if is_conditioned else None
+        residuals = None if condition is None else Residuals(**worst_residuals(condition.manifold, fields))
+        evaluations = self.method.evaluations(self.steps)
+        return SamplingInfo(
+            self.method.name, self.steps, self.seed, evaluations, seconds, residuals, condition
+        )
 
     def _sample(
         self,
@@ -267,16 +406,17 @@ class Sampling:
         if not isinstance(fields, Tensor) or fields.shape != batch.v1.shape:
             got = tuple(fields.shape) if isinstance(fields, Tensor) else type(fields).__name__
             raise SapcError(
-                f"the sampler of {self.method.name} must return fields {tuple(batch.v1.shape)}, one per draw, got {got}"
+                f"the sampler of {self.method.name} must return fields {tuple(batch.v1.shape)}, one per draw, "
+                f"got {got}"
             )
         return fields
 
 
 class _Batch(NamedTuple):
-    """Draws of the source: the numbers of their fields, and how many of them are no copies."""
+    """Draws `v1` of the source: the numbers of their fields, and how many of them are no copies."""
 
     rows: Tensor
-    new: int
+    size: int
     v1: Tensor
 
 
@@ -292,26 +432,25 @@ class _Draws:
         """Draw the batches, each filled up with copies of its last field unless its samples depend on each other."""
         n, size = self.sampling.n, self.sampling.size
         for first in range(0, n, size):
-            new = min(size, n - first)
-            rows = torch.arange(first, first + (new if self.sampling.method.couples_batch else size)).clamp(
-                max=n - 1
-            )
-            yield _Batch(rows, new, self._draw(rows, new, self.generator))
+            n_fields = min(size, n - first)
+            length = n_fields if self.sampling.method.couples_batch else size
+            rows = torch.arange(first, first + length).clamp(max=n - 1)
+            yield _Batch(rows, n_fields, self._draw(rows, n_fields, self.generator))
 
-    def _draw(self, rows: Tensor, new: int, g: torch.Generator) -> Tensor:
+    def _draw(self, rows: Tensor, count: int, g: torch.Generator) -> Tensor:
         condition, length = self.sampling.condition, self.sampling.length
-        v1 = source.sample(condition.task.grid, new, g, length=length, dtype=torch.float64)
+        v1 = source.sample(condition.task.grid, count, g, length=length, dtype=torch.float64)
         return v1[rows - rows[0]].to(condition.values.device)
 
     def redraws_of(self, batch: _Batch) -> Callable[[], Tensor]:
-        """Return a function that draws the source of a batch afresh; each of its generators goes on in the next batch."""
-        calls = count()
+        """Return a function that draws the source of a batch again; each of its generators goes on in the next one."""
+        calls = itertools.count()
 
         def draw() -> Tensor:
             if (call := next(calls)) == len(self.redraws):
                 seed = source.seed_of("redraw", self.sampling.seed, call)
                 self.redraws.append(torch.Generator().manual_seed(seed))
-            return self._draw(batch.rows, batch.new, self.redraws[call])
+            return self._draw(batch.rows, batch.size, self.redraws[call])
 
         return draw
 
@@ -319,42 +458,61 @@ class _Draws:
 def count_evaluations(
     network: Callable[..., Tensor], n: int, calls: int, progress: Progress | None
 ) -> Callable[..., Tensor]:
-    """Return the network, in float32, telling of its progress: of n fields the share of evaluations that are done."""
-    done = 0
+    """Wrap a network so that it gets float32 and its progress is reported.
 
-    def v(vt: Tensor, t: Tensor, *shown: Tensor) -> Tensor:
-        nonlocal done
-        out = network(vt.float(), t, *(x.float() for x in shown))
-        done += not torch.is_grad_enabled()  # what is repeated for a gradient does not count
+    Args:
+        network: The network.
+        n: Number of fields.
+        calls: Evaluations that are to come.
+        progress: Called with the share of the n fields that is done.
+
+    Returns:
+        The velocity.
+    """
+    evaluations = 0
+
+    def v(vt: Tensor, t: Tensor, *conditioning: Tensor) -> Tensor:
+        nonlocal evaluations
+        velocity = network(vt.float(), t, *(x.float() for x in conditioning))
+        # What is repeated for a gradient does not count.
+        evaluations += not torch.is_grad_enabled()
         if progress is not None:
-            progress(min(n, n * done // calls), n)
-        return out
+            progress(min(n, n * evaluations // calls), n)
+        return velocity
 
     return v
 
 
-def _warn_if_off(fields: Tensor, H: Manifold, has_more: bool) -> None:
-    """Pins and laws may contradict each other: then no field has both, and samples are off the laws."""
+def _warn_if_violated(fields: Tensor, H: Manifold, has_extra: bool) -> None:
+    """Warn of samples that are off the laws: pins and laws may contradict each other, then no field has both."""
     if bad := int((~_is_met(fields, H)).sum()):
-        why = (
+        reason = (
             "what was added contradicts them"
-            if has_more
+            if has_extra
             else "they contradict the pinned values or each other"
         )
-        off = float(H.balance(fields).abs().max())
-        message = f"{bad} of {len(fields)} samples are off the laws by up to {off:.2g}: {why}"
+        distance = float(H.balance(fields).abs().max())
+        message = f"{bad} of {len(fields)} samples are off the laws by up to {distance:.2g}: {reason}"
         warnings.warn(message, SapcWarning, stacklevel=4)
 
 
 def _is_met(fields: Tensor, H: Manifold) -> Tensor:
-    """Say of each field whether it satisfies the constraints, with some slack."""
+    """Tell of each field whether it satisfies the constraints, with some slack."""
     if H.affine:
         return H.is_met(fields, slack=1e3)
     return H.balance(fields).abs().amax(1) <= 1e-6 * (1 + H.fields.abs().max())
 
 
 def check_finite(fields: Tensor, method: Method) -> None:
-    """Refuse samples that contain NaN or infinity."""
+    """Refuse samples that contain NaN or infinity.
+
+    Args:
+        fields: Samples `(n, *grid)`.
+        method: The method that sampled.
+
+    Raises:
+        SapcError: Some are not finite.
+    """
     if bad := int((~fields.flatten(1).isfinite().all(1)).sum()):
         raise SapcError(
             f"{bad} of {len(fields)} samples contain NaN or infinity: the network is not usable with {method.name}; "
