@@ -40,16 +40,18 @@ _debug = False
 
 
 class ExplainedInterrupt(Exception):
-    """An interrupt with something to say."""
+    """An interrupt with a message for the user."""
 
 
 @contextmanager
-def interrupt_advice(advice: str) -> Iterator[None]:
-    """An interrupt inside the block ends the command with what it says itself, or with this advice."""
+def interrupt_advice(advice: str = "") -> Iterator[None]:
+    """End the command, if the block is interrupted, with the message of the interrupt, or else with this advice."""
     try:
         yield
     except KeyboardInterrupt as interrupt:
-        raise ExplainedInterrupt(str(interrupt) or advice) from interrupt
+        if text := str(interrupt) or advice:
+            raise ExplainedInterrupt(text) from interrupt
+        raise
 
 
 def _print_version(is_requested: bool) -> bool:

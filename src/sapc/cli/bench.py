@@ -15,7 +15,7 @@ from ..experiments.timing import PARTS, Timer, measure
 from ..tasks import task_names
 from ..training import config, distributed
 from .app import app, err, print_table
-from .options import AsJson, Device, check_target
+from .options import AsJson, Device, Force, PresetName, check_target, default_preset
 
 PAIR = ("task", "batch", "precision", "ffm_ms", "sapc_ms", "ratio")
 TABLES = {
@@ -30,10 +30,7 @@ LABELS = {"ffm_ms": "FFM ms", "sapc_ms": "SAPC ms", "ratio": "SAPC / FFM", "alon
 @app.command()
 def bench(
     tasks: Annotated[list[str] | None, typer.Option("--task", help="May be repeated. \\[all tasks]")] = None,
-    preset: Annotated[
-        str | None,
-        typer.Option(help="published, full, compact, small or tiny. \\[published on a GPU, small without]"),
-    ] = None,
+    preset: PresetName = None,
     parts: Annotated[
         list[str] | None,
         typer.Option("--part", help="training, sampling or projection; may be repeated. \\[all]"),
@@ -41,7 +38,7 @@ def bench(
     steps: Annotated[int, typer.Option(help="Sampling steps to time; scaled to a hundred.")] = 10,
     device: Device = "auto",
     path: Annotated[Path | None, typer.Option("--out", help="A JSON file to write the figures to.")] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace the file if it exists.")] = False,
+    force: Force = False,
     as_json: AsJson = False,
 ) -> None:
     """Time training steps and samples, SAPC beside FFM, and projections.
@@ -52,7 +49,7 @@ def bench(
     """
     names = list(dict.fromkeys(tasks or task_names()))
     torch_device = distributed.find_device(device)
-    size = config.preset_name(preset or ("published" if torch_device.type == "cuda" else "small"))
+    size = config.preset_name(preset or default_preset(device))
     for name in names:
         config.training_config(name, "sapc", size)
     for part in parts or ():

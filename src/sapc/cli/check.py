@@ -8,33 +8,20 @@ from typing import Annotated
 
 import typer
 
+from ..errors import SapcError
 from ..tasks.check import check as check_task
 from .app import app
-from .options import AsJson
-from .own_data import (
-    Cells,
-    ChannelNames,
-    DataFile,
-    Periodic,
-    SampleAxis,
-    Share,
-    Steady,
-    TimeAxis,
-    parse_own_data,
-)
+from .options import AsJson, take_records
+from .own_data import PHYSICS_HELP, DataFile, OwnDataOptions, ReadingOptions
 
 
 @app.command()
+@take_records
 def check(
-    physics: Annotated[Path, typer.Argument(help="A Python file with `def physics(grid)`: it is run.")],
+    physics: Annotated[Path, typer.Argument(help=PHYSICS_HELP)],
     data: DataFile = None,
-    channels: ChannelNames = None,
-    periodic: Periodic = None,
-    cells: Cells = None,
-    time: TimeAxis = None,
-    samples: SampleAxis = None,
-    steady: Steady = None,
-    share: Share = 0.1,
+    *,
+    reading: ReadingOptions,
     noise: Annotated[int, typer.Option(help="Draws of noise to project.")] = 16,
     as_json: AsJson = False,
 ) -> None:
@@ -42,12 +29,11 @@ def check(
 
     Example: [bold]sapc check my_physics.py --data my.h5[/bold]. Exit code 1 if there is something to look into.
     """
-    options = parse_own_data(
-        data, physics, channels=channels, periodic=periodic, cells=cells, time=time, samples=samples,
-        steady=steady, share=share,
-    )  # fmt: skip
-    assert options is not None  # without data, physics was refused
-    report = check_task(options.task(), noise)
+    if data is None:
+        raise SapcError(
+            f"sapc check compares physics with fields of your own; give their file as well: sapc check {physics} --data FILE"
+        )
+    report = check_task(OwnDataOptions(data, physics, None, reading).task(), noise)
     print(json.dumps(report.to_dict()) if as_json else report.text())
     if report.problems:
         raise typer.Exit(1)

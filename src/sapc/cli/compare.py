@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import textwrap
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -11,49 +12,61 @@ import typer
 
 from ..experiments import Inline
 from ..experiments.comparison import Comparison, notes, tables
-from ..training.distributed import kind_of
 from .app import app, interrupt_advice, print_table
-from .options import AsJson, Device, Frd, Poseidon
+from .options import (
+    AsJson,
+    Device,
+    DistanceOptions,
+    FloorRepeats,
+    PresetName,
+    Reference,
+    TaskName,
+    default_preset,
+    take_records,
+)
 from .progress import CellBars
 
 RESUME_ADVICE = "stopped; what is trained and scored is kept, and the same command continues from there"
 
 
+@dataclass(frozen=True)
+class ComparisonOptions:
+    """What is sampled and compared; each field is one of `Comparison`."""
+
+    sets: Annotated[
+        list[str] | None, typer.Option("--set", help="A test set; may be repeated. \\[test1]")
+    ] = None
+    samples: Annotated[
+        int | None, typer.Option(help="Fields per set and method. \\[256, navier_stokes 32]")
+    ] = None
+    coupled_samples: Annotated[
+        int | None,
+        typer.Option("--dflow-samples", help="The same of D-Flow, which takes long. \\[at most 32]"),
+    ] = None
+    reference: Reference = 1225
+    steps: Annotated[
+        int | None, typer.Option(help="Sampling steps. \\[each method's own number, mostly 100]")
+    ] = None
+    seed: Annotated[int, typer.Option(help="Seed of data, weights and noise.")] = 0
+    floor_repeats: FloorRepeats = 3
+
+
 @app.command()
+@take_records
 def compare(
-    task: Annotated[str, typer.Argument(help="A task name; `sapc tasks` lists them.")],
+    task: TaskName,
     methods: Annotated[
         list[str] | None,
         typer.Option("--method", help="A method; may be repeated. \\[the eleven of the paper, and your own]"),
     ] = None,
-    preset: Annotated[
-        str | None,
-        typer.Option(help="published, full, compact, small or tiny. \\[published on a GPU, small without]"),
-    ] = None,
+    preset: PresetName = None,
     folder: Annotated[Path, typer.Option("--out", help="Folder for run folders and tables.")] = Path(
         "runs/compare"
     ),
-    sets: Annotated[
-        list[str] | None, typer.Option("--set", help="A test set; may be repeated. \\[test1]")
-    ] = None,
-    samples: Annotated[
-        int | None, typer.Option(help="Fields per set and method. \\[256, navier_stokes 32]")
-    ] = None,
-    coupled_samples: Annotated[
-        int | None,
-        typer.Option("--dflow-samples", help="The same of D-Flow, which takes long. \\[at most 32]"),
-    ] = None,
-    reference: Annotated[int, typer.Option(help="Solutions to compare with.")] = 1225,
-    steps: Annotated[
-        int | None, typer.Option(help="Sampling steps. \\[each method's own number, mostly 100]")
-    ] = None,
-    seed: Annotated[int, typer.Option(help="Seed of data, weights and noise.")] = 0,
-    repeats: Annotated[
-        int, typer.Option("--floor-repeats", help="Pairs of draws for the sampling floor.")
-    ] = 3,
+    *,
+    options: ComparisonOptions,
     device: Device = "auto",
-    poseidon: Poseidon = None,
-    frd: Frd = False,
+    distances: DistanceOptions,
     as_json: AsJson = False,
 ) -> None:
     """Train what is missing, sample test sets with every method, and print their scores side by side.
@@ -68,18 +81,12 @@ def compare(
     comparison = Comparison(
         task=task,
         methods=methods or (),
-        preset=preset or ("published" if kind_of(device) == "cuda" else "small"),
+        preset=preset or default_preset(device),
         out=folder,
-        sets=sets or ("test1",),
-        samples=samples,
-        coupled_samples=coupled_samples,
-        reference=reference,
-        steps=steps,
-        seed=seed,
-        floor_repeats=repeats,
         device=device,
-        poseidon=poseidon or None,
-        frd=frd,
+        poseidon=distances.poseidon or None,
+        frd=distances.frd,
+        **{**vars(options), "sets": options.sets or ("test1",)},
     )
     comparison.check()
     study, cells = comparison.study, comparison.cells

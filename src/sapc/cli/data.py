@@ -11,30 +11,32 @@ import typer
 from .._files import ensure_folder
 from ..tasks import SPLITS, get_task
 from .app import app
-from .options import AsJson, GridText, OptionTexts, check_target, parse_grid, parse_options
+from .options import AsJson, Force, TaskName, TaskOptions, check_target, take_records
 from .progress import progress_bar
 
 
 @app.command()
+@take_records
 def data(
-    task: Annotated[str, typer.Argument(help="A task name; `sapc tasks` lists them.")],
+    task: TaskName,
     path: Annotated[Path, typer.Option("--out", help="The HDF5 file to write.")],
     split: Annotated[str, typer.Option(help=f"One of {', '.join(SPLITS)}.")] = "train",
     size: Annotated[
         int | None, typer.Option(help="Number of solutions; the published size unless given.")
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the split's random stream.")] = 0,
-    grid: GridText = None,
-    option: OptionTexts = None,
+    *,
+    task_options: TaskOptions,
     device: Annotated[str, typer.Option(help="Where to solve: cpu or cuda.")] = "cpu",
-    force: Annotated[bool, typer.Option("--force", help="Replace the file if it exists.")] = False,
+    force: Force = False,
     as_json: AsJson = False,
 ) -> None:
     """Solve a split of a task and write it as HDF5, with grid, parameters and provenance.
 
     Example: [bold]sapc data burgers --split test0 --size 100 --out burgers-test0.h5[/bold]
     """
-    pde_task = get_task(task, grid=parse_grid(grid), **parse_options(option))
+    grid, options = task_options.parse()
+    pde_task = get_task(task, grid=grid, **options)
     pde_task.check(split, size, seed, device)
     check_target(path, force)
     with progress_bar(f"{task} {split}") as bar:

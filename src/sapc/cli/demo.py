@@ -27,29 +27,38 @@ from ..training.config import TrainingConfig, training_config
 from ..training.distributed import find_device
 from ..training.run_folder import HOME, RunFolder, environment, load_tensors, model_names
 from .app import app, err, interrupt_advice, print_table
-from .options import AsJson, Device
-from .progress import TrainingBar, announce, stage_bar
+from .options import AsJson, Device, take_records
+from .progress import TrainingBar, announce_training, stage_bar
 
 METHODS = ("ffm", "sapc")
 METRICS = ("mmse", "smse", "w2", "ce_local", "ce_global")
 REFERENCE = 1225  # solutions to compare with, as published
 
 
-@app.command()
-def demo(
-    folder: Annotated[Path, typer.Option("--out", help="Folder for run folders and pictures.")] = Path(
-        "demo"
-    ),
-    task: Annotated[str | None, typer.Option(help="A task name. \\[heat]")] = None,
-    split: Annotated[str | None, typer.Option("--set", help="The test set. \\[test1]")] = None,
-    samples: Annotated[int | None, typer.Option(help="Fields to sample with each method. \\[64]")] = None,
-    steps: Annotated[int | None, typer.Option(help="Sampling steps. \\[25]")] = None,
+@dataclass(frozen=True)
+class DemoOptions:
+    """What is demonstrated; each field is one of `Demo`."""
+
+    task: Annotated[str | None, typer.Option(help="A task name. \\[heat]")] = None
+    split: Annotated[str | None, typer.Option("--set", help="The test set. \\[test1]")] = None
+    samples: Annotated[int | None, typer.Option(help="Fields to sample with each method. \\[64]")] = None
+    steps: Annotated[int | None, typer.Option(help="Sampling steps. \\[25]")] = None
     preset: Annotated[
         str | None,
         typer.Option(
             help="Train both first, by preset small or tiny, instead of taking the models that come with the package."
         ),
-    ] = None,
+    ] = None
+
+
+@app.command()
+@take_records
+def demo(
+    folder: Annotated[Path, typer.Option("--out", help="Folder for run folders and pictures.")] = Path(
+        "demo"
+    ),
+    *,
+    options: DemoOptions,
     seed: Annotated[int, typer.Option(help="Seed of the noise, and with --preset of data and weights.")] = 0,
     device: Device = "auto",
     projection: Annotated[
@@ -70,15 +79,14 @@ def demo(
 
     Example: [bold]sapc demo --out demo[/bold], [bold]sapc demo --preset small[/bold], or [bold]sapc demo --projection --out pictures[/bold]
     """
-    settings = {"task": task, "split": split, "samples": samples, "steps": steps, "preset": preset}
-    changes: dict[str, Any] = {name: value for name, value in settings.items() if value is not None}
-    if projection or size is not None:
-        if changes:
-            option = "set" if "split" in changes else next(iter(changes))
-            raise SapcError(f"--{option} has no meaning with --projection or --size; leave one of them out")
-        _projection(folder, 4 if size is None else size, seed, as_json)
+    changes = {name: value for name, value in vars(options).items() if value is not None}
+    if not projection and size is None:
+        _demonstrate(Demo(out=folder, seed=seed, device=device, **changes), as_json)
         return
-    _demonstrate(Demo(out=folder, seed=seed, device=device, **changes), as_json)
+    if changes:
+        option = "set" if "split" in changes else next(iter(changes))
+        raise SapcError(f"--{option} has no meaning with --projection or --size; leave one of them out")
+    _projection(folder, 4 if size is None else size, seed, as_json)
 
 
 # -- two methods --
@@ -140,7 +148,7 @@ class Demo:
         """Train both methods, each from the start or from where it was left."""
         for method in METHODS if self.preset is not None else ():
             run, folder = self.run(method), self.folder(method)
-            with TrainingBar(f"{run.task} {method}", announce(run, folder, quiet)) as bar:
+            with TrainingBar(f"{run.task} {method}", announce_training(run, folder, quiet)) as bar:
                 training.train(run, folder.path, device=self.device, progress=bar, solving=bar.show_solutions)
 
     def score(self, method: str, progress: Progress) -> tuple[Scores, Tensor]:

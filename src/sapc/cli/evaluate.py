@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import textwrap
+from dataclasses import dataclass
 from statistics import stdev
 from typing import Annotated, Any
 
@@ -18,45 +19,54 @@ from ..evaluation.config import EvaluationConfig
 from ..evaluation.frechet import DOWNLOAD_HINT
 from ..evaluation.frechet import distance as fpd
 from ..evaluation.moments import EnsembleStatistics
-from ..models.model import load
 from ..models.scores import MeanScores, Scores, SetScores
 from ..training.run_folder import find, is_shipped
 from .app import app, out
-from .options import AsJson, Device, Frd, Poseidon, RunPath, SamplerName
-from .own_data import DataFile, PhysicsFile, SampleAxis, Steady, TimeAxis, reading_changes
+from .options import (
+    AsJson,
+    Batch,
+    DistanceOptions,
+    FloorRepeats,
+    Reference,
+    RunPath,
+    SamplerName,
+    SamplingSteps,
+    SourceSeed,
+    take_records,
+)
+from .own_data import ModelOptions
 from .progress import stage_bar
 
 
-@app.command()
-def evaluate(
-    folder: RunPath,
+@dataclass(frozen=True)
+class EvaluationOptions:
+    """What is sampled and compared."""
+
     sets: Annotated[
         list[str] | None, typer.Option("--set", help="A test set; may be repeated. \\[test0 to test3]")
-    ] = None,
+    ] = None
     samples: Annotated[
         int | None, typer.Option(help="Fields to generate per set. \\[1225, navier_stokes 100]")
-    ] = None,
-    reference: Annotated[int, typer.Option(help="Solutions to compare with.")] = 1225,
-    steps: Annotated[
-        int | None, typer.Option(help="Sampling steps. \\[the method's own number, mostly 100]")
-    ] = None,
-    seed: Annotated[int, typer.Option(help="Seed of the source draws.")] = 0,
-    repeats: Annotated[
-        int, typer.Option("--floor-repeats", help="Pairs of draws for the sampling floor.")
-    ] = 3,
-    method: SamplerName = None,
-    physics: PhysicsFile = None,
-    data: DataFile = None,
-    time: TimeAxis = None,
-    samples_dim: SampleAxis = None,
-    steady: Steady = None,
-    device: Device = "auto",
-    batch: Annotated[int | None, typer.Option(help="Fields at a time, at most.")] = None,
+    ] = None
+    reference: Reference = 1225
+    steps: SamplingSteps = None
+    seed: SourceSeed = 0
+    floor_repeats: FloorRepeats = 3
+    method: SamplerName = None
+
+
+@app.command()
+@take_records
+def evaluate(
+    folder: RunPath,
+    *,
+    options: EvaluationOptions,
+    model_options: ModelOptions,
+    batch: Batch = None,
     trajectory: Annotated[
         bool, typer.Option("--trajectory", help="Also measure what happens along the sampling runs.")
     ] = False,
-    poseidon: Poseidon = None,
-    frd: Frd = False,
+    distances: DistanceOptions,
     calibrate: Annotated[
         bool,
         typer.Option(
@@ -76,30 +86,26 @@ def evaluate(
         raise SapcError(
             f"--calibrate is a script now: python benchmarks/calibrate_frd.py {folder} --poseidon ..."
         )
-    reading = reading_changes(time=time, samples=samples_dim, steady=steady)
-    model = load(folder, device, physics=physics, data=data, reading=reading)
-    distances = fpd.distances(poseidon or None, frd, model.device)
-    config = EvaluationConfig(
-        tuple(sets) if sets else None, samples, reference, steps, seed, repeats, method, batch, trajectory
-    )
+    model = model_options.load(folder)
+    measures = fpd.distances(distances.poseidon or None, distances.frd, model.device)
+    sets = tuple(options.sets) if options.sets else None
+    config = EvaluationConfig(**{**vars(options), "sets": sets}, batch=batch, trajectory=trajectory)
     statistics = EnsembleStatistics()
     with stage_bar("starting") as bar:
-        result = evaluation.evaluate(model, config, distances=distances, progress=bar, statistics=statistics)
+        result = evaluation.evaluate(model, config, distances=measures, progress=bar, statistics=statistics)
     is_from_package = is_shipped(find(folder))
     is_finished = model.step == model.run.steps and not is_from_package
     path = evaluation.write_scores(folder, result, statistics) if is_finished else None
-    if not as_json:
-        _print(result)
-        if not poseidon:
-            print(
-                textwrap.fill(f"no FPD: {DOWNLOAD_HINT}; --frd takes no weights", 80, break_on_hyphens=False)
-            )
-        reason = f"training is at step {model.step} of {model.run.steps}"
-        if is_from_package:
-            reason = f"{folder} comes with the package; `sapc export {folder} FOLDER` makes a copy whose scores are kept"
-        print(f"wrote {path}" if path else f"not written: {reason}", flush=True)
     if as_json:
         print(json.dumps(result.to_dict()))
+        return
+    _print(result)
+    if not distances.poseidon:
+        print(textwrap.fill(f"no FPD: {DOWNLOAD_HINT}; --frd takes no weights", 80, break_on_hyphens=False))
+    reason = f"training is at step {model.step} of {model.run.steps}"
+    if is_from_package:
+        reason = f"{folder} comes with the package; `sapc export {folder} FOLDER` makes a copy whose scores are kept"
+    print(f"wrote {path}" if path else f"not written: {reason}", flush=True)
 
 
 def _print(result: Scores) -> None:

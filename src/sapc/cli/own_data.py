@@ -10,110 +10,145 @@ import typer
 
 from ..data import read_fields
 from ..errors import SapcError
+from ..models.model import Model, load
 from ..tasks import Task
 from ..training.config import TrainingConfig
 from .messages import as_options
+from .options import Device
 
 DataFile = Annotated[
     Path | None, typer.Option("--data", help="Your own fields: HDF5, NetCDF or npz, samples first.")
 ]
-PhysicsFile = Annotated[
-    Path | None, typer.Option("--physics", help="A Python file with `def physics(grid)`: it is run.")
-]
-ChannelNames = Annotated[
-    str | None, typer.Option("--channels", help="Variables of the file to learn, as h,u,v. \\[all of them]")
-]
-Periodic = Annotated[str | None, typer.Option("--periodic", help="Axes that are periodic, as x,y.")]
-Cells = Annotated[str | None, typer.Option("--cells", help="Axes whose points are centres of cells.")]
-TimeAxis = Annotated[
-    str | None,
-    typer.Option(
-        "--time",
-        help="The dimension that is time: its name, or first (after the samples) or last where it has none. "
-        "\\[t or time, else there is none]",
-    ),
-]
-SampleAxis = Annotated[
-    str | None,
-    typer.Option("--samples-dim", help="The dimension that counts samples. \\[sample, else the first]"),
-]
-Steady = Annotated[bool | None, typer.Option("--steady/--unsteady", help="Whether the fields have no time.")]
-Share = Annotated[float, typer.Option("--validation-share", help="Of the samples, for validation.")]
+PHYSICS_HELP = "A Python file with `def physics(grid)`: it is run."
+PhysicsFile = Annotated[Path | None, typer.Option("--physics", help=PHYSICS_HELP)]
+
+
+@dataclass(frozen=True)
+class DimensionOptions:
+    """Which dimensions of a file are time and samples."""
+
+    time: Annotated[
+        str | None,
+        typer.Option(
+            "--time",
+            help="The dimension that is time: its name, or first (after the samples) or last where it has none. "
+            "\\[t or time, else there is none]",
+        ),
+    ] = None
+    samples_dim: Annotated[
+        str | None,
+        typer.Option("--samples-dim", help="The dimension that counts samples. \\[sample, else the first]"),
+    ] = None
+    steady: Annotated[
+        bool | None, typer.Option("--steady/--unsteady", help="Whether the fields have no time.")
+    ] = None
+
+    def arguments(self) -> dict[str, Any]:
+        """Return the arguments of `sapc.read_fields`."""
+        return {"time": self.time, "samples": self.samples_dim, "steady": self.steady}
+
+    def explicit(self) -> dict[str, Any]:
+        """Return those arguments that the command line names."""
+        return {name: value for name, value in self.arguments().items() if value is not None}
+
+
+@dataclass(frozen=True)
+class ReadingOptions:
+    """How a file of one's own is read and divided."""
+
+    channels: Annotated[
+        str | None,
+        typer.Option("--channels", help="Variables of the file to learn, as h,u,v. \\[all of them]"),
+    ] = None
+    periodic: Annotated[str | None, typer.Option("--periodic", help="Axes that are periodic, as x,y.")] = None
+    cells: Annotated[str | None, typer.Option("--cells", help="Axes whose points are centres of cells.")] = (
+        None
+    )
+    dimensions: DimensionOptions = DimensionOptions()
+    share: Annotated[float, typer.Option("--validation-share", help="Of the samples, for validation.")] = 0.1
+
+    def arguments(self) -> dict[str, Any]:
+        """Return the arguments of `sapc.read_fields`."""
+        lists = {"channels": _split(self.channels), "periodic": _split(self.periodic) or ()}
+        return {**lists, "cells": _split(self.cells) or (), **self.dimensions.arguments()}
 
 
 @dataclass(frozen=True)
 class OwnDataOptions:
-    """What the command line says of own data; every process makes the task of it."""
+    """Data and physics of one's own; every process of a training makes the task of it."""
 
-    data: Path
-    physics: Path
-    name: str | None
-    reading: dict[str, Any]
-    share: float = 0.1
+    data: DataFile = None
+    physics: PhysicsFile = None
+    name: Annotated[str | None, typer.Option(help="Of your own task. \\[the data file's]")] = None
+    reading: ReadingOptions = ReadingOptions()
+
+    def check(self) -> None:
+        """Refuse options of own data without data, and data without physics."""
+        if self.data is not None:
+            self.files()
+            return
+        names = ["--physics"] if self.physics is not None else []
+        for name, value in self.reading.arguments().items():
+            if value not in (None, ()):
+                names.append(as_options(f"{name}={value}" if name == "steady" else f"{name}="))
+        if names:
+            raise SapcError(f"{names[0]} goes with data of your own; give them as --data FILE")
+
+    def files(self) -> tuple[Path, Path]:
+        """Return the files of data and physics."""
+        if self.data is None or self.physics is None:
+            raise SapcError(
+                "--data needs --physics FILE, a Python file with the constraints: "
+                "def physics(grid): return sapc.Pin.frame(0)"
+            )
+        return self.data, self.physics
 
     def task(self) -> Task:
-        """A new task."""
-        fields = read_fields(self.data, **self.reading)
-        return Task.from_data(fields, self.physics, self.name, share=self.share)
+        """Make the task: read the data, run the physics."""
+        data, physics = self.files()
+        fields = read_fields(data, **self.reading.arguments())
+        return Task.from_data(fields, physics, self.name, share=self.reading.share)
 
     def attach(self, run: TrainingConfig) -> TrainingConfig:
-        """A run that was begun before, with its physics and data; what is said of the file goes before how it was read then."""
-        return run.attach(self.physics, self.data, self.reading_changes)
+        """Give a run of own data its physics and data again.
 
-    @property
-    def reading_changes(self) -> dict[str, Any]:
-        """What is said of the file's dimensions."""
-        return reading_changes(**{name: self.reading[name] for name in ("time", "samples", "steady")})
+        How the file is read is known from the run; what the command line says of it goes first.
+        """
+        data, physics = self.files()
+        return run.attach(physics, data, self.reading.dimensions.explicit())
 
     def option_words(self, run: TrainingConfig) -> list[str]:
-        """The options by which other commands find physics and data of a run in its folder, which may not say how they are read."""
-        words = ["--physics", str(self.physics), "--data", str(self.data)]
-        run_reading = run.description.reading
-        for name, value in self.reading_changes.items():
-            if name == "steady" and name not in run_reading:
+        """Return the options by which other commands find physics and data of a run.
+
+        How the data are read is left out where the run itself says it.
+        """
+        data, physics = self.files()
+        words = ["--physics", str(physics), "--data", str(data)]
+        for name, value in self.reading.dimensions.explicit().items():
+            if name in run.description.reading:
+                continue
+            if name == "steady":
                 words.append("--steady" if value else "--unsteady")
-            elif name not in run_reading:
+            else:
                 words += ["--samples-dim" if name == "samples" else f"--{name}", value]
         return words
 
 
-def parse_own_data(
-    data: Path | None,
-    physics: Path | None,
-    name: str | None = None,
-    *,
-    channels: str | None = None,
-    periodic: str | None = None,
-    cells: str | None = None,
-    time: str | None = None,
-    samples: str | None = None,
-    steady: bool | None = None,
-    share: float = 0.1,
-) -> OwnDataOptions | None:
-    """The options as one, or None if there is no data file."""
-    reading = {
-        "channels": _names(channels), "periodic": _names(periodic) or (), "cells": _names(cells) or (),
-        "time": time, "samples": samples, "steady": steady,
-    }  # fmt: skip
-    if data is None:
-        names = [name for name, value in reading.items() if value not in (None, ())]
-        if physics is not None or names:
-            first = names[0] if names else ""
-            argument = f"steady={steady}" if first == "steady" else f"{first}="
-            option = "--physics" if physics is not None else as_options(argument)
-            raise SapcError(f"{option} goes with data of your own; give them as --data FILE")
-        return None
-    if physics is None:
-        raise SapcError(
-            "--data needs --physics FILE, a Python file with the constraints: def physics(grid): return sapc.Pin.frame(0)"
-        )
-    return OwnDataOptions(data, physics, name, reading, share)
+@dataclass(frozen=True)
+class ModelOptions:
+    """How a command loads a model: physics and data, if it is of own data, and its device."""
+
+    physics: PhysicsFile = None
+    data: DataFile = None
+    dimensions: DimensionOptions = DimensionOptions()
+    device: Device = "auto"
+
+    def load(self, path: Path) -> Model:
+        """Load the model of a run folder, or one that comes with the package."""
+        reading = self.dimensions.explicit()
+        return load(path, self.device, physics=self.physics, data=self.data, reading=reading)
 
 
-def reading_changes(**reading: Any) -> dict[str, Any]:
-    """What the command line says of how files are read, without what it leaves open."""
-    return {name: value for name, value in reading.items() if value is not None}
-
-
-def _names(text: str | None) -> tuple[str, ...] | None:
+def _split(text: str | None) -> tuple[str, ...] | None:
+    """Split names that are joined by commas."""
     return None if text is None else tuple(part.strip() for part in text.split(",") if part.strip())

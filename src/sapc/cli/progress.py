@@ -123,14 +123,20 @@ class TrainingBar:
         self._print_line(f"{self.label}: " + ", ".join([f"step {step} of {steps}", *parts, *estimate]))
 
 
-def announce(run: TrainingConfig, folder: RunFolder, quiet: bool) -> str:
-    """Say that a run is trained already, or return what to say of its training once it has begun; nothing if `quiet`."""
-    if folder.trained and not quiet:
-        print(f"already trained: {folder.path}", flush=True)
+def describe_training(run: TrainingConfig, folder: RunFolder, details: str = "") -> str:
+    """Return a line on what is trained and where."""
     grid = " x ".join(map(str, run.grid))
-    verb = "continuing" if folder.checkpoint.is_file() else "training"
-    text = f"{verb} {run.method} on {run.task}, {grid} points, {run.steps} steps in {folder.path}"
-    return "" if quiet else text
+    verb = "continuing" if folder.checkpoint.is_file() or run.stages else "training"
+    return f"{verb} {run.method} on {run.task}, {grid} points, {run.steps} steps{details} in {folder.path}"
+
+
+def announce_training(run: TrainingConfig, folder: RunFolder, quiet: bool) -> str:
+    """Print that a run is trained already, or return what to print once its training has begun."""
+    if quiet:
+        return ""
+    if folder.trained:
+        print(f"already trained: {folder.path}", flush=True)
+    return describe_training(run, folder)
 
 
 class CellBars:
@@ -154,7 +160,7 @@ class CellBars:
         self.methods.add(cell.method)
         state, self.training = record["state"], None
         if state == "training":
-            text = announce(cell.run, self.study.folder(cell), self.quiet)
+            text = announce_training(cell.run, self.study.folder(cell), self.quiet)
             self.training = self.stack.enter_context(TrainingBar(f"{cell.run.task} {cell.run.method}", text))
         elif state == "evaluating":
             self.stage = self.stack.enter_context(stage_bar(cell.method))

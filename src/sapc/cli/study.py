@@ -7,6 +7,7 @@ import signal
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any
@@ -29,7 +30,7 @@ from ..experiments import (
 )
 from ..experiments.report.format import Table
 from .app import app, err, interrupt_advice, print_table, warn
-from .options import AsJson, Device, Poseidon
+from .options import AsJson, Device, Poseidon, split_pairs, take_records
 
 study_app = typer.Typer(
     help="A list of runs, from training to scores; a study is a Python file with a list `runs`."
@@ -41,37 +42,66 @@ Out = Annotated[
     Path | None,
     typer.Option("--out", help="The study's folder. \\[runs/ and the file's name]", show_default=False),
 ]
-TaskNames = Annotated[list[str] | None, typer.Option("--task", help="Only this task; may be repeated.")]
-MethodNames = Annotated[list[str] | None, typer.Option("--method", help="Only this method; may be repeated.")]
-Seeds = Annotated[list[int] | None, typer.Option("--seed", help="Only this seed; may be repeated.")]
+
+
+@dataclass(frozen=True)
+class SelectionOptions:
+    """Which cells of a study a command is about; all of them unless given."""
+
+    tasks: Annotated[list[str] | None, typer.Option("--task", help="Only this task; may be repeated.")] = None
+    methods: Annotated[
+        list[str] | None, typer.Option("--method", help="Only this method; may be repeated.")
+    ] = None
+    seeds: Annotated[list[int] | None, typer.Option("--seed", help="Only this seed; may be repeated.")] = None
+
+    def cells(self, study: Study) -> list[Cell]:
+        """Return those cells of a study."""
+        return study.select(self.tasks or (), self.methods or (), self.seeds or ())
+
+
+@dataclass(frozen=True)
+class EngineOptions:
+    """Where the cells of a study are worked on."""
+
+    engine: Annotated[str, typer.Option(help="local, inline (this process), ray or slurm.")] = "local"
+    workers: Annotated[
+        int | None,
+        typer.Option(
+            help="Jobs at a time; a Ray cluster decides itself. \\[one per GPU, else one per core, four at most]"
+        ),
+    ] = None
+    device: Device = "auto"
+    address: Annotated[
+        str | None, typer.Option(help="Of a Ray cluster, as ray://head:10001. \\[Ray is started here]")
+    ] = None
+    slurm: Annotated[
+        list[str] | None,
+        typer.Option("--slurm", help="A parameter of submitit, as slurm_partition=gpu; may be repeated."),
+    ] = None
+    detach: Annotated[bool, typer.Option("--detach", help="With SLURM: submit and return.")] = False
+
+    def make(self) -> Engine:
+        """Make the engine."""
+        parameters = parse_parameters(self.slurm)
+        engine = make_engine(self.engine, self.device, self.workers, None, self.address, parameters)
+        if self.detach and self.engine != "slurm":
+            raise SapcError(f"--detach leaves jobs in SLURM's queue, but the engine is {self.engine}")
+        return engine
+
+
 MARKS = {"done": "done", "running": "runs", "failed": "FAILED", "stopped": "stopped", "waiting": "-"}
 SHORT = {"reaction_diffusion": "react_diff", "navier_stokes": "navier_st"}
 MAX_ERRORS = 6  # errors that are spelled out
 
 
 @study_app.command()
+@take_records
 def run(
     file: File,
     folder: Out = None,
-    engine: Annotated[str, typer.Option(help="local, inline (this process), ray or slurm.")] = "local",
-    workers: Annotated[
-        int | None,
-        typer.Option(
-            help="Jobs at a time; a Ray cluster decides itself. \\[one per GPU, else one per core, four at most]"
-        ),
-    ] = None,
-    device: Device = "auto",
-    address: Annotated[
-        str | None, typer.Option(help="Of a Ray cluster, as ray://head:10001. \\[Ray is started here]")
-    ] = None,
-    slurm: Annotated[
-        list[str] | None,
-        typer.Option("--slurm", help="A parameter of submitit, as slurm_partition=gpu; may be repeated."),
-    ] = None,
-    detach: Annotated[bool, typer.Option("--detach", help="With SLURM: submit and return.")] = False,
-    tasks: TaskNames = None,
-    methods: MethodNames = None,
-    seeds: Seeds = None,
+    *,
+    engine_options: EngineOptions,
+    selection: SelectionOptions,
     poseidon: Poseidon = None,
     as_json: AsJson = False,
 ) -> None:
@@ -86,13 +116,11 @@ def run(
     Elsewhere: [bold]sapc study run studies/paper.py --engine slurm --slurm slurm_partition=gpu[/bold]
     """
     study = load_study(file, folder)
-    cells = study.select(tasks or (), methods or (), seeds or ())
-    place = make_engine(engine, device, workers, None, address, parse_parameters(slurm))
-    if detach and engine != "slurm":
-        raise SapcError(f"--detach leaves jobs in SLURM's queue, but the engine is {engine}")
+    cells = selection.cells(study)
+    engine, detach = engine_options.make(), engine_options.detach
     if not as_json:
-        print(_describe_start(study, cells, place), flush=True)
-    stay = "" if place.is_attended else "; jobs that were submitted stay in the queue"
+        print(_describe_start(study, cells, engine), flush=True)
+    stay = "" if engine.is_attended else "; jobs that were submitted stay in the queue"
     advice = f"stopped; what is done is kept, and the same command goes on{stay}"
     with (
         _StudyBar(study, cells, quiet=as_json) as bar,
@@ -101,14 +129,14 @@ def run(
     ):
         results = run_study(
             study,
-            place,
+            engine,
             cells,
             poseidon=poseidon or None,
             wait=not detach,
             on_change=bar.show_state,
             on_poll=bar.refresh,
         )
-    _print(study, results, place.workers or 1, detach, as_json)
+    _print(study, results, engine.workers or 1, detach, as_json)
     if detach and not as_json:
         print(f"submitted; logs in {study.out / 'slurm'}; follow it with: sapc study status {study.out}")
     open_cells = [s.cell.name for s in results if s.state not in ("done", "failed") and not detach]
@@ -121,13 +149,13 @@ def run(
 
 
 @study_app.command()
+@take_records
 def status(
     file: File,
     folder: Out = None,
     workers: Annotated[int, typer.Option(help="Jobs at a time, for the estimate of the time left.")] = 1,
-    tasks: TaskNames = None,
-    methods: MethodNames = None,
-    seeds: Seeds = None,
+    *,
+    selection: SelectionOptions,
     poseidon: Poseidon = None,
     as_json: AsJson = False,
 ) -> None:
@@ -136,16 +164,16 @@ def status(
     Example: [bold]sapc study status studies/smoke.py[/bold]
     """
     study = load_study(file, folder)
-    cells = study.select(tasks or (), methods or (), seeds or ())
+    cells = selection.cells(study)
     results = statuses(study, cells, further_metrics(poseidon or None))
     n_jobs = len({s.cell.folder for s in results if s.state == "running"})
     _print(study, results, max(workers, n_jobs), True, as_json)
 
 
-def _describe_start(study: Study, cells: Sequence[Cell], place: Engine) -> str:
+def _describe_start(study: Study, cells: Sequence[Cell], engine: Engine) -> str:
     """What is about to happen."""
     trainings = len({cell.folder for cell in cells})
-    rate = f", {place.workers} at a time" if place.workers else ""
+    rate = f", {engine.workers} at a time" if engine.workers else ""
     sizes = "/".join(dict.fromkeys(cell.run.preset for cell in cells))
     return f"{study.name}: {len(cells)} cells in {trainings} trainings, preset {sizes}{rate}; logs in {study.out / 'logs'}"
 
@@ -161,15 +189,10 @@ def _signals_as_interrupts() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def parse_parameters(texts: Sequence[str] | None) -> dict[str, Any]:
-    """`name=value` texts; whole numbers are numbers."""
-    parameters: dict[str, Any] = {}
-    for text in texts or ():
-        name, equals, value = text.partition("=")
-        if not equals or not name:
-            raise SapcError(f"--slurm takes name=value, as slurm_partition=gpu, got {text!r}")
-        parameters[name] = int(value) if value.lstrip("-").isdigit() else value
-    return parameters
+def parse_parameters(texts: list[str] | None) -> dict[str, Any]:
+    """Read `name=value` texts; whole numbers are numbers."""
+    pairs = split_pairs(texts, "--slurm", "slurm_partition=gpu")
+    return {name: int(value) if value.lstrip("-").isdigit() else value for name, value in pairs}
 
 
 class _StudyBar:
