@@ -108,12 +108,12 @@ def _flatten(parameter: Parameter) -> list[Parameter]:
     if not is_dataclass(record):
         return [parameter.replace(kind=Parameter.KEYWORD_ONLY)]
     hints = get_type_hints(record, include_extras=True)
-    default = lambda field: Parameter.empty if field.default is MISSING else field.default
-    parts = [
-        Parameter(field.name, Parameter.KEYWORD_ONLY, default=default(field), annotation=hints[field.name])
-        for field in fields(record)
-    ]
-    return [p for part in parts for p in _flatten(part)]
+    parts = []
+    for field in fields(record):
+        default = Parameter.empty if field.default is MISSING else field.default
+        part = Parameter(field.name, Parameter.KEYWORD_ONLY, default=default, annotation=hints[field.name])
+        parts += _flatten(part)
+    return parts
 
 
 def _build(annotation: Any, name: str, values: dict[str, Any]) -> Any:
@@ -121,9 +121,8 @@ def _build(annotation: Any, name: str, values: dict[str, Any]) -> Any:
     if not is_dataclass(annotation):
         return values[name]
     hints = get_type_hints(annotation, include_extras=True)
-    return annotation(
-        **{field.name: _build(hints[field.name], field.name, values) for field in fields(annotation)}
-    )  # type: ignore[operator]
+    parts = {field.name: _build(hints[field.name], field.name, values) for field in fields(annotation)}
+    return annotation(**parts)  # type: ignore[operator]
 
 
 def default_preset(device: str) -> str:
