@@ -49,7 +49,7 @@ def main() -> None:
             "none": None,
             "without patience": sapc.FeasiblePoint(patience=0),
             "default": sapc.FeasiblePoint(),
-            "paper": model.task.plain,
+            "paper": model.task.published_solver,
         }
         for split in chosen.sets or ("test0", "test1", "test2", "test3"):
             truth = model.task.dataset(split, size=1225).fields

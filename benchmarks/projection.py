@@ -61,9 +61,9 @@ def fast_against_dense(run: TrainingConfig, data: Data, timer: Timer) -> Iterato
     }
     cases = [("of sampling", H, "noise", draws)]
     cases.append(("of sampling", H, "estimate", truth + smooth_error(task, truth) / 2))
-    if task.plain is not None:
+    if task.published_solver is not None:
         cases.append(("nearest", H.with_solver(sapc.NearestPoint()), "noise", draws))
-        cases.append(("paper", H.with_solver(task.plain), "noise", draws))
+        cases.append(("paper", H.with_solver(task.published_solver), "noise", draws))
     for solver, M, start, u in cases:
         seconds, memory = weigh(timer, partial(M.project, u, check=False))
         row = about | {"solver": solver, "start": start, "ours_fields": len(u), "ours_peak_bytes": memory}
@@ -139,7 +139,7 @@ def convergence(device: torch.device, draws: int) -> list[Row]:
                 u = z if level is None else fields + level * z
                 H = task.manifold(fields)
                 default.append(H.solve(u)[1])
-                plain.append(H.with_solver(task.plain).solve(u)[1])
+                plain.append(H.with_solver(task.published_solver).solve(u)[1])
             both = {kind: _summary(reports) for kind, reports in (("default", default), ("plain", plain))}
             rows.append({"task": name, "noise": level, **both})
     return rows

@@ -85,7 +85,7 @@ def main() -> None:
     for name in ("reaction_diffusion", "stokes_ic"):
         task = sapc.get_task(name)
         truth = task.dataset("test0", size=8).fields.double()
-        for what, solver in (("paper", task.plain), ("paper, one step", sapc.GaussNewton(1))):
+        for what, solver in (("paper", task.published_solver), ("paper, one step", sapc.GaussNewton(1))):
             H, u = task.manifold(truth, solver=solver), truth + 0.05 * torch.randn_like(truth)
             before = lambda H=H, u=u: H.solve(u)[0]
             compare(

@@ -43,7 +43,7 @@ class LeakyWave(sapc.Task):
 
     def _draw(self, streams, size):
         """Streams give every parameter of every split its own random numbers; a test set has one condition."""
-        i, _ = streams.independent(size)
+        i, _ = streams.independent_pairs(size)
         place = streams.condition.uniform("place", 0, 1, int(i.max()) + 1)[i]
         return {"place": place, "speed": streams.uniform("speed", 0, 1, size)}
 

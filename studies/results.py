@@ -150,7 +150,7 @@ def order(found: dict[str, dict[tuple[str, str], dict[str, Any]]]) -> list[str]:
 
 def _printed(task: str, method: str) -> float | None:
     for table in ("generation", "ablation"):
-        if (cell := paper.printed(table, task, "w2", method)) is not None:
+        if (cell := paper.printed_mean(table, task, "w2", method)) is not None:
             return cell.mean
     return None
 
@@ -183,7 +183,7 @@ def short(found: dict[str, dict[tuple[str, str], dict[str, Any]]]) -> str:
 
 def _row(found: dict[str, Any], task: str, method: str, metric: str) -> list[str]:
     """The printed value with its error, then ours by each preset: of SAPC bold if at most one standard error above it."""
-    told = paper.printed("generation", task, metric, method)
+    told = paper.printed_mean("generation", task, metric, method)
     assert told is not None
     bound = told.mean + (told.error or 0)
     cells = [f"{_short(told.mean)} ± {_short(told.error, 1)}" if told.error else _short(told.mean)]

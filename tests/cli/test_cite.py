@@ -154,7 +154,7 @@ def test_entry_of_ones_own():
     entry = reference(
         title="PDEs & L-BFGS: 100% of x_1",
         authors=("Fernández del Río, Jaime", "Utkarsh"),
-        where="",
+        venue="",
         arxiv="2001.00001",
         pages="1-9",
     )

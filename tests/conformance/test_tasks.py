@@ -69,7 +69,7 @@ def test_a_task_describes_itself(name):
     assert task.sizes == {
         s: (10_000 if name == "navier_stokes" else 6400) if s == "train" else 1225 for s in SPLITS
     }
-    assert (task.plain is not None) == (name in ("reaction_diffusion", "stokes_ic", "stokes_bc"))
+    assert (task.published_solver is not None) == (name in ("reaction_diffusion", "stokes_ic", "stokes_bc"))
     assert repr(task).startswith(f"get_task('{name}'")
 
 

@@ -107,7 +107,7 @@ def test_every_printed_number_is_shown():
             for metric in metrics:
                 shown = line(made[name], paper.METRIC_LABELS[metric], "paper", paper.TASK_LABELS[task])
                 for method in methods:
-                    cell = paper.printed(source, task, metric, method)
+                    cell = paper.printed_mean(source, task, metric, method)
                     assert shown[paper.METHOD_LABELS[method]] == compact(cell.mean, cell.error)
     assert line(made["cost"], "ms per sample", "paper")["D-Flow"] == "2739"
     assert line(made["cost"], "× FFM", "paper")["ECI"] == "24.02"

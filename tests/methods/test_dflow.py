@@ -39,7 +39,7 @@ def test_the_gradient_is_that_of_the_unrolled_steps(name):
 
 def test_the_objective_falls_and_the_samples_are_those_of_the_source_found():
     _, H, v1, v = case()
-    found = dflow.optimised(v, v1, H, 10)
+    found = dflow.optimise_source(v, v1, H, 10)
     size = lambda source: float(H.residual(ffm.sample(v, source, H, 10)).square().sum())
     assert size(found) < 0.3 * size(v1)
     assert torch.equal(dflow.sample(v, v1, H, 10), ffm.sample(v, found, H, 10))
@@ -57,7 +57,7 @@ def test_it_is_torchs_lbfgs_with_the_published_settings():
         return value.detach()
 
     optimiser.step(closure)
-    assert (dflow.optimised(v, v1, H, 5) - source.detach()).abs().max() < 1e-8
+    assert (dflow.optimise_source(v, v1, H, 5) - source.detach()).abs().max() < 1e-8
 
 
 def test_a_source_that_is_fine_already_is_left_alone():
@@ -72,7 +72,7 @@ def test_an_optimisation_that_runs_away_keeps_the_last_finite_source():
     steep = lambda vt, t: -(vt.abs() ** 3) * 40
     start = 1e30 * v1
     with pytest.warns(sapc.SapcWarning, match="ran away"):
-        found = dflow.optimised(steep, start, H, 6)
+        found = dflow.optimise_source(steep, start, H, 6)
     assert torch.equal(found, start)
 
 

@@ -50,7 +50,7 @@ def test_eci_with_one_mix_is_pcfm_where_their_projectors_agree(name):
     """Given PCFM's single step as its projection, ECI visits the same states; only the last projection differs."""
     case = Case(name)
     with pytest.warns(sapc.SapcWarning, match="did not reach the manifold"):  # a single step is no projection
-        a = case.seen(one_mix, case.H.with_solver(pcfm.STEP))
+        a = case.seen(one_mix, case.H.with_solver(pcfm.ONE_STEP))
     b = case.seen(pcfm.sample, case.H)
     assert all(torch.equal(x, y) for x, y in zip(a[:-1], b[:-1], strict=True))
     c = case.seen(one_mix, case.H)
@@ -70,7 +70,7 @@ def test_eci_mixes_at_the_same_time_and_moves_on_at_the_last():
         draws.append((len(calls), torch.randn(case.v1.shape, generator=g, dtype=torch.float64)))
         return draws[-1][1]
 
-    end = eci.sample(v, case.v1, case.H, 4, redraw, n_mix=3, every=3)
+    end = eci.sample(v, case.v1, case.H, 4, redraw, n_mix=3, redraw_interval=3)
     assert [n + 1 for n, _ in draws] == [3, 6, 9, 12]  # counted from one, drawn before the evaluation
     assert [t for t, _ in calls] == [t for t in (1.0, 0.75, 0.5, 0.25) for _ in range(3)]
     vt, v1 = case.v1, case.v1
@@ -124,7 +124,7 @@ def test_step_of_pcfm_with_pins_first_is_the_root_step():
     gram = J @ J.T + 1e-6 * torch.eye(len(J), dtype=torch.float64)
     want = u.flatten().clone()
     want[free] -= J.T @ torch.cholesky_solve(R(u)[:, None], torch.linalg.cholesky(gram))[:, 0]
-    got = case.H.with_solver(replace(pcfm.STEP, pin_rows=False)).project(u, check=False).flatten()
+    got = case.H.with_solver(replace(pcfm.ONE_STEP, pin_rows=False)).project(u, check=False).flatten()
     assert (got - want).abs().max() < 1e-9 * (want - u.flatten()).abs().max()
 
 

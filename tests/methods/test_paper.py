@@ -14,16 +14,16 @@ from sapc.methods.references import SAPC
 
 def test_every_cell_is_there():
     means = [
-        paper.printed("generation", *cell)
+        paper.printed_mean("generation", *cell)
         for cell in itertools.product(paper.TASKS, paper.GENERATION + paper.SUPPLEMENT, paper.METHODS)
     ]
     ablation = [
-        paper.printed("ablation", *cell)
+        paper.printed_mean("ablation", *cell)
         for cell in itertools.product(paper.TASKS, paper.ABLATION, paper.ABLATION_METHODS)
     ]
     assert (len(means), len(ablation)) == (294, 252)
     assert all(cell is not None and cell.mean >= 0 for cell in means + ablation)
-    assert [cell for cell in means if cell.error is None] == [paper.Printed(1.0, None)] * 6  # CE of FFM
+    assert [cell for cell in means if cell.error is None] == [paper.PrintedMean(1.0, None)] * 6  # CE of FFM
     assert all(cell.error >= 0 for cell in means + ablation if cell.error is not None)
     costs = [paper.printed_cost(*cell) for cell in itertools.product(paper.TASKS, paper.METHODS)]
     assert len(costs) == 42
@@ -40,12 +40,12 @@ def test_nothing_else_is_there():
         assert set(told["ablation"][task]) == set(paper.ABLATION)
         assert list(told["generation"][task]["w2"]) == list(paper.METHODS)
         assert list(told["ablation"][task]["w2"]) == list(paper.ABLATION_METHODS)
-    assert paper.printed("generation", "heat", "frd", "sapc") is None
-    assert paper.printed("generation", "heat", "mmse", "cond_ffm") is None
-    assert paper.printed("ablation", "nowhere", "mmse", "sapc") is None
+    assert paper.printed_mean("generation", "heat", "frd", "sapc") is None
+    assert paper.printed_mean("generation", "heat", "mmse", "cond_ffm") is None
+    assert paper.printed_mean("ablation", "nowhere", "mmse", "sapc") is None
     assert paper.printed_cost("heat", "cond_ffm") is paper.printed_cost("nowhere", "sapc") is None
     with pytest.raises(SapcError, match="no table 'cost'"):
-        paper.printed("cost", "heat", "nfe", "sapc")
+        paper.printed_mean("cost", "heat", "nfe", "sapc")
 
 
 @pytest.mark.parametrize(
@@ -61,12 +61,12 @@ def test_nothing_else_is_there():
     ],
 )
 def test_cells(cell, mean, error):
-    assert paper.printed(*cell) == paper.Printed(mean, error)
+    assert paper.printed_mean(*cell) == paper.PrintedMean(mean, error)
 
 
 def test_tables_agree_where_they_share_cells():
     for task, metric, method in itertools.product(paper.TASKS, paper.ABLATION, ("sapc", "ffm")):
-        one, other = (paper.printed(table, task, metric, method) for table in paper.TABLES)
+        one, other = (paper.printed_mean(table, task, metric, method) for table in paper.TABLES)
         assert one.mean == other.mean
         assert one.error is None or one.error == other.error
 

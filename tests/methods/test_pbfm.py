@@ -99,9 +99,9 @@ def test_one_step_is_the_endpoint_estimate_and_many_converge():
     v0, v1, t, _ = batch()
     v = lambda vt, t: vt  # v_t falls as e^-(time gone)
     vt = sapc.flow.interpolate(v0, v1, t)
-    assert torch.equal(pbfm.unrolled(v, vt, t, 1), sapc.flow.predict_data(vt, t, vt))
+    assert torch.equal(pbfm.unroll(v, vt, t, 1), sapc.flow.predict_data(vt, t, vt))
     exact = vt * torch.exp(-t)[:, None, None]
-    errors = [float((pbfm.unrolled(v, vt, t, n) - exact).abs().max()) for n in (8, 16, 32)]
+    errors = [float((pbfm.unroll(v, vt, t, n) - exact).abs().max()) for n in (8, 16, 32)]
     assert [errors[0] / errors[1], errors[1] / errors[2]] == pytest.approx([2, 2], abs=0.15)
 
 
@@ -109,7 +109,7 @@ def test_every_sample_has_its_own_weight_and_its_own_pin():
     v0, v1, t, H = batch()
     v = Counting()
     alone = [
-        float(1 - t[i]) * float(H[i].residual(pbfm.unrolled(v, sapc.flow.interpolate(v0[i : i + 1], v1[i : i + 1], t[i : i + 1]),
+        float(1 - t[i]) * float(H[i].residual(pbfm.unroll(v, sapc.flow.interpolate(v0[i : i + 1], v1[i : i + 1], t[i : i + 1]),
                                                             t[i : i + 1], 2)).square().mean())
         for i in range(3)
     ]  # fmt: skip

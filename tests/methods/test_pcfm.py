@@ -44,7 +44,7 @@ def test_runs_are_those_of_the_authors(task, name):
 def test_root_step_is_that_of_the_authors(task):
     theirs = golden(task)
     estimate = 0.1 * theirs["source"] + 0.9 * theirs["target"]
-    H = manifold(task, theirs["condition"]).with_solver(pcfm.STEP)
+    H = manifold(task, theirs["condition"]).with_solver(pcfm.ONE_STEP)
     assert (H.project(estimate, check=False) - theirs["root"]).abs().max() < 1e-12
 
 
@@ -93,7 +93,7 @@ def test_pins_as_rows_report_and_batch():
     held, report = H.with_solver(sapc.GaussNewton(n_iter=2, mu=1e3, tol=1e-6, pin_rows=True)).solve(u0)
     assert not bool(report.converged.any())
     assert bool((report.residual >= H.local(held).abs().amax(1) - 1e-12).all())
-    near = H.with_solver(pcfm.STEP)
+    near = H.with_solver(pcfm.ONE_STEP)
     together = near.project(u0, check=False)
     for i in range(4):
         assert torch.allclose(near[i].project(u0[i : i + 1], check=False)[0], together[i], rtol=0, atol=1e-12)

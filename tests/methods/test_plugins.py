@@ -36,17 +36,17 @@ METHOD = sapc.Method(name="{name}", title="{title}", loss=loss, sample=sample, w
 def _as_before(monkeypatch):
     """No method, file or variable of one test is there in the next."""
     monkeypatch.setenv(registry.VARIABLE, "")
-    known, loaded = set(SOURCES), dict(registry._loaded)
+    known, loaded = set(SOURCES), dict(registry._digests)
     yield
     registry.forget(set(SOURCES) - known)
-    registry._loaded.clear()
-    registry._loaded.update(loaded)
+    registry._digests.clear()
+    registry._digests.update(loaded)
 
 
 def anew() -> None:
     """As in a process that has loaded nothing."""
     registry.forget(list(SOURCES))
-    registry._loaded.clear()
+    registry._digests.clear()
 
 
 def own(name="mine", **changes) -> Method:
@@ -71,7 +71,7 @@ def test_a_registered_method_is_found_by_its_name_after_the_published_ones():
     assert sapc.register_method(mine) is mine
     assert get_method("mine") is mine
     assert method_names() == [*before, "mine"]
-    assert method_names(own=False) == before
+    assert method_names(user_defined=False) == before
     assert SOURCES["mine"] == str(Path(__file__).resolve())
     assert sapc.training_config("heat", "mine", "tiny").make_method() is mine
 

@@ -225,7 +225,7 @@ def test_the_printed_next_command_names_the_plug_in(home, tmp_path, monkeypatch,
         with monkeypatch.context() as patch:
             patch.setenv("SAPC_PLUGINS", "")
             patch.setattr("sapc.tasks.registry.TASKS", dict(registry.TASKS))
-            patch.setattr("sapc.methods.registry._loaded", {})
+            patch.setattr("sapc.methods.registry._digests", {})
             return run(*words)
 
     assert fresh("--plugin", "my task.py", "train", "by_plug_in", "--preset", "tiny", "--steps", 1) == 0

@@ -74,13 +74,15 @@ def test_a_constant_source_is_integrated_exactly():
 
 
 @pytest.mark.parametrize(
-    ("spacing", "longest", "steps"), [(1.0, 1 / 32, 32), (1 / 99, 1 / 99, 1), (0.5, 0.3, 2)]
+    ("spacing", "max_step", "steps"), [(1.0, 1 / 32, 32), (1 / 99, 1 / 99, 1), (0.5, 0.3, 2)]
 )
-def test_an_interval_takes_the_fewest_steps(spacing, longest, steps):
+def test_an_interval_takes_the_fewest_steps(spacing, max_step, steps):
     calls = []
     L = torch.zeros(1, dtype=torch.float64)
     list(
-        frames(torch.ones(1, 1, dtype=torch.float64), L, lambda u: calls.append(0) or -u, spacing, 3, longest)
+        frames(
+            torch.ones(1, 1, dtype=torch.float64), L, lambda u: calls.append(0) or -u, spacing, 3, max_step
+        )
     )
     assert len(calls) == 3 * steps * 4
 
@@ -102,9 +104,9 @@ def test_reaction_diffusion_has_order_four_in_time():
     x = cells(64)
     u0 = torch.stack((0.5 + 0.4 * torch.cos(pi * x), 0.3 + 0.2 * torch.cos(3 * pi * x)))
     none, time = torch.zeros(2, dtype=torch.float64), Axis("t", 3)
-    reference = react(u0, none, none, time, rho=5.0, longest=1 / 512)
+    reference = react(u0, none, none, time, rho=5.0, max_step=1 / 512)
     errors = [
-        float((react(u0, none, none, time, rho=5.0, longest=1 / n) - reference).norm()) for n in (8, 16, 32)
+        float((react(u0, none, none, time, rho=5.0, max_step=1 / n) - reference).norm()) for n in (8, 16, 32)
     ]
     for observed in orders(errors, 2):
         assert observed == pytest.approx(ORDER, abs=0.25)
@@ -114,7 +116,7 @@ def test_reaction_diffusion_is_converged_in_time():
     task = get_task("reaction_diffusion")
     p = task.draw("train", 64)
     arguments = (p["initial"], p["flux_left"], p["flux_right"], task.grid.time)
-    assert (react(*arguments) - react(*arguments, longest=1 / 396)).abs().max() < FLOAT32
+    assert (react(*arguments) - react(*arguments, max_step=1 / 396)).abs().max() < FLOAT32
 
 
 def test_reaction_diffusion_has_order_two_in_space():
@@ -150,7 +152,7 @@ def test_the_end_fluxes_are_those_prescribed():
         g_right,
         Axis("t", 3, 0.0, 400.0),
         rho=0.0,
-        longest=10.0,
+        max_step=10.0,
     )[0, :, -1]
     faces = torch.arange(1, n, dtype=torch.float64) / n
     flux = -DIFFUSIVITY * u.diff() * n
@@ -195,14 +197,14 @@ def test_burgers_matches_a_four_times_finer_reference():
     p["viscosity"][:] = 0.01
     time = Axis("t", 4, 0.0, 0.3)
     u = advect(p["initial"], p["viscosity"], time)
-    finer = advect(p["initial"], p["viscosity"], time, points=1600, longest=1 / 3960)
+    finer = advect(p["initial"], p["viscosity"], time, points=1600, max_step=1 / 3960)
     assert (u - finer).abs().max() < FLOAT32
 
 
 def test_burgers_has_order_four_in_time():
     u0, nu, time = start(ring(100))[None], torch.tensor([0.02], dtype=torch.float64), Axis("t", 3, 0.0, 0.4)
-    reference = advect(u0, nu, time, longest=1 / 2000)
-    errors = [float((advect(u0, nu, time, longest=1 / n) - reference).norm()) for n in (125, 250, 500)]
+    reference = advect(u0, nu, time, max_step=1 / 2000)
+    errors = [float((advect(u0, nu, time, max_step=1 / n) - reference).norm()) for n in (125, 250, 500)]
     for observed in orders(errors, 2):
         assert observed == pytest.approx(ORDER, abs=0.3)
 
@@ -226,7 +228,7 @@ def test_taylor_green_vortices_decay_exactly():
     x = ring(32)
     w0 = 2 * torch.cos(2 * pi * x)[:, None] * torch.cos(2 * pi * x)[None]
     time = Axis("t", 8, 0.0, 49.0)
-    w = flow(w0[None], torch.zeros(1, dtype=torch.float64), time, force=0.0, longest=0.5)
+    w = flow(w0[None], torch.zeros(1, dtype=torch.float64), time, force=0.0, max_step=0.5)
     exact = w0[..., None] * torch.exp(-8 * pi**2 * 1e-3 * time.points)
     torch.testing.assert_close(w[0], exact, rtol=0, atol=1e-12)
 
@@ -234,7 +236,7 @@ def test_taylor_green_vortices_decay_exactly():
 def test_the_forced_mode_grows_as_it_must():
     """From rest the force excites one mode only, which does not advect itself."""
     x, phase, time = ring(16), torch.tensor([0.4], dtype=torch.float64), Axis("t", 4, 0.0, 6.0)
-    w = flow(torch.zeros(1, 16, 16, dtype=torch.float64), phase, time, longest=0.25)
+    w = flow(torch.zeros(1, 16, 16, dtype=torch.float64), phase, time, max_step=0.25)
     rate = 8 * pi**2 * 1e-3
     force = 0.1 * 2**0.5 * torch.sin(2 * pi * (x[:, None] + x) + phase)
     exact = force[..., None] * (1 - torch.exp(-rate * time.points)) / rate
@@ -246,7 +248,7 @@ def test_a_drifting_flow_solves_the_equation():
     w0, phase = vortices(64)
     h = 1 / 64
     w0 = flow(w0, phase, Axis("t", 3, 0.0, 2.0))[..., -1]  # away from the rough start
-    w = flow(w0, phase, Axis("t", 3, 0.0, 2 * h), longest=h)
+    w = flow(w0, phase, Axis("t", 3, 0.0, 2 * h), max_step=h)
     k = 2 * pi * torch.fft.fftfreq(64, 1 / 64, dtype=torch.float64)
     kx, ky = k[:, None], k[None]
     middle = torch.fft.fft2(w[..., 1])
@@ -267,8 +269,8 @@ def test_a_drifting_flow_solves_the_equation():
 def test_navier_stokes_has_order_four_in_time():
     w0, phase = vortices(32)
     time = Axis("t", 3, 0.0, 4.0)
-    reference = flow(w0, phase, time, longest=1 / 64)
-    errors = [float((flow(w0, phase, time, longest=1 / n) - reference).norm()) for n in (4, 8, 16)]
+    reference = flow(w0, phase, time, max_step=1 / 64)
+    errors = [float((flow(w0, phase, time, max_step=1 / n) - reference).norm()) for n in (4, 8, 16)]
     for observed in orders(errors, 2):
         assert observed == pytest.approx(ORDER, abs=0.3)
 
@@ -285,7 +287,7 @@ def test_navier_stokes_converges_in_space_faster_than_any_power():
 def test_navier_stokes_is_converged_to_float32():
     w0, phase = vortices(64)
     time = Axis("t", 3, 0.0, 4.0)
-    w, finer = flow(w0, phase, time), flow(w0, phase, time, points=128, longest=1 / 64)
+    w, finer = flow(w0, phase, time), flow(w0, phase, time, points=128, max_step=1 / 64)
     assert (w - finer).abs().max() < FLOAT32 * finer.abs().max()
 
 

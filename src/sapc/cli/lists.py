@@ -9,7 +9,7 @@ from rich import box
 from rich.markup import escape
 from rich.table import Table
 
-from ..methods import SOURCES, Method, get_method, is_own, method_names
+from ..methods import SOURCES, Method, get_method, is_user_defined, method_names
 from ..tasks import get_task, task_names
 from .app import app, out
 from .options import AsJson
@@ -69,7 +69,7 @@ def methods(as_json: AsJson = False) -> None:
     for m in rows:
         kind = "training" if m.trains else f"zero-shot ({m.weights})"
         references = [m.reference.short] if m.reference else []
-        origins = [f"Own method, from {SOURCES[m.name]}"] if is_own(m.name) else []
+        origins = [f"Own method, from {SOURCES[m.name]}"] if is_user_defined(m.name) else []
         origin = " ".join((f"{m.title}.", *references, *origins))
         table.add_row(f"[bold]{m.name}[/bold]", kind, str(m.evaluations()), EXACT[m.exact], escape(origin))
     out.print(table)

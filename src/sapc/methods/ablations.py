@@ -19,17 +19,17 @@ from .base import Method
 from .sapc import sample_from
 
 
-def trained_through(v: Velocity, v0: Tensor, v1: Tensor, t: Tensor, H: Manifold) -> Float[Tensor, ""]:
+def loss_through_projection(v: Velocity, v0: Tensor, v1: Tensor, t: Tensor, H: Manifold) -> Float[Tensor, ""]:
     """The velocity that leads to the projected estimate, regressed."""
     return cafm.fit(v, v0, v1, t, H)[0]
 
 
-def unanchored(v: Velocity, v1: Tensor, H: Manifold, steps: int = 100) -> Tensor:
+def sample_unanchored(v: Velocity, v1: Tensor, H: Manifold, steps: int = 100) -> Tensor:
     """SAPC's steps from the bare source."""
     return sample_from(v1, v, H, steps)
 
 
-def anchored(v: Velocity, v1: Tensor, H: Manifold, steps: int = 100) -> Tensor:
+def sample_anchored(v: Velocity, v1: Tensor, H: Manifold, steps: int = 100) -> Tensor:
     """Euler steps from the anchored source."""
     return ffm.sample(v, H.approximate().project(v1), H, steps)
 
@@ -39,7 +39,7 @@ S1 = Method(
     title="SAPC without anchoring: endpoint projection only",
     reference=references.SAPC,
     loss=ffm.loss,
-    sample=unanchored,
+    sample=sample_unanchored,
     weights="ffm",
     exact="all",
     sampler_uses_manifold=True,
@@ -48,8 +48,8 @@ S2 = replace(
     S1,
     name="sapc_s2",
     title="SAPC without anchoring, trained through the endpoint projection",
-    loss=trained_through,
+    loss=loss_through_projection,
     weights="sapc_s2",
     loss_uses_manifold=True,
 )
-S3 = replace(S1, name="sapc_s3", title="SAPC's anchored source alone", sample=anchored, exact="none")
+S3 = replace(S1, name="sapc_s3", title="SAPC's anchored source alone", sample=sample_anchored, exact="none")

@@ -21,22 +21,23 @@ from .base import Method
 from .pcfm import sample
 
 T_MIN = 0.05
-LEAST = 1e-3  # no smaller flow time is divided by
+# No smaller flow time is divided by.
+MIN_TIME = 1e-3
 WEIGHT = 1e-3
 
 
 def fit(v: Velocity, v0: Tensor, v1: Tensor, t: Tensor, H: Manifold) -> tuple[Float[Tensor, ""], Tensor]:
     """The regression through the projection, and the projected estimates."""
     vt = interpolate(v0, v1, t)
-    projected = H.approximate().project(predict_data(vt, t, v(vt, t)))
-    velocity = (vt - projected) / expand_like(t.clamp(min=LEAST), vt)
-    return (velocity - (v1 - v0)).square().mean(), projected
+    estimate = H.approximate().project(predict_data(vt, t, v(vt, t)))
+    velocity = (vt - estimate) / expand_like(t.clamp(min=MIN_TIME), vt)
+    return (velocity - (v1 - v0)).square().mean(), estimate
 
 
 def loss(v: Velocity, v0: Tensor, v1: Tensor, t: Tensor, H: Manifold) -> Float[Tensor, ""]:
     """The regression, and what the projection left of the residual."""
-    regression, projected = fit(v, v0, v1, t, H)
-    return regression + WEIGHT * H.residual(projected).square().sum(1).mean()
+    regression, estimate = fit(v, v0, v1, t, H)
+    return regression + WEIGHT * H.residual(estimate).square().sum(1).mean()
 
 
 CAFM = Method(

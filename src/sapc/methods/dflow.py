@@ -29,10 +29,10 @@ ITERATIONS, RATE, HISTORY = 20, 0.1, 100
 
 def sample(v: Velocity, v1: Tensor, H: Manifold, steps: int = 100) -> Tensor:
     """Euler steps from the optimised source."""
-    return ffm.sample(v, optimised(v, v1, H, steps), H, steps)
+    return ffm.sample(v, optimise_source(v, v1, H, steps), H, steps)
 
 
-def optimised(v: Velocity, v1: Tensor, H: Manifold, steps: int) -> Tensor:
+def optimise_source(v: Velocity, v1: Tensor, H: Manifold, steps: int) -> Tensor:
     """The source after L-BFGS; the last finite one if the iteration runs away, with a warning."""
     source, finite = v1.detach().clone(), v1
     optimiser = torch.optim.LBFGS([source], lr=RATE, max_iter=ITERATIONS, history_size=HISTORY)
@@ -41,13 +41,13 @@ def optimised(v: Velocity, v1: Tensor, H: Manifold, steps: int) -> Tensor:
         nonlocal finite
         value, source.grad = slope(v, source, H, steps)
         if not bool(value.isfinite() & source.grad.isfinite().all()):
-            raise _RanAway
+            raise _Divergence
         finite = source.clone()
         return value
 
     try:
         optimiser.step(objective)  # type: ignore[no-untyped-call]
-    except _RanAway:
+    except _Divergence:
         warnings.warn(
             "the optimisation of the source ran away (a loss or gradient that is not finite); going on with the last finite one",
             SapcWarning,
@@ -72,12 +72,12 @@ def slope(v: Velocity, v1: Tensor, H: Manifold, steps: int) -> tuple[Tensor, Ten
         value = H.residual(v0).square().sum()
         (w,) = torch.autograd.grad(value, v0)
         for vt, t, s in reversed(states):
-            here = vt.detach().requires_grad_()
-            (w,) = torch.autograd.grad(euler_step(v, here, t, s), here, w)
+            state = vt.detach().requires_grad_()
+            (w,) = torch.autograd.grad(euler_step(v, state, t, s), state, w)
     return value.detach(), w
 
 
-class _RanAway(Exception):
+class _Divergence(Exception):
     """L-BFGS has left the finite numbers."""
 
 

@@ -35,10 +35,10 @@ def sample(
     redraw: Callable[[], Tensor] | None = None,
     *,
     n_mix: int = 5,
-    every: int = 0,
+    redraw_interval: int = 0,
 ) -> Tensor:
-    """`n_mix` evaluations a step; at each `every`-th evaluation of all, the source is drawn afresh."""
-    if every and redraw is None:
+    """`n_mix` evaluations a step; at each `redraw_interval`-th evaluation of all, the source is drawn afresh."""
+    if redraw_interval and redraw is None:
         raise SapcError(
             "this variant of ECI redraws the source: give `redraw`, a function that returns fresh draws"
         )
@@ -48,7 +48,7 @@ def sample(
         nonlocal v1, calls
         for goal in (*(n_mix - 1) * (t,), s):
             calls += 1
-            if every and redraw is not None and calls % every == 0:
+            if redraw_interval and redraw is not None and calls % redraw_interval == 0:
                 v1 = redraw()
             vt = mix(P(predict_data(vt, t, evaluate_velocity(v, vt, t))), v1, goal)
         return vt
@@ -79,7 +79,7 @@ ECI_STOKES_BC = replace(
     ECI,
     name="eci_stokes_bc",
     title="ECI with its authors' settings for Stokes, boundary pinned: 200 steps, 1 mix, source redrawn every 5 evaluations",
-    sample=partial(sample, n_mix=1, every=5),
+    sample=partial(sample, n_mix=1, redraw_interval=5),
     nfe=1,
     steps=200,
     redraws_source=True,

@@ -13,6 +13,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
+from .._old_names import find_renamed
 from ..errors import SapcError
 from .references import SAPC
 
@@ -40,7 +41,7 @@ TASKS = tuple(TASK_LABELS)
 
 
 @dataclass(frozen=True)
-class Printed:
+class PrintedMean:
     """A mean and its standard error; None where none is printed (FFM's CE, which is 1 by definition)."""
 
     mean: float
@@ -71,12 +72,12 @@ class Protocol:
     device: str
 
 
-def printed(table: str, task: str, metric: str, method: str) -> Printed | None:
+def printed_mean(table: str, task: str, metric: str, method: str) -> PrintedMean | None:
     """A cell of the tables on "generation" (with their supplement) or "ablation"; None where they have none."""
     if table not in TABLES:
         raise SapcError(f"the paper has no table {table!r} of means; choose one of {', '.join(TABLES)}")
     cell = numbers()[table].get(task, {}).get(metric, {}).get(method)
-    return None if cell is None else Printed(*cell)
+    return None if cell is None else PrintedMean(*cell)
 
 
 def printed_cost(task: str, method: str) -> PrintedCost | None:
@@ -92,27 +93,30 @@ def training_minutes(task: str, method: str) -> tuple[float, float] | None:
     """From and to how many minutes one training took; None where it is not told."""
     training = numbers()["training"]
     if method == "ffm" and task in TASKS:
-        least, most = training["ffm_minutes"]
-        return least, most
-    told = training["sapc_minutes"].get(task) if method == "sapc" else None
-    return None if told is None else (told, told)
+        first, last = training["ffm_minutes"]
+        return first, last
+    minutes = training["sapc_minutes"].get(task) if method == "sapc" else None
+    return None if minutes is None else (minutes, minutes)
 
 
-def ground_truth(task: str, what: str = "ce_global") -> tuple[float, float] | None:
+def ground_truth(task: str, metric: str = "ce_global") -> tuple[float, float] | None:
     """Between what values CE_G lies for the solutions themselves, the floor of that error; None where it is not told.
 
     Of Stokes also `ce_global_exact_nu`, with the true viscosity in place of the estimated one, and the error of the estimate, `nu_error`.
     """
-    told = numbers()["ground_truth"]
+    values = numbers()["ground_truth"]
     if task in ("stokes_ic", "stokes_bc"):
-        name = f"{what}_{task.removeprefix('stokes_')}" if what == "nu_error" else what
-        pair = told["stokes"].get(name)
+        name = f"{metric}_{task.removeprefix('stokes_')}" if metric == "nu_error" else metric
+        pair = values["stokes"].get(name)
     else:
-        pair = told.get(task, {}).get(what)
+        pair = values.get(task, {}).get(metric)
     return None if pair is None else (pair[0], pair[1])
 
 
 def protocol() -> Protocol:
     """How the paper's numbers were made."""
-    told = dict(numbers()["protocol"])
-    return Protocol(**{**told, "seeds": tuple(told["seeds"])})
+    entries = dict(numbers()["protocol"])
+    return Protocol(**{**entries, "seeds": tuple(entries["seeds"])})
+
+
+__getattr__ = find_renamed(__name__)

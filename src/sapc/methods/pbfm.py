@@ -33,7 +33,7 @@ from .ffm import loss, sample
 STAGES = 4
 
 
-def unrolled(v: Velocity, vt: Tensor, t: Tensor, n: int) -> Tensor:
+def unroll(v: Velocity, vt: Tensor, t: Tensor, n: int) -> Tensor:
     """Where n equal Euler steps lead from `vt` at times `t`, one per sample, to zero."""
     for k in range(n):
         velocity: Tensor = v(vt, t * (1 - k / n))
@@ -41,12 +41,14 @@ def unrolled(v: Velocity, vt: Tensor, t: Tensor, n: int) -> Tensor:
     return vt
 
 
-def residual(v: Velocity, v0: Tensor, v1: Tensor, t: Tensor, H: Manifold, done: float) -> Float[Tensor, ""]:
+def residual(
+    v: Velocity, v0: Tensor, v1: Tensor, t: Tensor, H: Manifold, progress: float
+) -> Float[Tensor, ""]:
     """Mean square of R at the unrolled endpoint, weighted by 1 - t per sample."""
-    n = 1 + min(int(STAGES * done), STAGES - 1)
-    end = unrolled(v, interpolate(v0, v1, t), t, n)
-    weighted: Tensor = (1 - t) * H.residual(end).square().mean(1)
-    return torch.mean(weighted)
+    n = 1 + min(int(STAGES * progress), STAGES - 1)
+    end = unroll(v, interpolate(v0, v1, t), t, n)
+    weighted_residual: Tensor = (1 - t) * H.residual(end).square().mean(1)
+    return torch.mean(weighted_residual)
 
 
 def config(g1: Float[Tensor, " n"], g2: Float[Tensor, " n"]) -> Float[Tensor, " n"]:

@@ -36,24 +36,26 @@ from .ffm import loss
 # No residual is small enough to leave out a step.
 TINY = 1e-14
 # From the point it starts at, a step of the anchored iteration is a root step.
-STEP = GaussNewton(n_iter=1, mu=1e-6, tol=TINY, pin_rows=True)
-LAST = GaussNewton(n_iter=3, mu=0.0, tol=TINY, pin_rows=True)
-RELAXATION_STEPS, RELAXATION_RATE, LEAST_TIME = 20, 1e-2, 1e-3
+ONE_STEP = GaussNewton(n_iter=1, mu=1e-6, tol=TINY, pin_rows=True)
+LAST_STEPS = GaussNewton(n_iter=3, mu=0.0, tol=TINY, pin_rows=True)
+RELAXATION_STEPS, RELAXATION_RATE, MIN_TIME = 20, 1e-2, 1e-3
 
 
 def sample(
-    v: Velocity, v1: Tensor, H: Manifold, steps: int = 100, *, pin_rows: bool = True, relaxed: bool = False
+    v: Velocity, v1: Tensor, H: Manifold, steps: int = 100, *, pin_rows: bool = True, relaxation: bool = False
 ) -> Tensor:
     """Towards estimates that were moved once, on the path to the initial draw."""
-    once, last = (H.with_solver(replace(solver, pin_rows=pin_rows)) for solver in (STEP, LAST))
+    one_step, last_steps = (
+        H.with_solver(replace(solver, pin_rows=pin_rows)) for solver in (ONE_STEP, LAST_STEPS)
+    )
 
     def step(vt: Tensor, t: float, s: float) -> Tensor:
         velocity = evaluate_velocity(v, vt, t)
-        vs = mix(once.project(predict_data(vt, t, velocity), check=False), v1, s)
-        return relax(vs, velocity, s, H) if relaxed and not H.affine else vs
+        vs = mix(one_step.project(predict_data(vt, t, velocity), check=False), v1, s)
+        return relax(vs, velocity, s, H) if relaxation and not H.affine else vs
 
     v0 = integrate(step, v1, steps)
-    return v0 if H.affine else last.project(v0, check=False)
+    return v0 if H.affine else last_steps.project(v0, check=False)
 
 
 def relax(vs: Tensor, velocity: Tensor, s: float, H: Manifold) -> Tensor:
@@ -62,7 +64,7 @@ def relax(vs: Tensor, velocity: Tensor, s: float, H: Manifold) -> Tensor:
     for _ in range(RELAXATION_STEPS):
         with torch.enable_grad():
             at_w = w.requires_grad_()
-            residual = H.residual(at_w - max(s, LEAST_TIME) * velocity)
+            residual = H.residual(at_w - max(s, MIN_TIME) * velocity)
             goal = (at_w - vs).square().sum() + residual.square().sum()
             (slope,) = torch.autograd.grad(goal, at_w)
         w = (w - RELAXATION_RATE * slope).detach()
@@ -91,6 +93,6 @@ PCFM_RELAXED = replace(
     PCFM,
     name="pcfm_relaxed",
     title="PCFM with its authors' relaxed correction",
-    sample=partial(sample, relaxed=True),
+    sample=partial(sample, relaxation=True),
     variant_of="pcfm",
 )

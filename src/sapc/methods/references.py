@@ -8,16 +8,24 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from importlib.resources import files
 
-_WHERE = {"article": "journal", "inproceedings": "booktitle", "book": "publisher", "unpublished": "note"}
+from .._old_names import rename_fields
+
+_VENUE_FIELDS = {
+    "article": "journal",
+    "inproceedings": "booktitle",
+    "book": "publisher",
+    "unpublished": "note",
+}
 _ACCENTS = dict(zip("`'^~u\"rvc", "\u0300\u0301\u0302\u0303\u0306\u0308\u030a\u030c\u0327", strict=True))
 
 
+@rename_fields(where="venue")
 @dataclass(frozen=True)
 class Reference:
     """One entry of a bibliography, in plain text.
 
     authors   written "Last, First", because the other order does not say where a last name begins; a single name has no comma
-    where     the journal, proceedings, publisher or note
+    venue     the journal, proceedings, publisher or note
     kind      its type in BibTeX: article, inproceedings, book or unpublished
     entry     its BibTeX, where that is not to be made of the rest
     """
@@ -26,7 +34,7 @@ class Reference:
     title: str
     authors: tuple[str, ...]
     year: int
-    where: str = ""
+    venue: str = ""
     arxiv: str = ""
     doi: str = ""
     url: str = ""
@@ -40,8 +48,8 @@ class Reference:
     def short(self) -> str:
         """For a table: "Kerrigan, Migliorini and Smyth (2024)"."""
         last = [author.split(",")[0] for author in self.authors]
-        shown = [f"{last[0]} et al."] if len(last) > 3 else [", ".join(last[:-1]), last[-1]]
-        return f"{' and '.join(filter(None, shown))} ({self.year})"
+        names = [f"{last[0]} et al."] if len(last) > 3 else [", ".join(last[:-1]), last[-1]]
+        return f"{' and '.join(filter(None, names))} ({self.year})"
 
     @property
     def text(self) -> str:
@@ -51,8 +59,8 @@ class Reference:
     @property
     def link(self) -> str:
         """Where to read it; empty for a paper that is not out yet."""
-        found = {"https://doi.org/": self.doi, "https://arxiv.org/abs/": self.arxiv}
-        return self.url or next((address + name for address, name in found.items() if name), "")
+        addresses = {"https://doi.org/": self.doi, "https://arxiv.org/abs/": self.arxiv}
+        return self.url or next((address + name for address, name in addresses.items() if name), "")
 
     def bibtex(self) -> str:
         """Return the entry in BibTeX; braces around title and last names keep their capitals and their words together."""
@@ -63,7 +71,7 @@ class Reference:
         fields = {
             "author": _escape(" and ".join(f"{{{last}}}{comma}{first}" for last, comma, first in names)),
             "title": f"{{{_escape(self.title)}}}",
-            _WHERE[self.kind]: _escape(self.where or preprint),
+            _VENUE_FIELDS[self.kind]: _escape(self.venue or preprint),
             "volume": self.volume,
             "number": self.number,
             "pages": self.pages.replace("-", "--"),
@@ -85,9 +93,9 @@ def read_bibliography(text: str) -> Iterator[Reference]:
         fields = {
             name: _plain(value) for name, value in re.findall(r"^ *(\w+) = \{(.*)\},$", body, re.MULTILINE)
         }
-        where = fields.get(_WHERE[kind], "")
+        venue = fields.get(_VENUE_FIELDS[kind], "")
         yield Reference(
-            key, fields["title"], tuple(fields["author"].split(" and ")), int(fields["year"]), where,
+            key, fields["title"], tuple(fields["author"].split(" and ")), int(fields["year"]), venue,
             fields.get("eprint", ""), fields.get("doi", ""), fields.get("url", ""), kind, fields.get("volume", ""),
             fields.get("number", ""), fields.get("pages", "").replace("--", "-"), match.group(),
         )  # fmt: skip
@@ -99,28 +107,28 @@ def _escape(text: str) -> str:
 
 def _plain(text: str) -> str:
     """Return text without LaTeX: accented letters for commands, no braces, no backslashes."""
-    composed = re.sub(r"\\([`'^~\"urvc]) ?(\w)", lambda found: found[2] + _ACCENTS[found[1]], text)
-    return unicodedata.normalize("NFC", re.sub(r"[{}\\]", "", composed))
+    letters = re.sub(r"\\([`'^~\"urvc]) ?(\w)", lambda match: match[2] + _ACCENTS[match[1]], text)
+    return unicodedata.normalize("NFC", re.sub(r"[{}\\]", "", letters))
 
 
-_FOUND = {
+_ENTRIES = {
     reference.key: reference
     for reference in read_bibliography(files("sapc.methods").joinpath("references.bib").read_text("utf-8"))
 }
-SAPC = _FOUND["romoli2026source"]
-FFM = _FOUND["kerrigan2024functional"]
-DFLOW = _FOUND["benhamu2024dflow"]
-ECI = _FOUND["cheng2025gradient"]
-PCFM = _FOUND["utkarsh2025physics"]
-CAFM = _FOUND["christopher2026constraint"]
-PBFM = _FOUND["baldan2026physics"]
-CONFIG = _FOUND["liu2025config"]
-LBFGS = _FOUND["liu1989limited"]
-FLOW_MATCHING = _FOUND["lipman2023flow"]
-FNO = _FOUND["li2021fourier"]
-POSEIDON = _FOUND["herde2024poseidon"]
-SWIN_V2 = _FOUND["liu2022swin"]
-TORCH = _FOUND["ansel2024pytorch"]
-NUMPY = _FOUND["harris2020array"]
-H5PY = _FOUND["collette2013python"]
-MATPLOTLIB = _FOUND["hunter2007matplotlib"]
+SAPC = _ENTRIES["romoli2026source"]
+FFM = _ENTRIES["kerrigan2024functional"]
+DFLOW = _ENTRIES["benhamu2024dflow"]
+ECI = _ENTRIES["cheng2025gradient"]
+PCFM = _ENTRIES["utkarsh2025physics"]
+CAFM = _ENTRIES["christopher2026constraint"]
+PBFM = _ENTRIES["baldan2026physics"]
+CONFIG = _ENTRIES["liu2025config"]
+LBFGS = _ENTRIES["liu1989limited"]
+FLOW_MATCHING = _ENTRIES["lipman2023flow"]
+FNO = _ENTRIES["li2021fourier"]
+POSEIDON = _ENTRIES["herde2024poseidon"]
+SWIN_V2 = _ENTRIES["liu2022swin"]
+TORCH = _ENTRIES["ansel2024pytorch"]
+NUMPY = _ENTRIES["harris2020array"]
+H5PY = _ENTRIES["collette2013python"]
+MATPLOTLIB = _ENTRIES["hunter2007matplotlib"]

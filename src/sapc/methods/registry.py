@@ -34,6 +34,7 @@ from types import FrameType, ModuleType
 from typing import Any, get_args
 
 from .._files import first_line, line_of
+from .._old_names import rename_arguments
 from ..errors import SapcError, SapcWarning, check_int, check_path, explain_misuse
 from .ablations import S1, S2, S3
 from .base import Exactness, Method
@@ -47,42 +48,48 @@ from .pcfm import PCFM, PCFM_PINS_FIRST, PCFM_RELAXED
 from .references import Reference
 from .sapc import SAPC
 
-PUBLISHED: Mapping[str, Method] = {
+PUBLISHED_METHODS: Mapping[str, Method] = {
     method.name: method
     for method in (
         SAPC, S1, S2, S3, FFM, COND_FFM, ECI, ECI_STOKES_IC, ECI_STOKES_BC, PCFM, PCFM_PINS_FIRST, PCFM_RELAXED, CAFM, PBFM, DFLOW,
     )
 }  # fmt: skip
-METHODS: dict[str, Method] = dict(PUBLISHED)
+METHODS: dict[str, Method] = dict(PUBLISHED_METHODS)
 """All that are known so far, the published ones first; see `get_method` for those that are only installed."""
 
 SOURCES: dict[str, str] = {}
 """Where every method of one's own came from: a file, a package, or a module without a file."""
 
-task_hooks: list[Callable[[Any], Any]] = []  # what makes the `TASK` of a file known
+# What makes the `TASK` of a file known.
+task_hooks: list[Callable[[Any], Any]] = []
 
 VARIABLE = "SAPC_PLUGINS"
-GROUP = "sapc.methods"
-NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")  # it is part of file names
-RESERVED = frozenset(("floor", "part"))  # a line of tables, and the ending of files of scores
-LONGEST = 80
-INSIDE = ("sapc", "jaxtyping", "beartype")
+ENTRY_POINT_GROUP = "sapc.methods"
+NAME_PATTERN = re.compile(r"[a-z][a-z0-9_]{0,39}")  # it is part of file names
+RESERVED_NAMES = frozenset(("floor", "part"))  # a line of tables, and the ending of files of scores
+MAX_TITLE_LENGTH = 80
+INTERNAL_PACKAGES = ("sapc", "jaxtyping", "beartype")
 
-_loaded: dict[
-    str, str
-] = {}  # files that were loaded or tried, with the SHA-256 of their text; and the group of entry points
+# Files that were loaded or tried, with the SHA-256 of their text; and the group of entry points.
+_digests: dict[str, str] = {}
 _guard = threading.RLock()
 
 
 # -- asking for methods --
 
 
+@rename_arguments(own="user_defined")
 @explain_misuse
-def method_names(variants: bool = False, own: bool = True) -> list[str]:
-    """Names of all methods; with `variants`, also of those that are another one's with other settings; without `own`, published ones."""
-    if own:
+def method_names(variants: bool = False, user_defined: bool = True) -> list[str]:
+    """Names of all methods; with `variants`, also of those that are another one's with other settings; without `user_defined`,
+    published ones."""
+    if user_defined:
         load_all_plugins()
-    return [n for n, m in METHODS.items() if (variants or not m.variant_of) and (own or not is_own(n))]
+    return [
+        n
+        for n, m in METHODS.items()
+        if (variants or not m.variant_of) and (user_defined or not is_user_defined(n))
+    ]
 
 
 def find_method(name: str) -> Method | None:
@@ -95,18 +102,18 @@ def find_method(name: str) -> Method | None:
 @explain_misuse
 def get_method(name: str) -> Method:
     """The method of that name."""
-    found = find_method(name)
-    if found is None:
+    method = find_method(name)
+    if method is None:
         raise SapcError(
             f"unknown method {name!r:.60}; choose one of {', '.join(METHODS)}, or name the file that defines it: "
             "sapc --plugin FILE, in Python sapc.load_plugin(FILE)"
         )
-    return found
+    return method
 
 
-def is_own(name: str) -> bool:
+def is_user_defined(name: str) -> bool:
     """Whether a method is a user's."""
-    return name not in PUBLISHED
+    return name not in PUBLISHED_METHODS
 
 
 # -- making methods known --
@@ -118,9 +125,9 @@ def register_method(method: Method) -> Method:
 
     Processes that are started later do not know it, unless they run the same lines: for studies, put it in a file and `load_plugin` that.
     """
-    here = _caller().f_globals
-    file = here.get("__file__")
-    add([method], str(Path(file).resolve()) if file else str(here.get("__name__")))
+    caller = _caller().f_globals
+    file = caller.get("__file__")
+    add([method], str(Path(file).resolve()) if file else str(caller.get("__name__")))
     return method
 
 
@@ -131,29 +138,29 @@ def load_plugin(path: str | os.PathLike[str]) -> tuple[Method, ...]:
     A relative path is looked up from the current folder, then from the folder of the file that calls this. A file that was used before
     and has not changed is not run again.
     """
-    file = _find(check_path(path, "a plug-in").expanduser(), Path(_caller().f_code.co_filename))
+    file = _find_file(check_path(path, "a plug-in").expanduser(), Path(_caller().f_code.co_filename))
     if os.pathsep in str(file):
         raise SapcError(
             f"{file} has a {os.pathsep!r} in its path, which separates paths in {VARIABLE}; move or rename it"
         )
-    found = _load_file(file)
-    if str(file) not in (listed := plugin_files()):
-        os.environ[VARIABLE] = os.pathsep.join([*listed, str(file)])
-    return found
+    methods = _load_file(file)
+    if str(file) not in (files := plugin_files()):
+        os.environ[VARIABLE] = os.pathsep.join([*files, str(file)])
+    return methods
 
 
 def load_all_plugins() -> None:
     """Load what SAPC_PLUGINS and entry points name and is not loaded yet; what is broken is a warning, once."""
     with _guard:
         for file in (Path(name).expanduser().resolve() for name in plugin_files()):
-            if str(file) not in _loaded:
+            if str(file) not in _digests:
                 _attempt(f"{file} (from {VARIABLE})", _load_file, file)
-        if GROUP not in _loaded:
-            _loaded[GROUP] = ""
-            points = {_described(point): point for point in entry_points(group=GROUP)}
-            loaded = [(name, _attempt(name, point.load)) for name, point in points.items()]
+        if ENTRY_POINT_GROUP not in _digests:
+            _digests[ENTRY_POINT_GROUP] = ""
+            points = {_describe(point): point for point in entry_points(group=ENTRY_POINT_GROUP)}
+            plugins = [(name, _attempt(name, point.load)) for name, point in points.items()]
             # Those that train first: others may use their weights.
-            for name, method in sorted(loaded, key=lambda one: not getattr(one[1], "trains", False)):
+            for name, method in sorted(plugins, key=lambda plugin: not getattr(plugin[1], "trains", False)):
                 if method is not None:
                     _attempt(name, add, [method], name)
 
@@ -165,15 +172,15 @@ def plugin_files() -> list[str]:
 
 def add(methods: Iterable[Any], source: str) -> None:
     """Make methods from one source known, all of them or, if one is not fine, none."""
-    new: dict[str, Method] = {}
+    methods_by_name: dict[str, Method] = {}
     for method in methods:
         _check(method)
-        if new.setdefault(method.name, method) is not method:
+        if methods_by_name.setdefault(method.name, method) is not method:
             raise SapcError(f"there are two methods of the name {method.name!r}; give one another name")
-    for method in new.values():
-        _check_relations(method, source, METHODS | new)
-    METHODS.update(new)
-    for name in new:
+    for method in methods_by_name.values():
+        _check_relations(method, source, METHODS | methods_by_name)
+    METHODS.update(methods_by_name)
+    for name in methods_by_name:
         SOURCES.setdefault(name, source)
 
 
@@ -187,21 +194,21 @@ def forget(names: Iterable[str]) -> None:
 def _caller() -> FrameType:
     """Who calls this package: the next frame outside of it, and of what may check types around its functions."""
     frame: FrameType | None = sys._getframe(1)
-    while frame is not None and str(frame.f_globals.get("__name__")).partition(".")[0] in INSIDE:
+    while frame is not None and str(frame.f_globals.get("__name__")).partition(".")[0] in INTERNAL_PACKAGES:
         frame = frame.f_back
     return frame or sys._getframe(1)
 
 
-def _find(given: Path, caller: Path) -> Path:
+def _find_file(path: Path, caller: Path) -> Path:
     """The file that is meant, as an absolute path."""
-    places = [given] if given.is_absolute() else [Path.cwd() / given, caller.absolute().parent / given]
+    places = [path] if path.is_absolute() else [Path.cwd() / path, caller.absolute().parent / path]
     for place in places:
         if place.is_file():
             return place.resolve()
     if folder := next((place for place in places if place.is_dir()), None):
         raise SapcError(f"{folder} is a folder; give the Python file in it that defines a method")
-    looked = " and ".join(dict.fromkeys(str(place.parent) for place in places))
-    raise SapcError(f"there is no file {given.name} in {looked}; give a Python file that defines a method")
+    folders = " and ".join(dict.fromkeys(str(place.parent) for place in places))
+    raise SapcError(f"there is no file {path.name} in {folders}; give a Python file that defines a method")
 
 
 # -- files --
@@ -210,8 +217,8 @@ def _find(given: Path, caller: Path) -> Path:
 def _load_file(file: Path) -> tuple[Method, ...]:
     """Run a file and add its methods; those of an earlier text of it that it does not have any more are forgotten."""
     with _guard:
-        before, earlier = _from(file), _loaded.get(str(file))
-        _loaded[str(file)] = ""  # tried; and before it runs, for it may ask for methods itself
+        before, earlier = _from(file), _digests.get(str(file))
+        _digests[str(file)] = ""  # tried; and before it runs, for it may ask for methods itself
         try:
             text = file.read_bytes()
         except OSError as error:
@@ -221,15 +228,15 @@ def _load_file(file: Path) -> tuple[Method, ...]:
         digest = hashlib.sha256(text).hexdigest()
         if earlier != digest:
             module = _run(file, text)
-            own = _methods_in(module, file)
+            methods = _methods_in(module, file)
             try:
-                add(own, str(file))
+                add(methods, str(file))
                 for register in task_hooks if getattr(module, "TASK", None) is not None else ():
                     register(module.TASK)
             except SapcError as error:
                 raise SapcError(f"{file}: {error}") from error
-            forget(set(before) - {method.name for method in own})
-        _loaded[str(file)] = digest
+            forget(set(before) - {method.name for method in methods})
+        _digests[str(file)] = digest
         return tuple(_from(file).values())
 
 
@@ -246,30 +253,30 @@ def _run(file: Path, text: bytes) -> ModuleType:
         if before is not None:
             sys.modules[name] = before
         line = line_of(error, file)
-        where = f", line {line}," if line else ""
-        raise SapcError(f"{file}{where} cannot be used: {_reason(error)}") from error
+        position = f", line {line}," if line else ""
+        raise SapcError(f"{file}{position} cannot be used: {_reason(error)}") from error
     return module
 
 
 def _methods_in(module: ModuleType, file: Path) -> list[Method]:
     """The methods at a module's top level and those that it has registered, without those that it has from elsewhere."""
-    there = [value for value in vars(module).values() if isinstance(value, Method)]
-    there = there or list(_from(file).values())
+    methods = [value for value in vars(module).values() if isinstance(value, Method)]
+    methods = methods or list(_from(file).values())
     # Methods may hold functions that cannot be hashed; the same one under two names is one.
-    own = {id(method): method for method in there if not _is_from_elsewhere(method, file)}
-    if not own and getattr(module, "TASK", None) is None:
-        other = getattr(module, "METHOD", None)
-        got = "" if other is None or isinstance(other, Method) else f" (METHOD is {other!r:.40})"
+    methods_of_file = {id(method): method for method in methods if not _is_from_elsewhere(method, file)}
+    if not methods_of_file and getattr(module, "TASK", None) is None:
+        value = getattr(module, "METHOD", None)
+        hint = "" if value is None or isinstance(value, Method) else f" (METHOD is {value!r:.40})"
         raise SapcError(
-            f"{file} defines no method of its own{got}; write METHOD = sapc.Method(name=..., ...) at its top level, "
+            f"{file} defines no method of its own{hint}; write METHOD = sapc.Method(name=..., ...) at its top level, "
             "or TASK = sapc.register_task(...)"
         )
-    return list(own.values())
+    return list(methods_of_file.values())
 
 
 def _is_from_elsewhere(method: Method, file: Path) -> bool:
-    known = METHODS.get(method.name) if isinstance(method.name, str) else None
-    return known is method and SOURCES.get(method.name) != str(file)
+    namesake = METHODS.get(method.name) if isinstance(method.name, str) else None
+    return namesake is method and SOURCES.get(method.name) != str(file)
 
 
 def _from(file: Path) -> dict[str, Method]:
@@ -281,12 +288,12 @@ def _attempt(name: str, load: Callable[..., Any], *arguments: Any) -> Any:
     try:
         return load(*arguments)
     except (Exception, SystemExit) as error:
-        told = f"the plug-in {name} is left out: {_reason(error)}"
-    warnings.warn(told, SapcWarning, stacklevel=4)
+        message = f"the plug-in {name} is left out: {_reason(error)}"
+    warnings.warn(message, SapcWarning, stacklevel=4)
     return None
 
 
-def _described(point: EntryPoint) -> str:
+def _describe(point: EntryPoint) -> str:
     dist = point.dist
     return f"{point.name} ({point.value}" + (f", package {dist.name} {dist.version})" if dist else ")")
 
@@ -304,22 +311,26 @@ def _check(method: Any) -> None:
         raise SapcError(
             f"a method must be a sapc.Method, got {_short(method)}; make one with sapc.Method(name=..., ...)"
         )
-    if not isinstance(method.name, str) or not NAME.fullmatch(method.name) or method.name in RESERVED:
+    if (
+        not isinstance(method.name, str)
+        or not NAME_PATTERN.fullmatch(method.name)
+        or method.name in RESERVED_NAMES
+    ):
         raise SapcError(
-            f"a method's name is at most 40 small letters, digits and _, a letter first (and not {' or '.join(sorted(RESERVED))}), "
+            f"a method's name is at most 40 small letters, digits and _, a letter first (and not {' or '.join(sorted(RESERVED_NAMES))}), "
             f"got {_short(method.name)}; choose such a name"
         )
     redraw = ", redraw" * method.redraws_source
-    for part, fine, wanted in (
-        ("title", _is_title(method.title), f"one line of at most {LONGEST} characters without $"),
+    for part, is_fine, form in (
+        ("title", _is_title(method.title), f"one line of at most {MAX_TITLE_LENGTH} characters without $"),
         ("exact", method.exact in get_args(Exactness), f"one of {', '.join(get_args(Exactness))}"),
         ("reference", isinstance(method.reference, Reference | None), "a sapc.methods.references.Reference, or None"),
         ("loss", _takes(method.loss, 5), "a function of (v, v0, v1, t, H)"),
         ("sample", _takes(method.sample, 4 + method.redraws_source), f"a function of (v, v1, H, steps{redraw})"),
     ):  # fmt: skip
-        if not fine:
+        if not is_fine:
             raise SapcError(
-                f"`{part}` of the method {method.name!r} must be {wanted}, got {_short(getattr(method, part))}"
+                f"`{part}` of the method {method.name!r} must be {form}, got {_short(getattr(method, part))}"
             )
     check_int(method.nfe, f"nfe of the method {method.name!r}", 1)
     check_int(method.steps, f"number of steps of the method {method.name!r}", 1)
@@ -328,7 +339,7 @@ def _check(method: Any) -> None:
 def _is_title(title: Any) -> bool:
     """It is a label in tables and figures, where $ would begin a formula."""
     is_line = isinstance(title, str) and title.isprintable() and "$" not in title
-    return is_line and 0 < len(title.strip()) <= LONGEST
+    return is_line and 0 < len(title.strip()) <= MAX_TITLE_LENGTH
 
 
 def _takes(function: Any, number: int) -> bool:
@@ -341,24 +352,24 @@ def _takes(function: Any, number: int) -> bool:
     return True
 
 
-def _check_relations(method: Method, source: str, known: Mapping[str, Method]) -> None:
+def _check_relations(method: Method, source: str, methods: Mapping[str, Method]) -> None:
     """Refuse a name that is taken, and what a method says of other methods that is not so."""
     name, earlier = method.name, METHODS.get(method.name)
-    if not is_own(name):
+    if not is_user_defined(name):
         raise SapcError(f"the name {name!r} is that of a published method; give your own another name")
     if earlier is not None and earlier is not method and SOURCES[name] != source:
         raise SapcError(
             f"there is a method {name!r} already, from {SOURCES[name]}; give the one from {source} another name"
         )
-    of = known.get(method.weights) if isinstance(method.weights, str) else None
+    owner = methods.get(method.weights) if isinstance(method.weights, str) else None
     weights = f"the weights of the method {name!r} are those of {_short(method.weights)}, which"
-    if of is None:
+    if owner is None:
         raise SapcError(
             f"{weights} is not known; write weights={name!r} if it trains its own, else the name of the method that does"
         )
-    if not of.trains:
-        raise SapcError(f"{weights} uses those of {of.weights!r} itself; write weights={of.weights!r}")
-    if method.variant_of and method.variant_of not in known:
+    if not owner.trains:
+        raise SapcError(f"{weights} uses those of {owner.weights!r} itself; write weights={owner.weights!r}")
+    if method.variant_of and method.variant_of not in methods:
         raise SapcError(
             f"the method {name!r} is a variant of {_short(method.variant_of)}, which is not known"
         )

@@ -188,7 +188,7 @@ def _training(run: TrainingConfig, data: str, code: str) -> str:
 def _exactness(run: TrainingConfig, scores: Scores | None) -> str:
     """What the method promises, and what was seen; of own data it is not known here whether the laws are affine."""
     method = run.make_method()
-    affine = run.description.can_draw and run.make_task().plain is None
+    affine = run.description.can_draw and run.make_task().published_solver is None
     if not (method.exact == "all" or (method.exact == "affine" and affine)):
         return ""
     worst = scores.mean.worst_residual if scores else None
@@ -231,5 +231,5 @@ def _scored(run: TrainingConfig, scores: Scores, rounded: bool) -> str:
 
 def _printed(run: TrainingConfig, metric: str) -> str:
     """By the full-size network of the same method, with the standard error."""
-    found = paper.printed("generation", run.task, metric, run.method)
+    found = paper.printed_mean("generation", run.task, metric, run.method)
     return "" if found is None else f"{found.mean:g} ± {found.error:g}" if found.error else f"{found.mean:g}"

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import operator
 import os
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -19,7 +20,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from .._old_names import rename_arguments, rename_method
+from .._old_names import old_attribute, rename_arguments, rename_method
 from ..constraints import GaussNewton, Manifold
 from ..constraints.terms import Balance, ConstraintTerm, Pin, Stack
 from ..data import Fields
@@ -52,7 +53,7 @@ class Task:
     """The grid it was posed on, in the paper or in a file; others differ from it in their numbers of points."""
     symmetries: ClassVar[tuple[Any, ...]] = ()
     train_size: ClassVar[int] = 6400
-    plain: ClassVar[GaussNewton | None] = None
+    published_solver: ClassVar[GaussNewton | None] = None
     """The published Gauss-Newton settings, where the law is not affine."""
     solver: ClassVar[str] = "closed form"
     solver_version: ClassVar[int] = 1
@@ -81,6 +82,11 @@ class Task:
             self.pinned = ", ".join(pin.label for pin in pins_of(self.constraint)) or "nothing"
             laws = [type(p).__name__.lower() for p in self.constraint.parts if not isinstance(p, Pin)]
             self.law = ", ".join(laws) or "none"
+
+    def __init_subclass__(cls) -> None:
+        if "plain" in vars(cls):
+            warnings.warn("Task.plain is now Task.published_solver", DeprecationWarning, stacklevel=2)
+            cls.published_solver = vars(cls)["plain"]
 
     @staticmethod
     @explain_misuse
@@ -136,8 +142,8 @@ class Task:
     @property
     def sizes(self) -> dict[str, int]:
         """The number of samples of every split: as published, or as the file has them."""
-        published = {split: self.train_size if split == "train" else 1225 for split in SPLITS}
-        return published if self.can_draw else self.description.sizes
+        sizes = {split: self.train_size if split == "train" else 1225 for split in SPLITS}
+        return sizes if self.can_draw else self.description.sizes
 
     @property
     def test_sets(self) -> tuple[str, ...]:
@@ -157,13 +163,13 @@ class Task:
 
     def resize(self, grid: Grid | Sequence[int] | None) -> Task:
         """Return the same task on another grid; itself where that is its own."""
-        wanted = self.grid if grid is None else self._check_grid(grid)
-        if wanted == self.grid:
+        grid = self.grid if grid is None else self._check_grid(grid)
+        if grid == self.grid:
             return self
         if self.physics is None:
-            return type(self)(wanted, **self.options)
-        scale = self.description.normalizer(wanted)
-        return Task(wanted, name=self.name, physics=self.physics, normalizer=scale, source=self.source)
+            return type(self)(grid, **self.options)
+        normalizer = self.description.normalizer(grid)
+        return Task(grid, name=self.name, physics=self.physics, normalizer=normalizer, source=self.source)
 
     # -- the constraint, in the units of the fields and normalized --
 
@@ -173,12 +179,12 @@ class Task:
         if self.physics is None:
             raise NotImplementedError(f"{type(self).__name__} has to define `constraint`")
         parts = [p.named(self.grid) if isinstance(p, Pin) else p for p in self.physics.on(self.grid).parts]
-        found = Stack(tuple(parts)).with_times_of(self.grid)
-        if empty := [p.label for p in pins_of(found) if not bool(p.mask(self.grid.shape).any())]:
+        constraint = Stack(tuple(parts)).with_times_of(self.grid)
+        if empty := [p.label for p in pins_of(constraint) if not bool(p.mask(self.grid.shape).any())]:
             raise SapcError(f"the pin {empty[0]!r} holds no point; look at its indices")
-        if self.grid.steady and any(isinstance(part, Balance) for part in found.parts):
+        if self.grid.steady and any(isinstance(part, Balance) for part in constraint.parts):
             raise SapcError("a Balance compares frames, and these fields are steady; use Affine(...)")
-        return found
+        return constraint
 
     @rename_arguments(also="extra_constraints")
     @explain_misuse
@@ -217,9 +223,10 @@ class Task:
         """The manifold of every sample of normalized fields."""
         if self.normalizer.is_identity:
             return self.manifold(fields, extra_constraints, **options)
-        more = () if extra_constraints is None else rescale(extra_constraints, self.normalizer).parts
-        return Manifold((*self.normalized_constraint.parts, *more), fields, **options)
+        further = () if extra_constraints is None else rescale(extra_constraints, self.normalizer).parts
+        return Manifold((*self.normalized_constraint.parts, *further), fields, **options)
 
+    plain = old_attribute("Task.plain", "Task.published_solver")
     enter, leave = rename_method("enter", "normalize"), rename_method("leave", "denormalize")
     inner = rename_method("inner", "normalized_manifold")
 
@@ -286,10 +293,12 @@ class Task:
     def _check_size(self, split: str, size: int | None) -> int:
         if split not in self.sizes:
             raise SapcError(f"unknown split {split!r}; choose one of {', '.join(self.sizes)}")
-        most = self.sizes[split]
-        size = most if size is None else check_int(size, "size", 1)
-        if not self.can_draw and size > most:
-            raise SapcError(f"the split {split} of {self.name} has {most} samples, and {size} were asked for")
+        available = self.sizes[split]
+        size = available if size is None else check_int(size, "size", 1)
+        if not self.can_draw and size > available:
+            raise SapcError(
+                f"the split {split} of {self.name} has {available} samples, and {size} were asked for"
+            )
         return size
 
     def _check_grid(self, grid: Grid | Sequence[int] | None) -> Grid:
@@ -304,12 +313,12 @@ class Task:
                     f"a grid is a Grid or {len(paper.axes)} whole numbers, got {grid!r}"
                 ) from error
         if len(grid.axes) == len(paper.axes):
-            wanted = paper.resize(*grid.points_per_axis)
+            same_axes = paper.resize(*grid.points_per_axis)
             # A solver can go on to another final time; data end where they end.
             if self.can_draw and not grid.steady:
-                last = replace(wanted.time, stop=grid.time.stop)
-                wanted = replace(wanted, axes=(*wanted.space, last))
-            if grid == wanted:
+                time = replace(same_axes.time, stop=grid.time.stop)
+                same_axes = replace(same_axes, axes=(*same_axes.space, time))
+            if grid == same_axes:
                 return grid
         ends = " or the final time" * self.can_draw
         raise SapcError(

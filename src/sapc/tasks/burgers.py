@@ -34,13 +34,13 @@ from ..errors import SapcError
 from ..grid import Axis, Grid
 from .base import Task
 from .etdrk4 import frames, trajectory
-from .initial_profiles import rescaled, sines
+from .initial_profiles import rescale_profile, sines
 from .sources import Parameters, Streams
 
 MODES = 4
 INTERNAL_POINTS = 400
-LONGEST_STEP = 1 / (99 * 10)
-WIDEST = 1e3
+MAX_STEP = 1 / (99 * 10)
+MAX_INITIAL_VALUE = 1e3
 
 
 @final
@@ -58,7 +58,7 @@ class Burgers(Task):
     }
     paper_grid = Grid((Axis("x", 100, kind="periodic"), Axis("t", 100)))
     integrates = True
-    solver = f"Fourier pseudo-spectral, ETDRK4, steps of at most {LONGEST_STEP:.3g}"
+    solver = f"Fourier pseudo-spectral, ETDRK4, steps of at most {MAX_STEP:.3g}"
     block: ClassVar = {"cpu": 32, "cuda": 4096}
 
     def __init__(
@@ -82,10 +82,10 @@ class Burgers(Task):
         return Pin.frame(0) & Balance(self.grid.total())
 
     def _draw(self, streams: Streams, size: int) -> dict[str, Tensor]:
-        i, _ = streams.independent(size)
+        i, _ = streams.independent_pairs(size)
         r = streams.condition.uniforms("initial", int(i.max()) + 1, 2 * MODES)
         k = torch.arange(1.0, MODES + 1, dtype=torch.float64).expand(len(r), MODES)
-        profile = rescaled(sines(k, r[:, :MODES], 2 * pi * r[:, MODES:]), *self.initial_range)
+        profile = rescale_profile(sines(k, r[:, :MODES], 2 * pi * r[:, MODES:]), *self.initial_range)
         return {
             "initial": profile(self.grid["x"].points)[i],
             "viscosity": streams.uniform("viscosity", 0.01, 0.05, size),
@@ -93,7 +93,7 @@ class Burgers(Task):
 
     def _solve(self, parameters: Parameters) -> Tensor:
         u0, nu = parameters["initial"], parameters["viscosity"]
-        return advect(u0, nu, self.grid.time, ceil(INTERNAL_POINTS * self._scale), LONGEST_STEP / self._scale)
+        return advect(u0, nu, self.grid.time, ceil(INTERNAL_POINTS * self._scale), MAX_STEP / self._scale)
 
     @property
     def _scale(self) -> float:
@@ -110,7 +110,7 @@ def advect(
     nu: Float[Tensor, " n"],
     time: Axis,
     points: int = INTERNAL_POINTS,
-    longest: float = LONGEST_STEP,
+    max_step: float = MAX_STEP,
 ) -> Float[Tensor, "n x t"]:
     """The solution at all times of the axis, solved on at least `points` points."""
     n = u0.shape[1]
@@ -128,7 +128,7 @@ def advect(
         square: Tensor = rfft(u**2, norm="forward")
         return flux * square
 
-    states = frames(u_hat, -nu[:, None] * k**2, N, time.spacing, time.n - 1, longest)
+    states = frames(u_hat, -nu[:, None] * k**2, N, time.spacing, time.n - 1, max_step)
     return trajectory(u0, states, time, lambda v: irfft(v, n=m, norm="forward")[:, ::ratio])
 
 
@@ -137,9 +137,9 @@ def _check_range(initial_range: tuple[float, float]) -> tuple[float, float]:
         low, high = (float(bound) for bound in initial_range)
     except (TypeError, ValueError) as error:
         raise SapcError(f"initial_range is two numbers, low and high, got {initial_range!r}") from error
-    if not -WIDEST <= low < high <= WIDEST:
+    if not -MAX_INITIAL_VALUE <= low < high <= MAX_INITIAL_VALUE:
         raise SapcError(
-            f"initial_range needs low < high between {-WIDEST:g} and {WIDEST:g}, got {initial_range!r}; "
+            f"initial_range needs low < high between {-MAX_INITIAL_VALUE:g} and {MAX_INITIAL_VALUE:g}, got {initial_range!r}; "
             "fronts of a wider one are too steep to be resolved"
         )
     return low, high

@@ -4,7 +4,7 @@
     print(report.text())
 
 The residual of the data themselves is what a law's discretisation leaves; samples will have none of it. If projecting the data moves them
-by more than a few per cent, law and data disagree: a wrong sign, unit, axis kind (periodic, closed, cells) or time.
+by more than a conditions per cent, law and data disagree: a wrong sign, unit, axis kind (periodic, closed, cells) or time.
 
 A residual is judged beside the size of the terms that a law adds up, sum_i |dq/du_i| |u_i|, not beside their sum q, which is zero for a
 divergence or a net flux. Where all terms have one sign, as in a mass, both are the same.
@@ -20,6 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .._old_names import find_renamed, rename_fields
 from ..constraints import FeasiblePoint, Manifold
 from ..constraints.terms import Affine, Balance, Constraint, Pin
 from ..errors import SapcError, check_int, explain_misuse
@@ -28,25 +29,33 @@ from .base import Task
 from .physics import pins_of
 from .sources import find_device
 
-WHY = {
+EXPLANATIONS = {
     "closed form": "only pins, or pins and one integral that does not change: one pass, no iteration",
     "factorised": "all laws are linear: one Cholesky factor, computed once",
     "banded Gauss-Newton": "one balance law with a rate or a curved quantity: every row reads one frame, so a pass costs O(grid)",
     "dense Gauss-Newton": "",
 }
-BROKEN = 0.01  # of a law's terms: what a discretisation leaves is mostly less
-ROWS, FIELDS = 64, 8  # of a law, to see how large its terms are
-FAR = 0.05  # of a field's deviation: projecting data by more says that law and data disagree
+# As a share of a law's terms: what a discretisation leaves is mostly less.
+MAX_LAW_RESIDUAL = 0.01
+# How many rows of a law, and fields, are looked at to see how large its terms are.
+MAX_ROWS, MAX_FIELDS = 64, 8
+# In deviations of a field: if projecting the data moves them by more, law and data disagree.
+MAX_DATA_DISTANCE = 0.05
 
 
+_FILE_KEYS = {"minimum": "least", "maximum": "largest", "explanation": "why", "data_distance": "data_moved"}
+"""Fields that `sapc check --json` writes under the names of version 0.1.0."""
+
+
+@rename_fields(least="minimum", largest="maximum")
 @dataclass(frozen=True)
 class Channel:
     """A channel of the data."""
 
     name: str
     unit: str
-    least: float
-    largest: float
+    minimum: float
+    maximum: float
     mean: float
     deviation: float
 
@@ -66,9 +75,10 @@ class Law:
         return self.residual / self.typical if self.typical else float(self.residual > 0)
 
 
+@rename_fields(why="explanation", data_moved="data_distance")
 @dataclass(frozen=True)
-class Report:
-    """What `check` found; `moved` are root mean squares in units of the channels' deviations."""
+class DataCheck:
+    """What `check` found; `data_distance` is a root mean square in units of the channels' deviations."""
 
     task: str
     samples: int
@@ -78,47 +88,52 @@ class Report:
     points: int
     laws: tuple[Law, ...]
     algorithm: str
-    why: str
+    explanation: str
     noise: int
     converged: int
     iterations: int
     residual: float
-    data_moved: float
+    data_distance: float
     seconds: float
 
     @property
     def problems(self) -> list[str]:
         """What should be looked into before training."""
-        found = []
+        problems = []
         if self.converged < self.noise:
-            found.append(
+            problems.append(
                 f"{self.noise - self.converged} of {self.noise} draws of noise did not reach the manifold (|R| up to {self.residual:.1e}): "
                 "look for laws that contradict each other or the pins, or that hold for no field"
             )
-        if self.data_moved > FAR:
-            found.append(
-                f"projecting the data moves them by {self.data_moved:.0%} of their deviation: law and data disagree; look at signs, units, "
-                "the kinds of axes (periodic, closed, cells) and times"
+        if self.data_distance > MAX_DATA_DISTANCE:
+            problems.append(
+                f"projecting the data moves them by {self.data_distance:.0%} of their deviation: law and data disagree; look at signs, "
+                "units, the kinds of axes (periodic, closed, cells) and times"
             )
-        found += [
+        problems += [
             f"the data break the {law.name} by up to {law.share:.1%} of its terms: is an axis periodic, or centres of "
             "cells (--periodic, --cells)? Is there a rate that the law leaves out?"
             for law in self.laws
-            if law.name != "constraint" and law.share > BROKEN
+            if law.name != "constraint" and law.share > MAX_LAW_RESIDUAL
         ]
         if not self.pins and not self.laws:
-            found.append("there is neither a pin nor a law: samples will be unconstrained")
-        return found
+            problems.append("there is neither a pin nor a law: samples will be unconstrained")
+        return problems
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON can hold it."""
-        return {**asdict(self), "problems": self.problems}
+        entries = {_FILE_KEYS.get(name, name): value for name, value in asdict(self).items()}
+        entries["channels"] = [
+            {_FILE_KEYS.get(name, name): value for name, value in channel.items()}
+            for channel in entries["channels"]
+        ]
+        return {**entries, "problems": self.problems}
 
     def text(self) -> str:
         """Format it as text."""
         lines = [f"{self.task}: {self.samples} samples on {self.grid}"]
         lines += [
-            f"  channel {c.name}{f' [{c.unit}]' if c.unit else ''}: {c.least:.4g} to {c.largest:.4g}, mean {c.mean:.4g}, "
+            f"  channel {c.name}{f' [{c.unit}]' if c.unit else ''}: {c.minimum:.4g} to {c.maximum:.4g}, mean {c.mean:.4g}, "
             f"deviation {c.deviation:.4g}"
             for c in self.channels
         ]
@@ -129,17 +144,17 @@ class Report:
             for law in self.laws
         ]
         lines += [
-            f"  projection: {self.algorithm} ({self.why})",
+            f"  projection: {self.algorithm} ({self.explanation})",
             f"  from noise: {self.converged} of {self.noise} on the manifold, |R| at most {self.residual:.1e}, "
             f"up to {self.iterations} passes, {1000 * self.seconds:.3g} ms a sample",
-            f"  the data themselves are moved by {self.data_moved:.2%} of their deviation",
+            f"  the data themselves are moved by {self.data_distance:.2%} of their deviation",
         ]
         lines += [f"  problem: {p}" for p in self.problems] or ["  no problem found"]
         return "\n".join(lines)
 
 
 @explain_misuse
-def check(task: Task, noise: int = 16, seed: int = 0, device: str | torch.device = "cpu") -> Report:
+def check(task: Task, noise: int = 16, seed: int = 0, device: str | torch.device = "cpu") -> DataCheck:
     """Look at a task of your own: its data, its laws, and how noise is projected."""
     if not isinstance(task, Task) or task.can_draw:
         raise SapcError(
@@ -148,24 +163,24 @@ def check(task: Task, noise: int = 16, seed: int = 0, device: str | torch.device
     noise = check_int(noise, "number of draws", 1)
     fields = task.dataset("train").fields
     device = find_device(device)
-    few = task.normalize(fields[:: max(1, len(fields) // noise)][:noise].double().to(device))
-    H = task.normalized_manifold(few, solver=FeasiblePoint())
+    conditions = task.normalize(fields[:: max(1, len(fields) // noise)][:noise].double().to(device))
+    H = task.normalized_manifold(conditions, solver=FeasiblePoint())
     u, parts = fields[:256].double(), task.constraint.parts
     g = torch.Generator().manual_seed(seed)
-    v1 = source.sample(task.grid, len(few), g, dtype=torch.float64).to(device)
+    v1 = source.sample(task.grid, len(conditions), g, dtype=torch.float64).to(device)
     H.project(v1, check=False)  # what happens once only is not part of the time
-    began = time.perf_counter()
-    _, reached = H.solve(v1)
-    seconds = time.perf_counter() - began
-    moved = (H.project(few, check=False) - few).square().mean().sqrt()
-    return Report(
+    start = time.perf_counter()
+    _, info = H.solve(v1)
+    seconds = time.perf_counter() - start
+    distance = (H.project(conditions, check=False) - conditions).square().mean().sqrt()
+    return DataCheck(
         task=task.name, samples=sum(task.sizes.values()), grid=_grid(task), channels=_channels(task, fields),
         points=fields[0].numel(), algorithm=H.algorithm,
         pins=tuple((_label(pin), int(pin.mask(task.grid.shape).sum())) for pin in pins_of(task.constraint)),
         laws=tuple(_law(part, u) for part in parts if isinstance(part, Balance | Constraint)),
-        why=WHY[H.algorithm] or _why_dense(task, H), noise=len(few), converged=int(reached.converged.sum()),
-        iterations=int(reached.iterations.max()), residual=float(reached.residual.max()), data_moved=float(moved),
-        seconds=seconds / len(few),
+        explanation=EXPLANATIONS[H.algorithm] or _why_dense(task, H), noise=len(conditions), converged=int(info.converged.sum()),
+        iterations=int(info.iterations.max()), residual=float(info.residual.max()), data_distance=float(distance),
+        seconds=seconds / len(conditions),
     )  # fmt: skip
 
 
@@ -211,7 +226,7 @@ def _law(part: Balance | Constraint, u: Tensor) -> Law:
 
 def _size_of_terms(function: Callable[[Tensor], Tensor], u: Tensor) -> float:
     """Measure how large the terms are that `function` adds up: the largest sum_i |dq/du_i| |u_i| over some of its rows and some fields."""
-    u = u[:FIELDS].detach().requires_grad_()
+    u = u[:MAX_FIELDS].detach().requires_grad_()
     with torch.enable_grad():
         rows = function(u)
     # A law that cuts off its gradient says no more of its terms than their sum.
@@ -219,7 +234,7 @@ def _size_of_terms(function: Callable[[Tensor], Tensor], u: Tensor) -> float:
         return float(rows.abs().max())
     g = torch.Generator().manual_seed(0)
     largest = 0.0
-    for r in torch.randperm(rows.shape[1], generator=g)[:ROWS].tolist():
+    for r in torch.randperm(rows.shape[1], generator=g)[:MAX_ROWS].tolist():
         # Fields do not depend on each other, so the gradient of the sum over the batch holds the gradient of each.
         (gradient,) = torch.autograd.grad(rows[:, r].sum(), u, retain_graph=True, materialize_grads=True)
         largest = max(largest, float((gradient * u).detach().abs().flatten(1).sum(1).max()))
@@ -233,3 +248,6 @@ def _why_dense(task: Task, H: Manifold) -> str:
     rows = H.balance(H.fields).shape[1]
     megabytes = 8 * rows * H.fields[0].numel() / 2**20
     return f"{reason}: the Jacobian is {rows} x {H.fields[0].numel()}, {megabytes:.3g} MB a sample"
+
+
+__getattr__ = find_renamed(__name__)

@@ -96,21 +96,21 @@ class DataDescription:
 
     def identity(self) -> dict[str, Any]:
         """Return the options without where the file lies and what was said to read it: what tells two tasks apart."""
-        kept = {name: value for name, value in self.entries.items() if name != "reading"}
+        entries = {name: value for name, value in self.entries.items() if name != "reading"}
         if self.data.get("sha256"):
-            kept["data"] = {name: value for name, value in self.data.items() if name != "path"}
-        return DataDescription(kept).options
+            entries["data"] = {name: value for name, value in self.data.items() if name != "path"}
+        return DataDescription(entries).options
 
     def check(self) -> None:
         """Refuse a description that lacks an entry, or holds something else in its place."""
-        what = "the description of own data in a run's options cannot be read"
+        problem = "the description of own data in a run's options cannot be read"
         if not isinstance(self.entries, Mapping):
-            raise SapcError(f"{what}: it is {self.entries!r:.60}")
+            raise SapcError(f"{problem}: it is {self.entries!r:.60}")
         for name, kind in KINDS.items():
             entry = self.entries.get(name, {} if name in OPTIONAL else None)
             has_keys = has_type(entry, kind) and set(entry) == KEYS.get(name, set(entry))
             if not has_keys or (name == "reading" and not set(entry) <= READING):
-                raise SapcError(f"{what}: its {name} is {entry!r:.60}")
+                raise SapcError(f"{problem}: its {name} is {entry!r:.60}")
         check_int(self.entries["split"]["seed"], "seed of the split of own data", 0)
         self.normalizer(self.grid)
 

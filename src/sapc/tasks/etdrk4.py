@@ -71,13 +71,13 @@ class ETDRK4:
 
 
 def frames(
-    u: Tensor, L: Tensor, N: Callable[[Tensor], Tensor], spacing: float, count: int, longest: float
+    u: Tensor, L: Tensor, N: Callable[[Tensor], Tensor], spacing: float, count: int, max_step: float
 ) -> Iterator[Tensor]:
     """The states at `count` times, `spacing` apart and the first one after one spacing.
 
-    Each interval takes the fewest equal steps that are no longer than `longest`.
+    Each interval takes the fewest equal steps that are no longer than `max_step`.
     """
-    steps = ceil(spacing / longest - 1e-9)
+    steps = ceil(spacing / max_step - 1e-9)
     step = ETDRK4(L, N, spacing / steps)
     for _ in range(count):
         for _ in range(steps):

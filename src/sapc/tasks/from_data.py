@@ -30,7 +30,8 @@ from .physics import Physics, explain_failure, load_physics, pins_of
 from .sources import FieldsSource
 
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")
-VIOLATED = 1e-4  # of a channel's deviation: more is not rounding
+# In deviations of a channel: what is larger is not rounding.
+PIN_TOLERANCE = 1e-4
 DataFile = Fields | str | os.PathLike[str]
 
 
@@ -44,8 +45,8 @@ def make_task(data: DataFile, physics: Any, name: str | None, *, share: float, s
         )
     if bad := int((~data.values.flatten(1).isfinite().all(1)).sum()):
         raise SapcError(f"{bad} of {len(data)} samples contain NaN or infinity; fill them or leave them out")
-    chosen = _choose_name(name, data)
-    loaded = load_physics(physics)
+    task_name = _choose_name(name, data)
+    physics = load_physics(physics)
     train, validation = data.split_rows(share=share, seed=seed)
     entries: dict[str, Any] = {
         "grid": data.grid.to_dict(),
@@ -53,13 +54,13 @@ def make_task(data: DataFile, physics: Any, name: str | None, *, share: float, s
         "units": dict(data.units),
         "labels": dict(data.labels),
         "data": dict(data.origin),
-        "physics": loaded.to_dict(),
+        "physics": physics.to_dict(),
         "split": {"share": share, "seed": seed},
         "sizes": {"train": len(train), "validation": len(validation)},
     }
     if data.reading:
         entries["reading"] = dict(data.reading)
-    task = _compose(chosen, loaded, DataDescription(entries), data)
+    task = _compose(task_name, physics, DataDescription(entries), data)
     _check_prescribed_values(task, data.values)
     _try_laws(task, data.values[:1].double())
     return task
@@ -84,14 +85,14 @@ def rebuild(
 
     Physics whose text is not that of the training is a warning, for its file may have been moved or tidied up; other data are refused.
     """
-    loaded, description = load_physics(physics), description.with_reading(reading)
-    if description.physics_sha256 and loaded.sha256 != description.physics_sha256:
+    physics, description = load_physics(physics), description.with_reading(reading)
+    if description.physics_sha256 and physics.sha256 != description.physics_sha256:
         before = f"the physics that {name} was trained with, {description.physics_file or 'a function'}"
-        what = f"is not {before}: its text has changed since, or it is another one"
-        what = what if loaded.sha256 else f"has no text to compare with {before}"
-        message = f"{loaded.label} {what}; samples will satisfy the laws that are given now"
+        reason = f"is not {before}: its text has changed since, or it is another one"
+        reason = reason if physics.sha256 else f"has no text to compare with {before}"
+        message = f"{physics.label} {reason}; samples will satisfy the laws that are given now"
         warnings.warn(message, SapcWarning, stacklevel=5)
-    return _compose(name, loaded, description, None if data is None else _same_data(name, description, data))
+    return _compose(name, physics, description, None if data is None else _same_data(name, description, data))
 
 
 def _same_data(name: str, description: DataDescription, data: DataFile) -> Fields:
@@ -112,48 +113,50 @@ def read_like(description: DataDescription, path: str | os.PathLike[str], **opti
     It is read as that one was; if it does not fit then, it may still name its dimensions after the task's axes. Where nothing was said when
     the task's file was read, or it is not known (version 0.1.0 did not keep it), the names come first.
     """
-    grid, said = description.grid, description.reading
+    grid, reading = description.grid, description.reading
     kinds = {kind: tuple(a.name for a in grid.axes if a.kind == kind) for kind in ("periodic", "cells")}
     usual = {"channels": grid.channels, **kinds, **options}
     if not options.get("gaps"):  # the very file of the training: its samples are where they were
         usual["samples"] = description.data.get("samples") or None
     by_name = {"steady": True} if grid.steady else {"time": grid.time.name}
-    other: Fields | None = None
+    first_fields: Fields | None = None
     problem: SapcError | None = None
-    for how in (said, by_name) if said else (by_name, {}):
+    for choice in (reading, by_name) if reading else (by_name, {}):
         try:
-            fields = read_fields(path, **{**usual, **how})
+            fields = read_fields(path, **{**usual, **choice})
         except SapcError as error:
-            problem = error if problem is None or how is not by_name else problem
+            problem = error if problem is None or choice is not by_name else problem
             continue
         if fields.grid.names == grid.names:
             return fields
-        other = other or fields
-    if other is None:
+        first_fields = first_fields or fields
+    if first_fields is None:
         assert problem is not None
         raise problem
-    return other
+    return first_fields
 
 
-def reuse(name: str, description: DataDescription, known: Task | None) -> Task:
+def reuse(name: str, description: DataDescription, registered_task: Task | None) -> Task:
     """Make the task that a run's settings describe, where nothing is given for it: from `known`, if it has the same physics."""
     file = description.physics_file or "a function"
-    if known is None or known.physics is None:
+    if registered_task is None or registered_task.physics is None:
         raise SapcError(
             f"{name} has physics of its own, which is code and not part of its folder: it was {file}; "
             "give it as --physics FILE, or in Python as load(..., physics=FILE)"
         )
-    if known.physics.sha256 != description.physics_sha256:
+    if registered_task.physics.sha256 != description.physics_sha256:
         raise SapcError(
-            f"the task {name} that is known here has other physics, {known.physics.label}, than this run was trained with, {file}; "
-            "give that one as --physics FILE, or in Python as load(..., physics=FILE)"
+            f"the task {name} that is known here has other physics, {registered_task.physics.label}, than this run was "
+            f"trained with, {file}; give that one as --physics FILE, or in Python as load(..., physics=FILE)"
         )
-    if not known.physics.sha256:
+    if not registered_task.physics.sha256:
         message = f"the physics of {name} has no text to compare: it is taken for that of the task {name} that is known here"
         warnings.warn(f"{message}; give it as physics= to be sure", SapcWarning, stacklevel=5)
-    same = known.description.data.get("sha256") == description.data.get("sha256")
-    same &= known.description.grid == description.grid
-    return _compose(name, known.physics, description, known.source.fields if same else None)
+    is_same_data = registered_task.description.data.get("sha256") == description.data.get("sha256")
+    is_same_data &= registered_task.description.grid == description.grid
+    return _compose(
+        name, registered_task.physics, description, registered_task.source.fields if is_same_data else None
+    )
 
 
 def _try_laws(task: Task, u: Tensor) -> None:
@@ -167,7 +170,7 @@ def _try_laws(task: Task, u: Tensor) -> None:
         raise
     except Exception as error:
         raise SapcError(
-            f"a law of the physics{physics.where} failed: {explain_failure(error, physics.file)}"
+            f"a law of the physics{physics.origin} failed: {explain_failure(error, physics.file)}"
         ) from error
 
 
@@ -197,10 +200,10 @@ def _check_prescribed_values(task: Task, values: Tensor) -> None:
         off = (pin.prescribed(values.double()) - values).abs()
         share = off / deviation
         worst = float(share.max())
-        if worst > VIOLATED:
+        if worst > PIN_TOLERANCE:
             sample = int(share.flatten(1).amax(1).argmax())
             raise SapcError(
                 f"the data violate the pin {pin.label!r} by up to {float(off.max()):.3g}, {worst:.2g} of the channel's deviation, "
-                f"at most in sample {sample} ({int((share.flatten(1) > VIOLATED).sum())} of {len(values) * int(mask.sum())} pinned "
+                f"at most in sample {sample} ({int((share.flatten(1) > PIN_TOLERANCE).sum())} of {len(values) * int(mask.sum())} pinned "
                 "values are off); correct the data, or the value in the physics"
             )

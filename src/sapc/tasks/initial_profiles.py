@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-FINE = 8192
+FINE_POINTS = 8192
 
 Profile = Callable[[Float[Tensor, " x"]], Float[Tensor, "n x"]]
 
@@ -32,8 +32,8 @@ def sines(k: Float[Tensor, "n m"], a: Float[Tensor, "n m"], p: Float[Tensor, "n 
     return profile
 
 
-def rescaled(profile: Profile, low: float, high: float) -> Profile:
+def rescale_profile(profile: Profile, low: float, high: float) -> Profile:
     """The profile stretched so that it spans [low, high]."""
-    fine = profile((torch.arange(FINE, dtype=torch.float64) + 0.5) / FINE)
-    least, most = fine.amin(1, keepdim=True), fine.amax(1, keepdim=True)
-    return lambda x: low + (high - low) * (profile(x) - least) / (most - least)
+    fine = profile((torch.arange(FINE_POINTS, dtype=torch.float64) + 0.5) / FINE_POINTS)
+    low_end, high_end = fine.amin(1, keepdim=True), fine.amax(1, keepdim=True)
+    return lambda x: low + (high - low) * (profile(x) - low_end) / (high_end - low_end)

@@ -36,7 +36,7 @@ def twice(i, n: tl.constexpr):
 
 @triton.jit
 @no_type_check
-def across(u, i, t, k, X: tl.constexpr, T: tl.constexpr):
+def differences_along_first(u, i, t, k, X: tl.constexpr, T: tl.constexpr):
     """u at i and `D u` along the first axis at i-, i and i+."""
     before, after = tl.maximum(i - 1, 0), tl.minimum(i + 1, X - 1)
     v = tl.load(u + i * T + t)
@@ -52,7 +52,7 @@ def across(u, i, t, k, X: tl.constexpr, T: tl.constexpr):
 
 @triton.jit
 @no_type_check
-def along(u, i, t, k, T: tl.constexpr):
+def difference_along_last(u, i, t, k, T: tl.constexpr):
     """`D u` along the last axis."""
     after, before = tl.load(u + i * T + tl.minimum(t + 1, T - 1)), tl.load(u + i * T + tl.maximum(t - 1, 0))
     return k * twice(t, T) * (after - before)
@@ -66,7 +66,7 @@ def stokes(u, i, t, data, X: tl.constexpr, T: tl.constexpr):
     The power's gradient is `2 (D^T (b u - 2 w u_x) + b u_x)`.
     """
     k, w = tl.load(data), tl.load(data + 2 + i)
-    v, first, u_x, last = across(u, i, t, k, X, T)
+    v, first, u_x, last = differences_along_first(u, i, t, k, X, T)
     before, after = tl.maximum(i - 1, 0), tl.minimum(i + 1, X - 1)
     b = (i == X - 1).to(tl.float64) - (i == 0).to(tl.float64)
     below, above = -2.0 * tl.load(data + 2 + before) * first, -2.0 * tl.load(data + 2 + after) * last
@@ -74,8 +74,8 @@ def stokes(u, i, t, data, X: tl.constexpr, T: tl.constexpr):
     below -= tl.where(before == 0, tl.load(u + before * T + t), 0.0)
     above += tl.where(after == X - 1, tl.load(u + after * T + t), 0.0)
     below, above = k * twice(before, X) * below, k * twice(after, X) * above
-    turned = tl.where(i == 0, -below, below) - tl.where(i == X - 1, -above, above)
-    return w * v * v, 2.0 * (b * v - w * u_x) * u_x, 2.0 * w * v, 2.0 * (turned + b * u_x)
+    adjoint = tl.where(i == 0, -below, below) - tl.where(i == X - 1, -above, above)
+    return w * v * v, 2.0 * (b * v - w * u_x) * u_x, 2.0 * w * v, 2.0 * (adjoint + b * u_x)
 
 
 @triton.jit
@@ -83,16 +83,16 @@ def stokes(u, i, t, data, X: tl.constexpr, T: tl.constexpr):
 def viscosity(u, i, t, data, X: tl.constexpr, T: tl.constexpr):
     """The terms of <u_t, u_xx> and <u_xx, u_xx>, whose quotient it is; u_xx is kept."""
     k = tl.load(data)
-    _, first, _, last = across(u, i, t, k, X, T)
+    _, first, _, last = differences_along_first(u, i, t, k, X, T)
     u_xx = k * twice(i, X) * (last - first)
-    return along(u, i, t, tl.load(data + 1), T) * u_xx, u_xx * u_xx, u_xx
+    return difference_along_last(u, i, t, tl.load(data + 1), T) * u_xx, u_xx * u_xx, u_xx
 
 
 @triton.jit
 @no_type_check
-def left_over(u, u_xx, i, t, k, l, nu, X: tl.constexpr, T: tl.constexpr):
+def residual_slope(u, u_xx, i, t, k, l, nu, X: tl.constexpr, T: tl.constexpr):
     """`z = k m (u_t - 2 nu u_xx)` at row i."""
-    return k * twice(i, X) * (along(u, i, t, l, T) - 2.0 * nu * tl.load(u_xx + i * T + t))
+    return k * twice(i, X) * (difference_along_last(u, i, t, l, T) - 2.0 * nu * tl.load(u_xx + i * T + t))
 
 
 @triton.jit
@@ -101,20 +101,20 @@ def viscosity_slope(u, u_xx, i, t, data, above, below, X: tl.constexpr, T: tl.co
     """`(D^T D^T (u_t - 2 nu u_xx) + D_t^T u_xx) / <u_xx, u_xx>`."""
     k, l, nu = tl.load(data), tl.load(data + 1), above / below
     before, after = tl.maximum(i - 1, 0), tl.minimum(i + 1, X - 1)
-    z = left_over(u, u_xx, i, t, k, l, nu, X, T)
+    z = residual_slope(u, u_xx, i, t, k, l, nu, X, T)
     z_before, z_after = (
-        left_over(u, u_xx, before, t, k, l, nu, X, T),
-        left_over(u, u_xx, after, t, k, l, nu, X, T),
+        residual_slope(u, u_xx, before, t, k, l, nu, X, T),
+        residual_slope(u, u_xx, after, t, k, l, nu, X, T),
     )
-    first = left_over(u, u_xx, tl.maximum(i - 2, 0), t, k, l, nu, X, T)
-    last = left_over(u, u_xx, tl.minimum(i + 2, X - 1), t, k, l, nu, X, T)
+    first = residual_slope(u, u_xx, tl.maximum(i - 2, 0), t, k, l, nu, X, T)
+    last = residual_slope(u, u_xx, tl.minimum(i + 2, X - 1), t, k, l, nu, X, T)
     # D^T at i- and i+, then once more
     first = tl.where(before == 0, -first, first) - tl.where(i == 0, z_after, z)
     last = tl.where(i == X - 1, z_before, z) - tl.where(after == X - 1, -last, last)
     first, last = k * twice(before, X) * first, k * twice(after, X) * last
-    turned = tl.where(i == 0, -first, first) - tl.where(i == X - 1, -last, last)
+    adjoint = tl.where(i == 0, -first, first) - tl.where(i == X - 1, -last, last)
     earlier, later = tl.maximum(t - 1, 0), tl.minimum(t + 1, T - 1)
     y_earlier = l * twice(earlier, T) * tl.load(u_xx + i * T + earlier)
     y_later = l * twice(later, T) * tl.load(u_xx + i * T + later)
-    turned += tl.where(t == 0, -y_earlier, y_earlier) - tl.where(t == T - 1, -y_later, y_later)
-    return turned / below
+    adjoint += tl.where(t == 0, -y_earlier, y_earlier) - tl.where(t == T - 1, -y_later, y_later)
+    return adjoint / below

@@ -45,7 +45,7 @@ FORCE = 0.1 * sqrt(2)
 ALPHA, TAU = 2.5, 7.0
 BAND = 63
 INTERNAL_POINTS = 64
-LONGEST_STEP = 1 / 32
+MAX_STEP = 1 / 32
 
 Vorticity = Float[Tensor, "n x y"]
 Spectrum = Complex[Tensor, "n k l"]
@@ -69,7 +69,7 @@ class NavierStokes(Task):
     )
     train_size = 10_000
     integrates = True
-    solver = f"Fourier pseudo-spectral, ETDRK4, steps of at most {LONGEST_STEP:g}"
+    solver = f"Fourier pseudo-spectral, ETDRK4, steps of at most {MAX_STEP:g}"
     block: ClassVar = {"cpu": 4, "cuda": 1000}
 
     @cached_property
@@ -78,7 +78,7 @@ class NavierStokes(Task):
         return Pin.frame(0) & Balance(self.grid.integral())
 
     def _draw(self, streams: Streams, size: int) -> dict[str, Tensor]:
-        i, j = streams.product(size)
+        i, j = streams.product_pairs(size)
         w0 = gaussian_field(streams.condition, int(i.max()) + 1, self.grid.space)
         return {"initial": w0[i], "phase": streams.uniform("phase", 0.0, pi / 2, int(j.max()) + 1)[j]}
 
@@ -103,7 +103,7 @@ def gaussian_field(streams: Streams, n: int, space: tuple[Axis, ...]) -> Vortici
     spectrum = torch.zeros(n, nx, ny // 2 + 1, dtype=torch.complex128)
     spectrum[:, (kx % nx)[:, None], ky] = modes[:, (kx + BAND)[:, None], ky + BAND]
     # One by one: the rounding of a batched transform depends on its batch, and a draw must not.
-    return torch.stack([irfft2(one, s=(nx, ny), norm="forward") for one in spectrum])
+    return torch.stack([irfft2(modes, s=(nx, ny), norm="forward") for modes in spectrum])
 
 
 def flow(
@@ -113,7 +113,7 @@ def flow(
     nu: float = VISCOSITY,
     force: float = FORCE,
     points: int = INTERNAL_POINTS,
-    longest: float = LONGEST_STEP,
+    max_step: float = MAX_STEP,
 ) -> Float[Tensor, "n x y t"]:
     """The vorticity at all times of the axis, solved with at least `points` points per axis."""
     nx, ny = w0.shape[1:]
@@ -122,10 +122,12 @@ def flow(
     kx, ky = (2 * pi * k for k in wave_numbers(shape, w0.device))
     x, y = (torch.arange(m, dtype=torch.float64, device=w0.device) / m for m in shape)
     f = force * torch.sin(2 * pi * (x[:, None] + y) + phase[:, None, None])
-    f = rfft2(f, norm="forward") * dealiased(shape, w0.device)
-    w0_hat = refine(rfft2(w0.contiguous(), norm="forward"), (nx, ny), shape) * dealiased(shape, w0.device)
+    f = rfft2(f, norm="forward") * dealiasing_mask(shape, w0.device)
+    w0_hat = refine(rfft2(w0.contiguous(), norm="forward"), (nx, ny), shape) * dealiasing_mask(
+        shape, w0.device
+    )
     L = -nu * (kx**2 + ky**2)
-    states = frames(w0_hat, L, Advection(f, shape), time.spacing, time.n - 1, longest)
+    states = frames(w0_hat, L, Advection(f, shape), time.spacing, time.n - 1, max_step)
     return trajectory(w0, states, time, lambda w: irfft2(w, s=shape, norm="forward")[:, ::rx, ::ry])
 
 
@@ -138,8 +140,8 @@ class Advection:
         square[0, 0] = 1
         self.f, self.shape = f, shape
         self.velocity = torch.stack((1j * ky / square, -1j * kx / square))[:, None]
-        keep = dealiased(shape, f.device)
-        self.products = torch.stack((keep * (kx**2 - ky**2), keep * kx * ky))
+        mask = dealiasing_mask(shape, f.device)
+        self.products = torch.stack((mask * (kx**2 - ky**2), mask * kx * ky))
 
     def __call__(self, w: Spectrum) -> Spectrum:
         """One evaluation: two transforms there and two back."""
@@ -155,7 +157,7 @@ def wave_numbers(shape: tuple[int, int], device: torch.device) -> tuple[Tensor, 
     return kx, torch.arange(shape[1] // 2 + 1, dtype=torch.float64, device=device)
 
 
-def dealiased(shape: tuple[int, int], device: torch.device) -> Tensor:
+def dealiasing_mask(shape: tuple[int, int], device: torch.device) -> Tensor:
     """1 for the lower two thirds of the wave numbers of a half spectrum, else 0."""
     kx, ky = wave_numbers(shape, device)
     return ((kx.abs() < shape[0] / 3) & (ky < shape[1] / 3)).double()

@@ -45,17 +45,19 @@ class Physics:
     def on(self, grid: Grid) -> ConstraintTerm:
         """The constraints of fields on a grid; a mistake in a user's function is told with its line."""
         try:
-            found = self.make(grid)
+            constraints = self.make(grid)
         except (Exception, SystemExit) as error:
-            raise SapcError(f"the physics{self.where} failed: {explain_failure(error, self.file)}") from error
-        if not isinstance(found, ConstraintTerm):
             raise SapcError(
-                f"the physics{self.where} returned {type(found).__name__}; it has to return constraints, as in: {EXAMPLE}"
+                f"the physics{self.origin} failed: {explain_failure(error, self.file)}"
+            ) from error
+        if not isinstance(constraints, ConstraintTerm):
+            raise SapcError(
+                f"the physics{self.origin} returned {type(constraints).__name__}; it has to return constraints, as in: {EXAMPLE}"
             )
-        return found
+        return constraints
 
     @property
-    def where(self) -> str:
+    def origin(self) -> str:
         """Its file, for messages."""
         return f" of {self.file}" if self.file else ""
 
@@ -70,17 +72,19 @@ class Physics:
         return {"file": Path(self.file).name, "sha256": self.sha256}
 
 
-def load_physics(given: Any) -> Physics:
+def load_physics(physics: Any) -> Physics:
     """Physics from a Python file, a function of the grid, or constraints that fit any grid."""
-    if isinstance(given, Physics):
-        return given
-    if isinstance(given, ConstraintTerm):
-        return Physics(lambda grid: given)
-    if isinstance(given, str | os.PathLike):
-        return _from_file(Path(given))
-    if callable(given):
-        return Physics(given, sha256=_digest_of(given))
-    raise SapcError(f"physics is a file, a function of the grid, or constraints, got {type(given).__name__}")
+    if isinstance(physics, Physics):
+        return physics
+    if isinstance(physics, ConstraintTerm):
+        return Physics(lambda grid: physics)
+    if isinstance(physics, str | os.PathLike):
+        return _from_file(Path(physics))
+    if callable(physics):
+        return Physics(physics, sha256=_digest_of(physics))
+    raise SapcError(
+        f"physics is a file, a function of the grid, or constraints, got {type(physics).__name__}"
+    )
 
 
 def _from_file(path: Path) -> Physics:
@@ -98,9 +102,9 @@ def _from_file(path: Path) -> Physics:
         constraints = make
         make = lambda grid: constraints
     if not callable(make):
-        found = ", ".join(n for n, v in vars(module).items() if callable(v) and not n.startswith("_"))
+        names = ", ".join(n for n, v in vars(module).items() if callable(v) and not n.startswith("_"))
         raise SapcError(
-            f"{path} defines no function `{FUNCTION}` (it has: {found or 'nothing'}); write one, as: {EXAMPLE}"
+            f"{path} defines no function `{FUNCTION}` (it has: {names or 'nothing'}); write one, as: {EXAMPLE}"
         )
     return Physics(make, str(path), digest_of(text), text)
 
@@ -110,9 +114,9 @@ def explain_failure(error: BaseException, file: str) -> str:
     if isinstance(error, SyntaxError):
         return f"{type(error).__name__} in line {error.lineno}: {error.msg}"
     text = first_line(error) if str(error).strip() else "no message"
-    what = str(error) if isinstance(error, SapcError) else f"{type(error).__name__}: {text}"
+    message = str(error) if isinstance(error, SapcError) else f"{type(error).__name__}: {text}"
     line = line_of(error, file)
-    return f"{what} (line {line})" if line else what
+    return f"{message} (line {line})" if line else message
 
 
 def digest_of(text: str) -> str:

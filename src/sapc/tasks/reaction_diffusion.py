@@ -36,15 +36,15 @@ from ..constraints.terms import Balance, ConstraintTerm, Pin
 from ..grid import Axis, Grid
 from .base import Task
 from .etdrk4 import frames, trajectory
-from .initial_profiles import Profile, rescaled, sines
+from .initial_profiles import Profile, rescale_profile, sines
 from .law_gradients import reaction_diffusion_kernel, supply_slope
 from .sources import Parameters, Streams
 
 DIFFUSIVITY = 0.005
 GROWTH = 0.01
-LONGEST_STEP = 1 / 99
+MAX_STEP = 1 / 99
 WINDOW_WIDTH = 0.01
-RARE = 0.1
+RARE_SHARE = 0.1
 
 
 @final
@@ -62,9 +62,9 @@ class ReactionDiffusion(Task):
         "flux_right": "g_R ~ U[-0.05, 0]",
     }
     paper_grid = Grid((Axis("x", 128, kind="cells"), Axis("t", 100)))
-    plain = GaussNewton(n_iter=3, mu=1e-8, tol=1e-6)
+    published_solver = GaussNewton(n_iter=3, mu=1e-8, tol=1e-6)
     integrates = True
-    solver = f"finite volumes, ETDRK4, steps of at most {LONGEST_STEP:.3g}"
+    solver = f"finite volumes, ETDRK4, steps of at most {MAX_STEP:.3g}"
     block: ClassVar = {"cpu": 64, "cuda": 4096}
 
     @cached_property
@@ -82,12 +82,12 @@ class ReactionDiffusion(Task):
     def supply(self, u: Tensor) -> Tensor:
         """`g_L - g_R + rho int u (1 - u) dx` of every frame, the fluxes by one-sided differences."""
         dx = self.grid["x"].spacing
-        g_left = -DIFFUSIVITY * (u[:, 1] - u[:, 0]) / dx
-        g_right = -DIFFUSIVITY * (u[:, -1] - u[:, -2]) / dx
-        return g_left - g_right + GROWTH * self.grid.integral()(u * (1 - u))
+        flux_left = -DIFFUSIVITY * (u[:, 1] - u[:, 0]) / dx
+        flux_right = -DIFFUSIVITY * (u[:, -1] - u[:, -2]) / dx
+        return flux_left - flux_right + GROWTH * self.grid.integral()(u * (1 - u))
 
     def _draw(self, streams: Streams, size: int) -> dict[str, Tensor]:
-        i, j = streams.product(size)
+        i, j = streams.product_pairs(size)
         conditions, fluxes = int(i.max()) + 1, int(j.max()) + 1
         u0 = initial_profiles(streams.condition.uniforms("initial", conditions, 13))(self.grid["x"].points)
         return {
@@ -97,8 +97,8 @@ class ReactionDiffusion(Task):
         }
 
     def _solve(self, parameters: Parameters) -> Tensor:
-        u0, g_left, g_right = (parameters[name] for name in ("initial", "flux_left", "flux_right"))
-        return react(u0, g_left, g_right, self.grid.time)
+        u0, flux_left, flux_right = (parameters[name] for name in ("initial", "flux_left", "flux_right"))
+        return react(u0, flux_left, flux_right, self.grid.time)
 
     def _workspace(self, block: int) -> int:
         return 3 * self.grid["x"].n ** 2  # the DCT matrix
@@ -106,42 +106,44 @@ class ReactionDiffusion(Task):
 
 def initial_profiles(r: Float[Tensor, "n 13"]) -> Profile:
     """Initial profiles from 13 uniform numbers each."""
-    drawn = (r[:, :2] * 3).long()
-    count = torch.nn.functional.one_hot(drawn, 3).sum(1)
+    waves = (r[:, :2] * 3).long()
+    count = torch.nn.functional.one_hot(waves, 3).sum(1)
     wave = sines(count * torch.arange(1.0, 4.0, dtype=torch.float64), r[:, 2:5], 2 * pi * r[:, 5:8])
-    absolute, window = r[:, 8:9] < RARE, r[:, 10:11] < RARE
+    absolute, window = r[:, 8:9] < RARE_SHARE, r[:, 10:11] < RARE_SHARE
     sign = torch.where(r[:, 9:10] < 0.5, -1.0, 1.0)
-    left, right = 0.1 + 0.35 * r[:, 11:12], 0.55 + 0.35 * r[:, 12:13]
+    window_start, window_end = 0.1 + 0.35 * r[:, 11:12], 0.55 + 0.35 * r[:, 12:13]
 
     def profile(x: Float[Tensor, " x"]) -> Float[Tensor, "n x"]:
         u = wave(x)
         u = sign * torch.where(absolute, u.abs(), u)
-        bump = (torch.tanh((x - left) / WINDOW_WIDTH) - torch.tanh((x - right) / WINDOW_WIDTH)) / 2
+        bump = (
+            torch.tanh((x - window_start) / WINDOW_WIDTH) - torch.tanh((x - window_end) / WINDOW_WIDTH)
+        ) / 2
         return torch.where(window, bump * u, u)
 
-    return rescaled(profile, 0.0, 1.0)
+    return rescale_profile(profile, 0.0, 1.0)
 
 
 def react(
     u0: Float[Tensor, "n x"],
-    g_left: Float[Tensor, " n"],
-    g_right: Float[Tensor, " n"],
+    flux_left: Float[Tensor, " n"],
+    flux_right: Float[Tensor, " n"],
     time: Axis,
     rho: float = GROWTH,
-    longest: float = LONGEST_STEP,
+    max_step: float = MAX_STEP,
 ) -> Float[Tensor, "n x t"]:
     """The cell values at all times of the axis."""
     n = u0.shape[1]
     C, eigenvalues = (tensor.to(u0) for tensor in neumann_basis(n))
     flux = torch.zeros_like(u0)
-    flux[:, 0] = g_left * n
-    flux[:, -1] -= g_right * n
+    flux[:, 0] = flux_left * n
+    flux[:, -1] -= flux_right * n
 
     def N(u_hat: Tensor) -> Tensor:
         u = u_hat @ C
         return (rho * u * (1 - u) + flux) @ C.T
 
-    states = frames(u0 @ C.T, DIFFUSIVITY * eigenvalues, N, time.spacing, time.n - 1, longest)
+    states = frames(u0 @ C.T, DIFFUSIVITY * eigenvalues, N, time.spacing, time.n - 1, max_step)
     return trajectory(u0, states, time, lambda u_hat: u_hat @ C)
 
 

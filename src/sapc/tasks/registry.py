@@ -26,13 +26,13 @@ TASKS: dict[str, type[Task] | Task] = {
 
 lookup_hooks: list[Callable[[], None]] = []  # what may bring further tasks: plug-ins
 
-TEXTS = ("name", "title", "equation", "pinned", "law", "parameters", "paper_grid")
-DEFINED = ("_draw", "_solve", "constraint")
+REQUIRED_TEXTS = ("name", "title", "equation", "pinned", "law", "parameters", "paper_grid")
+REQUIRED_MEMBERS = ("_draw", "_solve", "constraint")
 
 
 def task_names() -> tuple[str, ...]:
     """The names of PDE systems that `get_task` knows."""
-    return tuple(name for name, known in TASKS.items() if isinstance(known, type))
+    return tuple(name for name, entry in TASKS.items() if isinstance(entry, type))
 
 
 @explain_misuse
@@ -46,10 +46,10 @@ def register_task(kind: Any) -> Any:
     """
     if not isinstance(kind, Task):
         _check_class(kind)
-    known = TASKS.get(kind.name)
-    is_same_class = isinstance(known, type) and known.__qualname__ == getattr(kind, "__qualname__", None)
-    is_data_again = isinstance(known, Task) and isinstance(kind, Task)
-    if known is not None and not is_same_class and not is_data_again:
+    entry = TASKS.get(kind.name)
+    is_same_class = isinstance(entry, type) and entry.__qualname__ == getattr(kind, "__qualname__", None)
+    is_data_again = isinstance(entry, Task) and isinstance(kind, Task)
+    if entry is not None and not is_same_class and not is_data_again:
         raise SapcError(f"there is a task {kind.name!r} already; give yours another name")
     TASKS[kind.name] = kind
     return kind
@@ -59,11 +59,13 @@ def _check_class(kind: Any) -> None:
     """Refuse a class that does not say all of its task."""
     if not (inspect.isclass(kind) and issubclass(kind, Task)):
         raise SapcError(f"a task is what Task.from_data makes, or a subclass of sapc.Task, got {kind!r:.60}")
-    if lacking := [name for name in DEFINED if getattr(kind, name) is getattr(Task, name)]:
-        raise SapcError(f"the task {kind.__name__} lacks {', '.join(lacking)}; see sapc.Task for them")
-    declared = {name for base in kind.__mro__ if base is not Task for name in vars(base)}
-    if missing := [name for name in TEXTS if name not in declared]:
-        raise SapcError(f"the task {kind.__name__} lacks {', '.join(missing)}, in its class; see sapc.Task")
+    if absent_members := [name for name in REQUIRED_MEMBERS if getattr(kind, name) is getattr(Task, name)]:
+        raise SapcError(f"the task {kind.__name__} lacks {', '.join(absent_members)}; see sapc.Task for them")
+    names = {name for base in kind.__mro__ if base is not Task for name in vars(base)}
+    if absent_texts := [name for name in REQUIRED_TEXTS if name not in names]:
+        raise SapcError(
+            f"the task {kind.__name__} lacks {', '.join(absent_texts)}, in its class; see sapc.Task"
+        )
     check_name(kind.name)
 
 
@@ -72,37 +74,37 @@ def get_task(name: str, grid: Grid | Sequence[int] | None = None, **options: Any
     """A task by name, on its published grid unless given: a `Grid`, or numbers of points, `(64, 50)`."""
     for look in lookup_hooks if name not in TASKS else ():
         look()
-    known = TASKS.get(name)
+    entry = TASKS.get(name)
     description = DataDescription.from_options(options)
     if not description.can_draw:
-        return reuse(name, description, known if isinstance(known, Task) else None).resize(grid)
-    if isinstance(known, Task) and not options:
-        return known.resize(grid)
-    if not isinstance(known, type):
+        return reuse(name, description, entry if isinstance(entry, Task) else None).resize(grid)
+    if isinstance(entry, Task) and not options:
+        return entry.resize(grid)
+    if not isinstance(entry, type):
         raise SapcError(
             f"unknown task {name!r:.60}; choose one of {', '.join(task_names())}, or name the file that defines it: "
             "sapc --plugin FILE, in Python sapc.load_plugin(FILE); data of your own are given by --data FILE "
             "--physics FILE, or in Python as sapc.Task.from_data(data, physics), whose name is known after sapc.register_task(task)"
         )
-    has_options = known.__init__ is not Task.__init__
-    accepted = list(inspect.signature(known.__init__).parameters)[2:] if has_options else []
-    if unknown := sorted(set(options) - set(accepted)):
-        accepts = f"takes {', '.join(accepted)}" if accepted else "has no options"
+    has_options = entry.__init__ is not Task.__init__
+    option_names = list(inspect.signature(entry.__init__).parameters)[2:] if has_options else []
+    if unknown := sorted(set(options) - set(option_names)):
+        accepts = f"takes {', '.join(option_names)}" if option_names else "has no options"
         raise SapcError(f"unknown option {unknown[0]!r}: the task {name!r} {accepts}")
-    return known(grid, **options)
+    return entry(grid, **options)
 
 
 def attach_task(
     name: str,
     options: Mapping[str, Any],
-    known: Task | None,
+    task: Task | None,
     physics: Any = None,
     data: Fields | str | os.PathLike[str] | None = None,
     reading: Mapping[str, Any] | None = None,
 ) -> Task | None:
     """Find the task of a run that does not hold its physics and data.
 
-    known       the task that the run carries already, if it does
+    task       the task that the run carries already, if it does
     physics     a Python file, a function of the grid, or constraints; unless given, those of the task, or of the one that is
                 registered by its name with the same physics
     data        the fields of the training, or their file
@@ -112,12 +114,12 @@ def attach_task(
     if description.can_draw:
         if physics is not None or data is not None or reading:
             raise SapcError(f"{name} is a task of this package; physics and data are for tasks of your own")
-        return known
-    if known is None and physics is None:
-        known = get_task(name, **options)
-    if known is not None:
+        return task
+    if task is None and physics is None:
+        task = get_task(name, **options)
+    if task is not None:
         if physics is None and data is None and not reading:
-            return known
-        physics = known.physics if physics is None else physics
-        data = known.source.fields if data is None else data
+            return task
+        physics = task.physics if physics is None else physics
+        data = task.source.fields if data is None else data
     return rebuild(name, description, physics, data, reading)

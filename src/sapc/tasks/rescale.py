@@ -37,7 +37,7 @@ def _rescale_part(part: ConstraintTerm, normalizer: Normalizer) -> ConstraintTer
         return replace(part, value=normalizer.normalize(value))
     if isinstance(part, Balance):
         rate, theta = (None if f is None else _function(f, normalizer) for f in (part.rate, part.coefficient))
-        return Balance(_stored(part.stored, normalizer), rate, theta, part.with_times_of(grid).times)
+        return Balance(_stored_quantity(part.stored, normalizer), rate, theta, part.with_times_of(grid).times)
     if isinstance(part, Affine):
         return _affine(part, normalizer)
     if isinstance(part, Constraint):
@@ -45,7 +45,7 @@ def _rescale_part(part: ConstraintTerm, normalizer: Normalizer) -> ConstraintTer
     raise SapcError(f"a constraint is made of Pin, Balance, Affine and Constraint, got {type(part).__name__}")
 
 
-def _stored(f: Function, normalizer: Normalizer) -> Function:
+def _stored_quantity(f: Function, normalizer: Normalizer) -> Function:
     """Return f(m + s w); of a frame integral the part that depends on w: laws compare frames, in which the rest is the same."""
     if not isinstance(f, FrameIntegral):
         return _function(f, normalizer)
@@ -64,10 +64,10 @@ def _function(f: Function, normalizer: Normalizer) -> Function:
 
     if not isinstance(f, WithGradient):
         return value
-    both = f.both
+    evaluate_with_slope = f.both
 
     def value_and_gradient(w: Tensor) -> tuple[Tensor, Tensor]:
-        result, slope = both(normalizer.denormalize(w))
+        result, slope = evaluate_with_slope(normalizer.denormalize(w))
         return result, slope * normalizer.columns(w)[1].to(w.dtype)
 
     return WithGradient(value, value_and_gradient)

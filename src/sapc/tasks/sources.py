@@ -37,6 +37,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from .._old_names import rename_method
 from .._version import __version__
 from ..data import Fields
 from ..data.cache import CacheChoice, load_or_make
@@ -97,23 +98,26 @@ class Streams:
             return self.uniform(parameter, low, high, n)
         return torch.full((n,), tests[self.test_set], dtype=torch.float64)
 
-    def independent(self, n: int) -> tuple[Indices, Indices]:
+    def independent_pairs(self, n: int) -> tuple[Indices, Indices]:
         """Condition and free index of each sample, where every sample has its own condition."""
         j = torch.arange(n)
         return (j if self.test_set is None else torch.zeros_like(j)), j
 
-    def product(self, n: int) -> tuple[Indices, Indices]:
+    def product_pairs(self, n: int) -> tuple[Indices, Indices]:
         """Condition and free index of each sample, where both are combined in full."""
-        return square_shells(n) if self.test_set is None else self.independent(n)
+        return square_shells(n) if self.test_set is None else self.independent_pairs(n)
+
+    independent = rename_method("Streams.independent", "Streams.independent_pairs")
+    product = rename_method("Streams.product", "Streams.product_pairs")
 
 
 def square_shells(n: int) -> tuple[Indices, Indices]:
     """The first `n` pairs in the Rosenberg-Strong order: shell m holds the pairs whose larger entry is m."""
     z = np.arange(n)
     m = np.floor(np.sqrt(z)).astype(np.int64)
-    rest = z - m * m
-    i = np.where(rest < m, rest, m)
-    j = np.where(rest < m, m, 2 * m - rest)
+    excess = z - m * m
+    i = np.where(excess < m, excess, m)
+    j = np.where(excess < m, m, 2 * m - excess)
     return torch.from_numpy(i), torch.from_numpy(j)
 
 
@@ -178,11 +182,11 @@ class FieldsSource:
                 "as --data FILE, or in Python as load(..., data=FILE)"
             )
         if self.fields.grid != task.grid:
-            there, here = (
+            file_points, task_points = (
                 " x ".join(map(str, grid.points_per_axis)) for grid in (self.fields.grid, task.grid)
             )
             raise SapcError(
-                f"the data of {name} are on {there} points, not on {here}; take conditions on these from a file: "
+                f"the data of {name} are on {file_points} points, not on {task_points}; take conditions on these from a file: "
                 "--condition FILE, in Python condition=fields"
             )
         rows = self.fields.split_rows(**self.description.split)[FILE_SPLITS.index(split)][:size]
@@ -218,15 +222,17 @@ def solve(
 
 def blocks(task: Task, n: int, device: str) -> Iterator[tuple[int, int]]:
     """Yield start and end of the blocks that hold the first `n` samples; the last may end later."""
-    least, most = (_fit(task, task.block.get(kind, task.block["cpu"])) for kind in ("cpu", device))
+    smallest, largest = (
+        _block_size(task, task.block.get(kind, task.block["cpu"])) for kind in ("cpu", device)
+    )
     start = 0
     while start < n:
-        end = start + min(most, max(least, most // 16, start))
+        end = start + min(largest, max(smallest, largest // 16, start))
         yield start, end
         start = end
 
 
-def _fit(task: Task, block: int) -> int:
+def _block_size(task: Task, block: int) -> int:
     """Return how many samples have as many points as a block on the published grid."""
     return max(1, min(block, block * prod(task.paper_grid.shape) // prod(task.grid.shape)))
 
@@ -238,24 +244,24 @@ def describe(task: Task, n: int) -> str:
 
 def check_memory(task: Task, n: int, dtype: torch.dtype) -> None:
     """Refuse what does not fit: the fields, and for one block its solution and a temporary in float64."""
-    points, block = prod(task.grid.shape), min(n, _fit(task, task.block["cpu"]))
-    working = 8 * (2 * block * points + task._workspace(block))
-    require_memory(n * points * dtype.itemsize + working, describe(task, n))
+    points, block = prod(task.grid.shape), min(n, _block_size(task, task.block["cpu"]))
+    workspace = 8 * (2 * block * points + task._workspace(block))
+    require_memory(n * points * dtype.itemsize + workspace, describe(task, n))
 
 
 def find_device(device: str | torch.device) -> torch.device:
     """Return a device that can be used, or raise an error that names it."""
     try:
-        found = torch.device(device)
-        if found.type not in ("cpu", "cuda"):
+        torch_device = torch.device(device)
+        if torch_device.type not in ("cpu", "cuda"):
             raise RuntimeError("the solvers know cpu and cuda only")
-        torch.empty(0, dtype=torch.float64, device=found)
+        torch.empty(0, dtype=torch.float64, device=torch_device)
     except (RuntimeError, AssertionError, TypeError) as error:
         reason = str(error).splitlines()[0]
         raise SapcError(
             f"the device {str(device)!r} cannot be used ({reason}); use 'cpu', or 'cuda' where there is one"
         ) from error
-    return found
+    return torch_device
 
 
 def _check_parameters(task: Task, parameters: Parameters) -> int:

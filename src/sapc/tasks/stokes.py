@@ -42,7 +42,7 @@ class Stokes(Task):
     equation = "∂u/∂t = ν ∂²u/∂x²,  u(0, t) = 2 cos(ω t)"
     law = "energy: ∫u² dx changes by ν̂ ∫ 2([u uₓ]₀¹ - ∫uₓ² dx) dt, ν̂ fitted to the field"
     paper_grid = Grid((Axis("x", 100), Axis("t", 100)))
-    plain = GaussNewton(n_iter=10, mu=1e-8, tol=1e-6)
+    published_solver = GaussNewton(n_iter=10, mu=1e-8, tol=1e-6)
 
     @cached_property
     def balance(self) -> Balance:

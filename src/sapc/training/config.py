@@ -185,8 +185,8 @@ class TrainingConfig:
 
     def solver(self, task: Task) -> Solver:
         """How curved manifolds are projected onto."""
-        if self.projector == "paper" and task.plain is not None:
-            return task.plain
+        if self.projector == "paper" and task.published_solver is not None:
+            return task.published_solver
         return NearestPoint() if self.projector == "nearest" else FeasiblePoint()
 
     # -- files --

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from ...evaluation.metrics import DISTRIBUTION
-from ...methods import find_method, is_own, method_names, paper
+from ...methods import find_method, is_user_defined, method_names, paper
 from .. import results
 from .format import FAILED, MISSING, NO_FFM, NO_WEIGHTS, NOT_RECORDED, NOTHING, compact
 
@@ -99,7 +99,7 @@ def task_label(task: str) -> str:
 
 def method_label(method: str) -> str:
     """Return the paper's name of a method; of a user's own its title, or its name where its file is not loaded."""
-    known = find_method(method) if is_own(method) else None
+    known = find_method(method) if is_user_defined(method) else None
     return paper.METHOD_LABELS.get(method) or (known.title if known else method)
 
 

@@ -163,7 +163,7 @@ def _means(
         order = ranks(data.comparable(task, ranked, metric), metric)
         cells = [_cell(data, task, m, metric, methods) for m in methods]
         lines.add((*heads, "ours"), cells, order, data.floor_text(task, metric, methods))
-        printed = {m: p for m in methods if (p := paper.printed(source, task, metric, m))}
+        printed = {m: p for m in methods if (p := paper.printed_mean(source, task, metric, m))}
         cells = [compact(printed[m].mean, printed[m].error) if m in printed else NOTHING for m in methods]
         theirs = ranks({m: p.mean for m, p in printed.items() if m in ranked})
         lines.add((*heads, "paper"), cells, theirs, NOTHING)

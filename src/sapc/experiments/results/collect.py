@@ -23,7 +23,7 @@ from typing import Any
 from ..._files import first_line, real_path
 from ...errors import SapcError
 from ...methods import find_method
-from ...methods.registry import NAME
+from ...methods.registry import NAME_PATTERN
 from ...models.scores import ForeignFormatError, Scores, read_any, whole_name
 from ...training.config import TrainingConfig
 from .records import TRAINING_KEYS, Collection, Kind, Problem, ScoresFile, TrainedRun, positive_number
@@ -252,7 +252,7 @@ class _Collector:
 def _read_config(content: dict[str, Any]) -> TrainingConfig:
     """Return the training that a configuration describes; its method may be a user's, and unknown here."""
     method = content.get("method")
-    if not isinstance(method, str) or not NAME.fullmatch(method) or find_method(method) is not None:
+    if not isinstance(method, str) or not NAME_PATTERN.fullmatch(method) or find_method(method) is not None:
         return TrainingConfig.from_dict(content)
     run = TrainingConfig.from_dict({**content, "method": "ffm"})
     # Past the check: nothing is trained or sampled from here.

@@ -144,7 +144,7 @@ def printed_points(task: str) -> dict[str, Point]:
     found: dict[str, Point] = {}
     for method in order_methods((*paper.METHODS, *paper.ABLATION_METHODS)):
         for table in paper.TABLES:
-            ce, w2 = (paper.printed(table, task, metric, method) for metric in ("ce", "w2"))
+            ce, w2 = (paper.printed_mean(table, task, metric, method) for metric in ("ce", "w2"))
             if ce is not None and w2 is not None:
                 found.setdefault(method, Point(ce.mean, w2.mean))
     return found
