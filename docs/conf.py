@@ -70,7 +70,20 @@ def _escape(line):
     return "`".join(parts)
 
 
+def _skip_public(app, what, name, obj, skip, options):
+    """Leave what is documented as `sapc.NAME` out of the page of modules."""
+    is_public = any(obj is getattr(sapc, public, None) for public in sapc.__all__)
+    return True if what == "module" and is_public else None
+
+
+def _shorten_signature(app, what, name, obj, options, signature, annotation):
+    """Write the default of a field that is made anew as three dots, which can be parsed."""
+    return (signature or "").replace("<factory>", "...") or None, annotation
+
+
 def setup(app):
-    """Connect the hook; Sphinx calls this."""
+    """Connect the hooks; Sphinx calls this."""
     # Before napoleon, whose priority is 500.
     app.connect("autodoc-process-docstring", _escape_docstring, priority=400)
+    app.connect("autodoc-process-signature", _shorten_signature)
+    app.connect("autodoc-skip-member", _skip_public)
