@@ -19,8 +19,8 @@ from torch import Tensor
 
 from ..errors import SapcError
 from ..grid import Axis, Grid
-from .reading.axes import axis_of
-from .reading.formats import Variable, Variables, opened
+from .reading.axes import read_axis
+from .reading.formats import Variable, Variables, open_variables
 from .reading.hdf5 import Array
 
 CONDITION, MEMBER = "condition", "member"
@@ -47,7 +47,7 @@ def flatten_members(variables: Variables, samples: str | None = None) -> Variabl
 def has_conditions(path: Path, grid: Grid) -> bool:
     """Tell whether a file is one of samples that holds their conditions under names of their own."""
     try:
-        with opened(path) as variables:
+        with open_variables(path) as variables:
             return any(f"{name}{ENDING}" in variables for name in grid.channels or ("u",))
     except SapcError:
         return False
@@ -62,7 +62,7 @@ def read_conditions(path: Path, grid: Grid, mask: Tensor, order: Sequence[str] =
     names = grid.channels or ("u",)
     masks = mask.reshape(grid.n_channels, *grid.points_per_axis)
     found: dict[str, Tensor] = {}
-    with opened(path) as variables:
+    with open_variables(path) as variables:
         for name, pinned in zip(names, masks, strict=True):
             variable = variables.get(f"{name}{ENDING}") or variables.get(name)
             # Of a channel that nothing is pinned of, nothing counts: it need not fit.
@@ -176,7 +176,7 @@ class _Place:
         if n < own.n:
             self._check_point(own, coordinate)
             return False
-        axis, is_reversed = axis_of(self.path, name, n, coordinate, own.kind)
+        axis, is_reversed = read_axis(self.path, name, n, coordinate, own.kind)
         # Coordinates are rounded.
         if max(abs(axis.start - own.start), abs(axis.stop - own.stop)) > 1e-3 * own.spacing:
             raise SapcError(

@@ -27,7 +27,7 @@ from .._version import __version__
 from ..errors import SapcError, explain_misuse
 from ..grid import Grid
 from .conditions import CONDITION, ENDING, MEMBER
-from .reading.formats import Dataset, coordinate_of, xarray
+from .reading.formats import Dataset, import_xarray, make_coordinate
 from .reading.hdf5 import Array
 
 Entry = tuple[tuple[str, ...], Array, dict[str, Any]]  # dimensions, values, attributes
@@ -50,7 +50,7 @@ def to_xarray(
     With `conditions` `(k, *grid)` the fields are k m samples, the m of each condition in a row: dimensions are condition and member, and
     statistics are those of each condition.
     """
-    xr = xarray("writing")
+    xr = import_xarray("writing")
     fields = torch.as_tensor(fields)
     grid.check(fields)
     if len(fields) == 0:
@@ -103,7 +103,7 @@ def _coordinates(
     for name, n in counts.items():
         what = {"long_name": "number of the condition"} if name == CONDITION else realization
         found.append((name, ((name,), np.arange(n, dtype=np.int32), {**what, "units": "1"})))
-    for coordinate in (coordinate_of(grid, name) for name in grid.names):
+    for coordinate in (make_coordinate(grid, name) for name in grid.names):
         name, said = coordinate.name, {**coordinate.attributes, **about[coordinate.name]}
         found.append((name, ((name,), coordinate.read(), said)))
     if quantiles:
@@ -180,7 +180,7 @@ def write_netcdf(path: str | os.PathLike[str], dataset: Dataset) -> Path:
         raise SapcError(
             f"write_netcdf writes an xarray dataset, got {type(dataset).__name__}; make one with to_xarray(fields, grid)"
         )
-    xarray("writing")
+    import_xarray("writing")
     path, content = Path(path), io.BytesIO()
     packed = {"zlib": True, "complevel": 4, "shuffle": True}
     encoding: dict[Any, dict[str, Any]] = {

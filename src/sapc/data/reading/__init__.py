@@ -1,1 +1,1 @@
-"""Reading fields from files: formats, layout, axes and channels."""
+"""Read fields from files: formats, layout, axes and channels."""

@@ -1,8 +1,9 @@
-"""Reading fields from files: a channel per variable, samples first, time last, on a grid of equally spaced points.
+"""Read fields from files: a channel per variable, samples first, time last, on a grid of equally spaced points.
 
-`formats` opens files, `variables` picks the channels and tells their dimensions apart, `axes` reads the coordinates; here the values are
-put in order and checked. Nothing is filled in or left out: a value that is not finite, an axis that is not equally spaced or
-a channel that is constant ends with an error that says where. Units stay as the file has them.
+`formats` opens files, `variables` picks the channels and identifies their dimensions, `axes` reads the
+coordinates; here the values are put in order and checked. Nothing is filled in or left out: a value that is not
+finite, an axis that is not equally spaced or a channel that is constant ends with an error that says where.
+Units stay as the file has them.
 """
 
 from __future__ import annotations
@@ -22,10 +23,10 @@ from ...errors import SapcError, SapcWarning, check_path, explain_misuse, requir
 from ...grid import Axis, Grid
 from ..conditions import flatten_members
 from ..fields import SPLITS, Fields
-from .axes import axis_of
-from .formats import Variable, Variables, opened, readable
+from .axes import read_axis
+from .formats import Variable, Variables, open_variables, readable
 from .hdf5 import Array
-from .variables import Layout, layout_of, pick_channels
+from .variables import Layout, find_layout, pick_channels
 
 DTYPES = {torch.float32: np.float32, torch.float64: np.float64}
 
@@ -43,57 +44,72 @@ def read_fields(
     dtype: torch.dtype = torch.float32,
     gaps: bool = False,
 ) -> Fields:
-    """Fields from a NetCDF, HDF5 or npz file.
+    """Read fields from a NetCDF, HDF5 or npz file.
 
-    `channels` names variables, `samples` and `time` dimensions, `periodic` and `cells` the axes of these kinds; what is left out is found
-    by the rules of this package's modules. `steady=True` refuses a time, `steady=False` takes the last dimension if none is called time.
-    With `gaps`, as conditions have them, a single sample, NaN and constant channels are fine.
+    What is not given is found by the rules in the modules of `sapc.data.reading`.
+
+    Args:
+        path: The file.
+        channels: Names of the variables to read; all of most dimensions unless given.
+        samples: Name of the dimension of samples.
+        time: Name of the dimension of time, or "first" or "last" (after the samples).
+        steady: True refuses a time. False takes the last dimension as time if none is called so.
+        periodic: Names of periodic axes.
+        cells: Names of axes whose points are centres of cells.
+        dtype: `torch.float32` or `torch.float64`.
+        gaps: Accept a single sample, NaN and constant channels, as files of conditions have them.
+
+    Returns:
+        The fields, with grid, units, labels, origin and split.
+
+    Raises:
+        SapcError: The file cannot be read as fields; the message says what to change.
     """
     if dtype not in DTYPES:
         raise SapcError(f"fields are read as torch.float32 or torch.float64, got {dtype}")
-    where = check_path(path, "a file of fields")
-    with opened(where) as every:
-        variables = flatten_members(every, samples)
-        chosen = pick_channels(where, variables, channels, samples)
-        layout = layout_of(where, chosen[0], variables, samples, time, steady)
-        n = chosen[0].shape[layout.samples]
+    file = check_path(path, "a file of fields")
+    with open_variables(file) as arrays:
+        variables = flatten_members(arrays, samples)
+        picked = pick_channels(file, variables, channels, samples)
+        layout = find_layout(file, picked[0], variables, samples, time, steady)
+        n = picked[0].shape[layout.samples]
         if n < (1 if gaps else 2):
             raise SapcError(
                 f"{path}: dimension {layout.dims[layout.samples]!r} has {n} samples; give at least 2"
             )
-        axes, flipped = _axes(where, chosen[0], layout, periodic, cells)
-        grid = Grid(axes, tuple(v.name for v in chosen), layout.steady)
-        values = _room(where, chosen, (n, len(chosen), *grid.points_per_axis), DTYPES[dtype])
-        for i, variable in enumerate(chosen):
-            values[:, i] = _ordered(_loaded(variable, layout, values.dtype, gaps), layout, flipped)
-        known = {v.name: v for v in chosen} | {a.name: a.coordinate for a in layout.axes if a.coordinate}
+        axes, flips = _read_axes(file, picked[0], layout, periodic, cells)
+        grid = Grid(axes, tuple(v.name for v in picked), layout.steady)
+        values = _allocate(file, picked, (n, len(picked), *grid.points_per_axis), DTYPES[dtype])
+        for i, variable in enumerate(picked):
+            values[:, i] = _reorder(_load(variable, layout, values.dtype, gaps), layout, flips)
+        sources = {v.name: v for v in picked} | {a.name: a.coordinate for a in layout.axes if a.coordinate}
         units, labels = (
-            {k: t for k, v in known.items() if (t := v.text(key))} for key in ("units", "long_name")
+            {k: text for k, v in sources.items() if (text := v.text(key))} for key in ("units", "long_name")
         )
-        split = _split(where, variables, n)
-    shaped = torch.from_numpy(values if grid.n_channels > 1 else values[:, 0])
-    origin = {"path": str(path), "sha256": sha256(where), "samples": layout.dims[layout.samples]}
-    said = {"samples": samples, "time": time, "steady": steady}
-    reading = {name: value for name, value in said.items() if value is not None}
-    return Fields(shaped, grid, units, labels, origin, split, reading)
+        split = _read_split(file, variables, n)
+    fields = torch.from_numpy(values if grid.n_channels > 1 else values[:, 0])
+    origin = {"path": str(path), "sha256": sha256(file), "samples": layout.dims[layout.samples]}
+    options = {"samples": samples, "time": time, "steady": steady}
+    reading = {name: value for name, value in options.items() if value is not None}
+    return Fields(fields, grid, units, labels, origin, split, reading)
 
 
-def _room(path: Path, chosen: Sequence[Variable], shape: tuple[int, ...], dtype: Any) -> Array:
-    """An array for all channels, once one of them fits beside it: as the file has it, converted, and a mask."""
+def _allocate(path: Path, channels: Sequence[Variable], shape: tuple[int, ...], dtype: Any) -> Array:
+    """Allocate an array for all channels, if one of them fits beside it: as the file has it, converted, and a mask."""
     with readable(path):
-        for variable in chosen:
+        for variable in channels:
             variable.check()
     itemsize = np.dtype(dtype).itemsize
-    points, more = prod(shape) // len(chosen), max(v.itemsize for v in chosen) + itemsize + 1
-    require_memory(points * (len(chosen) * itemsize + more), f"{chosen[0].describe()} of {path}")
+    points, temporaries = prod(shape) // len(channels), max(v.itemsize for v in channels) + itemsize + 1
+    require_memory(points * (len(channels) * itemsize + temporaries), f"{channels[0].describe()} of {path}")
     return np.empty(shape, dtype)
 
 
-def _axes(
-    path: Path, like: Variable, layout: Layout, periodic: Sequence[str], cells: Sequence[str]
+def _read_axes(
+    path: Path, channel: Variable, layout: Layout, periodic: Sequence[str], cells: Sequence[str]
 ) -> tuple[tuple[Axis, ...], tuple[bool, ...]]:
-    """The axes, and which of them are turned over."""
-    periodic, cells = (((said,) if isinstance(said, str) else tuple(said)) for said in (periodic, cells))
+    """Return the axes, and which of them are reversed in the file."""
+    periodic, cells = (((names,) if isinstance(names, str) else tuple(names)) for names in (periodic, cells))
     names = [a.name for a in layout.axes]
     for name in (*periodic, *cells):
         if name not in names:
@@ -101,19 +117,21 @@ def _axes(
         if name in periodic and name in cells:
             raise SapcError(f"{path}: axis {name!r} cannot be periodic and cells; choose periodic")
     kinds = dict.fromkeys(periodic, "periodic") | dict.fromkeys(cells, "cells")
-    found = [axis_of(path, a.name, like.shape[a.place], a.coordinate, kinds.get(a.name)) for a in layout.axes]
-    return tuple(axis for axis, _ in found), tuple(flip for _, flip in found)
+    pairs = [
+        read_axis(path, a.name, channel.shape[a.position], a.coordinate, kinds.get(a.name))
+        for a in layout.axes
+    ]
+    return tuple(axis for axis, _ in pairs), tuple(flip for _, flip in pairs)
 
 
-def _ordered(values: Array, layout: Layout, flipped: Sequence[bool]) -> Array:
-    """Samples first, the axes in their order, turned over where they decreased."""
-    values = values.transpose(layout.samples, *(a.place for a in layout.axes))
-    turned = tuple(i + 1 for i, flip in enumerate(flipped) if flip)
-    return np.asarray(np.flip(values, turned))
+def _reorder(values: Array, layout: Layout, flips: Sequence[bool]) -> Array:
+    """Put samples first and the axes in their order, and reverse those that decrease in the file."""
+    values = values.transpose(layout.samples, *(a.position for a in layout.axes))
+    return np.asarray(np.flip(values, tuple(i + 1 for i, flip in enumerate(flips) if flip)))
 
 
-def _loaded(variable: Variable, layout: Layout, dtype: np.dtype[np.floating], gaps: bool) -> Array:
-    """The values of a channel: finite and not constant, unless gaps are fine."""
+def _load(variable: Variable, layout: Layout, dtype: np.dtype[np.floating], gaps: bool) -> Array:
+    """Load a channel, which must be finite and not constant unless gaps are accepted."""
     with np.errstate(over="ignore", invalid="ignore"):
         raw = variable.read()
         values = raw.astype(dtype)
@@ -128,37 +146,41 @@ def _check_values(variable: Variable, layout: Layout, raw: Array, values: Array)
     dtype, bad = values.dtype, ~np.isfinite(values)
     if bad.any():
         first = np.unravel_index(int(bad.argmax()), bad.shape)
-        at = ", ".join(f"{d}={i}" for d, i in zip(layout.dims, first, strict=True))
-        where = f"{path}: channel {variable.name!r} has {int(bad.sum())} values"
+        place = ", ".join(f"{d}={i}" for d, i in zip(layout.dims, first, strict=True))
+        channel = f"{path}: channel {variable.name!r} has {int(bad.sum())} values"
         if np.isfinite(raw[bad]).all():
-            raise SapcError(f"{where} too large for {dtype}, first at {at}; read with dtype=torch.float64")
+            raise SapcError(
+                f"{channel} too large for {dtype}, first at {place}; read with dtype=torch.float64"
+            )
         raise SapcError(
-            f"{where} that are missing, NaN or infinite, the first at index {at}; fill them or leave out these samples or points"
+            f"{channel} that are missing, NaN or infinite, the first at index {place}; fill them or leave out "
+            "these samples or points"
         )
     if values.min() == values.max():
         raise SapcError(f"{path}: channel {variable.name!r} is {values.flat[0]:.6g} everywhere; leave it out")
     by_sample = np.moveaxis(values, layout.samples, 0)
     if (by_sample == by_sample[:1]).all():
         warnings.warn(
-            f"{path}: channel {variable.name!r} is the same in all {len(by_sample)} samples; there is nothing to learn in it",
+            f"{path}: channel {variable.name!r} is the same in all {len(by_sample)} samples; "
+            "there is nothing to learn in it",
             SapcWarning,
             stacklevel=3,
         )
 
 
-def _split(path: Path, variables: Variables, n: int) -> tuple[str, ...] | None:
-    """What the variable `split` says of each sample: train or validation, or 0 or 1."""
+def _read_split(path: Path, variables: Variables, n: int) -> tuple[str, ...] | None:
+    """Read from the variable `split` what each sample is for: train or validation, or 0 or 1."""
     variable = variables.get("split")
     if variable is None:
         return None
     if variable.shape != (n,):
         raise SapcError(f"{path}: {variable.describe()} must have one for each of the {n} samples")
     rows = variable.read().tolist()
-    said = [row.decode(errors="replace") if isinstance(row, bytes) else row for row in rows]
-    names = [SPLITS[int(s)] if s in (0, 1) else str(s).strip("\0 ").lower() for s in said]
+    entries = [row.decode(errors="replace") if isinstance(row, bytes) else row for row in rows]
+    names = [SPLITS[int(e)] if e in (0, 1) else str(e).strip("\0 ").lower() for e in entries]
     for i, name in enumerate(names):
         if name not in SPLITS:
             raise SapcError(
-                f"{path}: split is {said[i]!r} for sample {i}; write train or validation, or 0 or 1"
+                f"{path}: split is {entries[i]!r} for sample {i}; write train or validation, or 0 or 1"
             )
     return tuple(names)

@@ -1,15 +1,20 @@
-"""Which variables of a file are the channels, and which of their dimensions are samples, space in the file's order, time.
+"""Find which variables of a file are the channels, and which of their dimensions are samples, space and time.
 
-Channels are the variables that are named, else those of most dimensions, which must agree in them. Bounds of coordinates are no channels.
-Where variables of most dimensions disagree, those along a dimension of samples are meant: beside fields, a file may hold their quantiles.
+Channels are the variables that the caller names, else those of most dimensions, which must agree in them. Bounds
+of coordinates are no channels. Where variables of most dimensions disagree, those along a dimension of samples
+are taken: beside fields, a file may hold their quantiles.
 
-A dimension of samples is named by the caller, else bears one of the usual names, else is the first. Time is named by the caller, else
-has CF's `axis = "T"` or `standard_name = "time"` or is called t or time, else is not there. Dimensions without a name, as in plain HDF5
-and npz files, are called dim_0, dim_1, ... in errors, and `first` (after the samples) and `last` where the caller names them: the
-file's one-dimensional arrays find theirs by length, x, y, z in this order where lengths are the same. Which one is time is not guessed.
+The dimension of samples is named by the caller, else bears one of the usual names, else is the first. Time is
+named by the caller, else has CF's `axis = "T"` or `standard_name = "time"` or is called t or time, else does not
+exist. Space keeps the order of the file.
 
-A coordinate of another length than its axis is an error, but for times with one entry more than there are frames, as PDEBench writes them:
-the last is that of a frame which was not kept. The frames then have the others, with a warning.
+Dimensions without a name, as in plain HDF5 and npz files, are called dim_0, dim_1, ... in messages, and `first`
+(after the samples) and `last` where the caller names them. They find their coordinates among the one-dimensional
+arrays of the file by length, x, y, z in this order where lengths are the same. Which one is time is not guessed.
+
+A coordinate of another length than its axis is an error. The exception are times with one entry more than there
+are frames, as PDEBench writes them, where the last is the time of a frame that is not in the file. The frames
+then have the others, with a warning.
 """
 
 from __future__ import annotations
@@ -24,8 +29,10 @@ from .formats import Variable, Variables
 
 TIMES = ("t", "time")
 SPACES = ("x", "y", "z", "lon", "lat", "longitude", "latitude")
-MADE_UP = ("x", "y", "z")
-NOT_AXES = ("split", "condition_index", "member_index")  # of samples: for training or not, and which is which
+DEFAULT_NAMES = ("x", "y", "z")
+SAMPLE_VARIABLES = ("split", "condition_index", "member_index")
+"""Arrays with one entry per sample, which are no coordinates: what it is for, and which one it is."""
+
 CHANNELS = ("channel", "channels", "variable", "component")
 SAMPLES = frozenset(
     ["sample", "samples", "n", "batch", "member", "ensemble", "realization", "realisation", "run", "case"]
@@ -35,24 +42,37 @@ SAMPLES = frozenset(
 def pick_channels(
     path: Path, variables: Variables, names: Sequence[str] | None, samples: str | None
 ) -> list[Variable]:
-    """The channels of a file, all of the same dimensions and of real numbers."""
-    chosen = _largest(path, variables, samples) if names is None else _named(path, variables, names)
-    first = chosen[0]
-    for other in chosen:
-        if (other.dims, other.shape) != (first.dims, first.shape):
+    """Pick the channels of a file, all of the same dimensions and of real numbers.
+
+    Args:
+        path: The file, for messages.
+        variables: All variables of the file.
+        names: Names of the channels, if the caller gave them.
+        samples: Name of the dimension of samples, if the caller gave it.
+
+    Returns:
+        The channels.
+
+    Raises:
+        SapcError: There are no channels, or they do not fit together.
+    """
+    channels = _largest(path, variables, samples) if names is None else _select(path, variables, names)
+    first = channels[0]
+    for channel in channels:
+        if (channel.dims, channel.shape) != (first.dims, first.shape):
             raise SapcError(
-                f"{path}: {first.describe()} and {other.describe()} have different dimensions; "
+                f"{path}: {first.describe()} and {channel.describe()} have different dimensions; "
                 f"interpolate them to one grid, or name those to read: channels=({first.name!r},)"
             )
-        if other.kind not in "fiu":
-            what = {"c": "complex numbers", "b": "truth values"}.get(other.kind, "text or objects")
-            raise SapcError(f"{path}: {other.name!r} holds {what}; channels must be real numbers")
+        if channel.kind not in "fiu":
+            content = {"c": "complex numbers", "b": "truth values"}.get(channel.kind, "text or objects")
+            raise SapcError(f"{path}: {channel.name!r} holds {content}; channels must be real numbers")
     if len(first.shape) < 2:
         raise SapcError(f"{path}: {first.describe()} is no field; it needs samples and space")
-    return chosen
+    return channels
 
 
-def _named(path: Path, variables: Variables, names: Sequence[str]) -> list[Variable]:
+def _select(path: Path, variables: Variables, names: Sequence[str]) -> list[Variable]:
     names = (names,) if isinstance(names, str) else tuple(names)
     if not names or len(set(names)) < len(names):
         raise SapcError(
@@ -60,27 +80,27 @@ def _named(path: Path, variables: Variables, names: Sequence[str]) -> list[Varia
         )
     for name in names:
         if name not in variables:
-            there = ", ".join(v.name for v in variables.values() if len(v.shape) >= 2) or "none"
-            raise SapcError(f"{path} has no channel {name!r}; it has {there}")
+            choices = ", ".join(v.name for v in variables.values() if len(v.shape) >= 2) or "none"
+            raise SapcError(f"{path} has no channel {name!r}; it has {choices}")
     return [variables[name] for name in names]
 
 
 def _largest(path: Path, variables: Variables, samples: str | None) -> list[Variable]:
     bounds = {v.text("bounds") for v in variables.values()}
-    found = [v for v in variables.values() if len(v.shape) >= 2 and v.name not in bounds]
-    found = [v for v in found if v.kind in "fiuc"] or found
-    if not found:
+    fields = [v for v in variables.values() if len(v.shape) >= 2 and v.name not in bounds]
+    fields = [v for v in fields if v.kind in "fiuc"] or fields
+    if not fields:
         raise SapcError(f"{path} has no array of two or more dimensions; fields need samples and an axis")
-    most = max(len(v.shape) for v in found)
-    found = [v for v in found if len(v.shape) == most]
-    if len({(v.dims, v.shape) for v in found}) == 1:
-        return found
-    sampled = [v for v in found if any(is_samples(d, samples, variables) for d in v.dims)]
-    return sampled or found
+    ndim = max(len(v.shape) for v in fields)
+    fields = [v for v in fields if len(v.shape) == ndim]
+    if len({(v.dims, v.shape) for v in fields}) == 1:
+        return fields
+    ensembles = [v for v in fields if any(is_samples(d, samples, variables) for d in v.dims)]
+    return ensembles or fields
 
 
 def is_samples(dim: str | None, samples: str | None, variables: Variables) -> bool:
-    """Whether a dimension is that of the samples, by its name or by its coordinate's."""
+    """Tell whether a dimension is that of the samples, by its name or by the standard name of its coordinate."""
     if dim is None or samples is not None:
         return dim is not None and dim == samples
     coordinate = variables.get(dim)
@@ -90,9 +110,16 @@ def is_samples(dim: str | None, samples: str | None, variables: Variables) -> bo
 
 @dataclass(frozen=True)
 class Dimension:
-    """An axis to be: where it is in the file's arrays, its name there, its name here, its coordinate."""
+    """A dimension of the file that becomes an axis.
 
-    place: int
+    Attributes:
+        position: Which dimension of the arrays it is.
+        dim: Its name in the file.
+        name: The name of the axis.
+        coordinate: Its coordinate, if the file has one.
+    """
+
+    position: int
     dim: str
     name: str
     coordinate: Variable | None
@@ -100,7 +127,14 @@ class Dimension:
 
 @dataclass(frozen=True)
 class Layout:
-    """The dimensions of the channels: where the samples are, and the axes, time last unless steady."""
+    """The dimensions of the channels.
+
+    Attributes:
+        dims: Their names in the file.
+        samples: Which dimension is that of the samples.
+        axes: The axes, time last unless steady.
+        steady: Whether there is no time.
+    """
 
     dims: tuple[str, ...]
     samples: int
@@ -108,71 +142,88 @@ class Layout:
     steady: bool
 
 
-def layout_of(
+def find_layout(
     path: Path,
-    like: Variable,
+    channel: Variable,
     variables: Variables,
     samples: str | None,
     time: str | None,
     steady: bool | None,
 ) -> Layout:
-    """What each dimension of the channels is."""
+    """Find what each dimension of the channels is.
+
+    Args:
+        path: The file, for messages.
+        channel: One of the channels.
+        variables: All variables of the file.
+        samples: Name of the dimension of samples, if the caller gave it.
+        time: Name of the dimension of time, "first" or "last", if the caller gave it.
+        steady: Whether there is no time, if the caller said so.
+
+    Returns:
+        The layout.
+
+    Raises:
+        SapcError: A dimension cannot be identified, or a coordinate does not fit.
+    """
     if steady and time is not None:
         raise SapcError(f"steady fields have no time, but time={time!r} was given; leave one of the two out")
-    dims = tuple(d or f"dim_{i}" for i, d in enumerate(like.dims))
+    dims = tuple(d or f"dim_{i}" for i, d in enumerate(channel.dims))
     if len(set(dims)) < len(dims):
-        raise SapcError(f"{path}: two dimensions of {like.describe():.200} have the same name; rename one")
+        raise SapcError(f"{path}: two dimensions of {channel.describe():.200} have the same name; rename one")
     for dim in dims:
         if dim.lower() in CHANNELS and dim not in (samples, time):
-            raise SapcError(f"{path}: {like.describe()} has {dim!r}; write one variable per channel")
-    finder = _Finder(path, like, dims, variables)
-    sample = finder.samples(samples, time)
-    moment = finder.time(sample, time, steady)
-    space = [d for d in dims if d not in (sample, moment)]
+            raise SapcError(f"{path}: {channel.describe()} has {dim!r}; write one variable per channel")
+    finder = _LayoutFinder(path, channel, dims, variables)
+    sample_dim = finder.find_samples(samples, time)
+    time_dim = finder.find_time(sample_dim, time, steady)
+    space = [d for d in dims if d not in (sample_dim, time_dim)]
     if not 1 <= len(space) <= 3:
         raise SapcError(
-            f"{path}: {like.describe()} has {len(space)} spatial dimensions ({', '.join(space) or 'none'}); "
+            f"{path}: {channel.describe()} has {len(space)} spatial dimensions ({', '.join(space) or 'none'}); "
             "1 to 3 are needed: take a slice, or name the others by samples= and time="
         )
-    found = finder.coordinates(space, sample, moment)
-    if moment is None and not steady and any(d not in found for d in finder.unnamed(space)):
+    coordinates = finder.find_coordinates(space, sample_dim, time_dim)
+    if time_dim is None and not steady and any(d not in coordinates for d in finder.without_name(space)):
         raise SapcError(
-            f"{path}: which dimension of {like.describe()} is time? Say time='last', time='first' or steady=True, "
-            "or add a one-dimensional array per axis to the file, as x and t"
+            f"{path}: which dimension of {channel.describe()} is time? Say time='last', time='first' or "
+            "steady=True, or add a one-dimensional array per axis to the file, as x and t"
         )
-    return Layout(dims, dims.index(sample), finder.axes(space, moment, found), moment is None)
+    axes = finder.make_axes(space, time_dim, coordinates)
+    return Layout(dims, dims.index(sample_dim), axes, time_dim is None)
 
 
 @dataclass(frozen=True)
-class _Finder:
+class _LayoutFinder:
     path: Path
-    like: Variable
+    channel: Variable
     dims: tuple[str, ...]
     variables: Variables
 
     def size(self, dim: str) -> int:
-        return self.like.shape[self.dims.index(dim)]
+        return self.channel.shape[self.dims.index(dim)]
 
-    def unnamed(self, dims: Sequence[str]) -> list[str]:
-        return [d for d in dims if self.like.dims[self.dims.index(d)] is None]
+    def without_name(self, dims: Sequence[str]) -> list[str]:
+        return [d for d in dims if self.channel.dims[self.dims.index(d)] is None]
 
-    def _fitted(self, dim: str, coordinate: Variable, time: str | None) -> Variable:
-        """A coordinate with one entry per point of its dimension; of times also one with one entry more, less the last."""
+    def _fit(self, dim: str, coordinate: Variable, time: str | None) -> Variable:
+        """Return a coordinate with one entry per point of its dimension; the last of n + 1 times is left out."""
         n = self.size(dim)
         if coordinate.shape == (n,):
             return coordinate
         if dim == time and coordinate.shape == (n + 1,):
-            told = f"{coordinate.name!r} has {n + 1} times for {n} frames; the frames are at the first {n}"
-            warnings.warn(f"{self.path}: {told}", SapcWarning, stacklevel=2)
+            message = f"{coordinate.name!r} has {n + 1} times for {n} frames; the frames are at the first {n}"
+            warnings.warn(f"{self.path}: {message}", SapcWarning, stacklevel=2)
             return replace(coordinate, shape=(n,), load=lambda: coordinate.read()[:n])
         hint = "" if time is not None else "; or say which dimension is time, as time='first'"
         raise SapcError(
             f"{self.path}: the coordinate {coordinate.name!r} has shape {coordinate.shape}, but axis {dim!r} of "
-            f"{self.like.describe()} has {n} points; give it one entry per point, or another name if it is no coordinate{hint}"
+            f"{self.channel.describe()} has {n} points; give it one entry per point, "
+            f"or another name if it is no coordinate{hint}"
         )
 
     def axis_letter(self, dim: str) -> str | None:
-        """X, Y, Z or T, as the coordinate says or the name."""
+        """Return X, Y, Z or T, by the coordinate or by the name."""
         coordinate = self.variables.get(dim)
         if coordinate is not None and coordinate.shape == (self.size(dim),):
             letter = coordinate.text("axis")
@@ -180,114 +231,121 @@ class _Finder:
                 return (letter or "T").upper()
         return "T" if dim.lower() in TIMES else "X" if dim.lower() in SPACES else None
 
-    def samples(self, said: str | None, time: str | None) -> str:
-        if said is not None:
-            return self._said(said, "samples")
+    def find_samples(self, name: str | None, time: str | None) -> str:
+        """Return the dimension of samples; `name` and `time` are given by the caller."""
+        if name is not None:
+            return self._check_dimension(name, "samples")
         for dim in self.dims:
             if is_samples(dim, None, self.variables):
                 return dim
         if self.dims[0] == time or self.axis_letter(self.dims[0]) is not None:
             raise SapcError(
-                f"{self.path}: {self.like.describe()} has no dimension of samples; several runs are needed: "
+                f"{self.path}: {self.channel.describe()} has no dimension of samples; several runs are needed: "
                 "stack them along a dimension called sample, or name it by samples="
             )
         return self.dims[0]
 
-    def _said(self, dim: str, what: str) -> str:
+    def _check_dimension(self, dim: str, argument: str) -> str:
         if dim not in self.dims:
             raise SapcError(
-                f"{self.path}: {self.like.describe()} has no dimension {dim!r} for {what}=; name another"
+                f"{self.path}: {self.channel.describe()} has no dimension {dim!r} for {argument}=; name another"
             )
         return dim
 
-    def time(self, sample: str, said: str | None, steady: bool | None) -> str | None:
-        """The dimension that is time; None if there is none."""
-        rest = [d for d in self.dims if d != sample]
-        if said is not None:
-            dim = {"first": rest[0], "last": rest[-1]}.get(said) if said not in self.dims else said
+    def find_time(self, sample: str, name: str | None, steady: bool | None) -> str | None:
+        """Return the dimension of time, or None; `name` and `steady` are given by the caller."""
+        dims = [d for d in self.dims if d != sample]
+        if name is not None:
+            dim = {"first": dims[0], "last": dims[-1]}.get(name) if name not in self.dims else name
             if dim == sample:
                 raise SapcError(f"{self.path}: dimension {sample!r} cannot be samples and time; say samples=")
-            return self._said(dim or said, "time")
-        found = [d for d in rest if self.axis_letter(d) == "T"] or self._fitting(rest)
-        if len(found) > 1:
+            return self._check_dimension(dim or name, "time")
+        times = [d for d in dims if self.axis_letter(d) == "T"] or self._dims_of_times(dims)
+        if len(times) > 1:
             raise SapcError(
-                f"{self.path}: which of {', '.join(found)} of {self.like.describe()} is time? Say time='last', "
-                "time='first' or its name"
+                f"{self.path}: which of {', '.join(times)} of {self.channel.describe()} is time? Say "
+                "time='last', time='first' or its name"
             )
-        if steady and found:
+        if steady and times:
             raise SapcError(
-                f"{self.path}: {self.like.describe()} has the time {found[0]!r}, but steady=True was said; leave that out or keep one frame"
+                f"{self.path}: {self.channel.describe()} has the time {times[0]!r}, but steady=True was said; "
+                "leave that out or keep one frame"
             )
-        return found[0] if found else rest[-1] if steady is False else None
+        return times[0] if times else dims[-1] if steady is False else None
 
-    def _fitting(self, rest: Sequence[str]) -> list[str]:
-        """Dimensions without a name that an array called t or time fits."""
-        sizes = {v.shape[0] for v in self._loose() if plain(v.name) in TIMES}
-        return [d for d in self.unnamed(rest) if self.size(d) in sizes]
+    def _dims_of_times(self, dims: Sequence[str]) -> list[str]:
+        """Return the dimensions without a name that an array called t or time fits."""
+        sizes = {v.shape[0] for v in self._lists() if base_name(v.name) in TIMES}
+        return [d for d in self.without_name(dims) if self.size(d) in sizes]
 
-    def _loose(self) -> list[Variable]:
+    def _lists(self) -> list[Variable]:
+        """Return the one-dimensional arrays of numbers that may be coordinates."""
         lists = (v for v in self.variables.values() if len(v.shape) == 1 and v.kind in "fiu")
-        return [v for v in lists if v.name not in NOT_AXES]
+        return [v for v in lists if v.name not in SAMPLE_VARIABLES]
 
-    def coordinates(self, space: Sequence[str], sample: str, time: str | None) -> dict[str, Variable]:
-        """Coordinates by dimension: of its own name, or for those without a name by length."""
-        every = [*space, *((time,) if time else ())]
-        found = {d: self._fitted(d, self.variables[d], time) for d in every if d in self.variables}
-        if time is not None and self.unnamed([time]):
-            found |= self._match([time], TIMES, sample)
-            if time not in found and (times := [v for v in self._loose() if plain(v.name) in TIMES]):
-                found[time] = self._fitted(time, times[0], time)
-        unnamed = self.unnamed(space)
-        for n in dict.fromkeys(map(self.size, unnamed)):
-            found |= self._match([d for d in unnamed if self.size(d) == n], SPACES, sample)
-        self._check_rest(every, sample, found)
-        return found
+    def find_coordinates(self, space: Sequence[str], sample: str, time: str | None) -> dict[str, Variable]:
+        """Return coordinates by dimension: that of the same name, or for dimensions without a name by length."""
+        dims = [*space, *((time,) if time else ())]
+        coordinates = {d: self._fit(d, self.variables[d], time) for d in dims if d in self.variables}
+        if time is not None and self.without_name([time]):
+            coordinates |= self._match([time], TIMES, sample)
+            times = [v for v in self._lists() if base_name(v.name) in TIMES]
+            if time not in coordinates and times:
+                coordinates[time] = self._fit(time, times[0], time)
+        nameless = self.without_name(space)
+        for n in dict.fromkeys(map(self.size, nameless)):
+            coordinates |= self._match([d for d in nameless if self.size(d) == n], SPACES, sample)
+        self._check_unused(dims, sample, coordinates)
+        return coordinates
 
-    def _check_rest(self, every: Sequence[str], sample: str, found: dict[str, Variable]) -> None:
+    def _check_unused(self, dims: Sequence[str], sample: str, coordinates: dict[str, Variable]) -> None:
         """Refuse arrays with the name of a coordinate that fit no axis."""
-        bare = [d for d in self.unnamed(every) if d not in found]
-        for v in self._loose():
-            name = plain(v.name)
-            is_used = v.dims != (None,) or any(v.name == used.name for used in found.values())
+        bare = [d for d in self.without_name(dims) if d not in coordinates]
+        for v in self._lists():
+            name = base_name(v.name)
+            is_used = v.dims != (None,) or any(v.name == c.name for c in coordinates.values())
             if is_used or name not in (*TIMES, *SPACES):
                 continue
             # One entry per sample is a parameter, and a single one a moment or a place.
             if v.shape not in ((1,), (self.size(sample),)) or (bare and name in SPACES):
-                self._fitted(bare[0] if bare else every[-1], v, None)
+                self._fit(bare[0] if bare else dims[-1], v, None)
 
     def _match(self, dims: list[str], names: tuple[str, ...], sample: str) -> dict[str, Variable]:
-        """Arrays for dimensions of one length: those of usual names in their order, else the only other one of that length."""
+        """Match arrays to dimensions of one length: by the usual names, else the only other array of that length."""
         n = self.size(dims[0])
-        fitting = [v for v in self._loose() if v.shape == (n,)]
-        usual = [v for name in names for v in fitting if plain(v.name) == name]
+        candidates = [v for v in self._lists() if v.shape == (n,)]
+        usual = [v for name in names for v in candidates if base_name(v.name) == name]
         if not usual:
-            others = [v for v in fitting if plain(v.name) not in (*TIMES, *SPACES)]
-            unique = names == SPACES and len(dims) == len(others) == 1 and n != self.size(sample)
-            return {dims[0]: others[0]} if unique else {}
+            unusual = [v for v in candidates if base_name(v.name) not in (*TIMES, *SPACES)]
+            is_unique = names == SPACES and len(dims) == len(unusual) == 1 and n != self.size(sample)
+            return {dims[0]: unusual[0]} if is_unique else {}
         if len(usual) != len(dims):
             raise SapcError(
-                f"{self.path}: {', '.join(v.name for v in usual)} and {', '.join(dims)} of {self.like.describe()} have {n} points each, "
-                "so it is open which belongs to which; write one array per axis, or name the dimensions in the file"
+                f"{self.path}: {', '.join(v.name for v in usual)} and {', '.join(dims)} of "
+                f"{self.channel.describe()} have {n} points each, so it is open which belongs to which; "
+                "write one array per axis, or name the dimensions in the file"
             )
         return dict(zip(dims, usual, strict=True))
 
-    def axes(
-        self, space: Sequence[str], time: str | None, found: dict[str, Variable]
+    def make_axes(
+        self, space: Sequence[str], time: str | None, coordinates: dict[str, Variable]
     ) -> tuple[Dimension, ...]:
-        """The axes in order, with names made up where neither the dimension nor a coordinate has one."""
-        dims, unnamed = [*space, *((time,) if time else ())], set(self.unnamed(self.dims))
+        """Return the axes in order, with default names where neither the dimension nor a coordinate has one."""
+        dims, nameless = [*space, *((time,) if time else ())], set(self.without_name(self.dims))
         names = {
-            d: plain(found[d].name) if d in unnamed else d for d in dims if d in found or d not in unnamed
+            d: base_name(coordinates[d].name) if d in nameless else d
+            for d in dims
+            if d in coordinates or d not in nameless
         }
-        free = [name for name in MADE_UP if name not in names.values()]
+        free = [name for name in DEFAULT_NAMES if name not in names.values()]
         for dim in dims:
             if dim not in names:
                 names[dim] = "t" if dim == time else free.pop(0)
-        return tuple(Dimension(self.dims.index(d), d, names[d], found.get(d)) for d in dims)
+        return tuple(Dimension(self.dims.index(d), d, names[d], coordinates.get(d)) for d in dims)
 
 
-def plain(name: str) -> str:
-    """A coordinate's name without the word coordinate, in small letters: x-coordinate is x."""
+def base_name(name: str) -> str:
+    """Return a coordinate's name in small letters, without the word coordinate: x-coordinate is x."""
     lower = name.lower()
     for ending in ("-coordinate", "_coordinate", "-coord", "_coord"):
         lower = lower.removesuffix(ending)
