@@ -267,7 +267,7 @@ def test_fewer_samples_of_d_flow_are_said_and_have_their_own_floor(call, done, m
     result = read_json(done / "heat-comparison.json")
     assert [floor["samples"] for floor in result["floors"]] == [4, 3]
     assert {name: about["samples"] for name, about in result["methods"].items()} == {"dflow": 3, "ffm": 4}
-    bold = tables(result)[0].bold
+    bold = tables(result)[0].best
     assert bold == {(3, j) for j in range(1, 6)}  # FFM is alone with the full number
 
 

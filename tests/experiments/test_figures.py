@@ -14,9 +14,9 @@ from sapc.evaluation.moments import EnsembleStatistics, Moments
 from sapc.experiments.report.data import ReportData, order_methods, short_label
 from sapc.experiments.report.figures import FigureData, fields, task_figures
 from sapc.experiments.report.figures import plots as curves
-from sapc.experiments.report.figures.data import MAKERS, _heading, printed_points
-from sapc.experiments.report.figures.plots import Point, tradeoff, zero_at
-from sapc.experiments.report.figures.style import DPI, LOOKS, SETTINGS, look, rendered
+from sapc.experiments.report.figures.data import MAKERS, _heading, paper_points
+from sapc.experiments.report.figures.plots import Point, draw_tradeoff, zero_at
+from sapc.experiments.report.figures.style import DPI, LINE_STYLES, SETTINGS, line_style, render
 from sapc.experiments.report.make import draw_all
 from sapc.experiments.results import Problem
 from sapc.methods import METHODS, paper
@@ -90,11 +90,11 @@ def contrast(colour: str) -> float:
 
 
 def test_every_method_has_a_look_of_its_own():
-    assert set(LOOKS) == set(METHODS)
-    for a, b in itertools.combinations(LOOKS.values(), 2):
+    assert set(LINE_STYLES) == set(METHODS)
+    for a, b in itertools.combinations(LINE_STYLES.values(), 2):
         assert a.marker != b.marker
         assert (a.colour, a.line) != (b.colour, b.line)
-    assert min(contrast(one.colour) for one in LOOKS.values()) >= 3
+    assert min(contrast(one.colour) for one in LINE_STYLES.values()) >= 3
 
 
 def test_methods_stand_in_the_usual_order_and_unknown_ones_last():
@@ -118,7 +118,7 @@ def test_methods_stand_in_the_usual_order_and_unknown_ones_last():
 
 def test_trajectories_are_drawn_as_given():
     given = {"sapc": trajectory(), "eci": trajectory(3.0)}
-    figure = curves.trajectories(given)
+    figure = curves.draw_trajectories(given)
     panels = figure.axes
     assert len(panels) == 4
     for ax, (name, _) in zip(panels, curves.PANELS, strict=False):
@@ -130,7 +130,7 @@ def test_trajectories_are_drawn_as_given():
             np.testing.assert_array_equal(line.get_xdata(), TIMES[: len(values)])
             drawn = np.where(values > 0, values, np.nan if name == "deviation" else curves.FLOOR)
             np.testing.assert_array_equal(line.get_ydata(), drawn)
-            assert (line.get_color(), line.get_marker()) == (look(method).colour, look(method).marker)
+            assert (line.get_color(), line.get_marker()) == (line_style(method).colour, line_style(method).marker)
     ends = [line.get_xdata()[0] for line in panels[3].lines if len(line.get_xdata()) == 1]
     assert ends == [4.0, 12.0]
     assert [text.get_text() for text in panels[3].get_yticklabels()] == ["SAPC", "ECI"]
@@ -141,7 +141,7 @@ def test_what_is_not_finite_leaves_a_gap():
     times, values = curves.curve(broken, "endpoint_residual")
     assert len(times) == 4
     assert np.isnan(values[0])
-    figure = curves.trajectories({"ffm": broken, "sapc": trajectory(excess_energy=0.0)})
+    figure = curves.draw_trajectories({"ffm": broken, "sapc": trajectory(excess_energy=0.0)})
     assert {text.get_text() for text in figure.axes[3].texts} == {"not finite", "0"}
     assert curves.has_zero([broken])
     assert not curves.has_zero([trajectory(state_residual=[1.0] * 5)])
@@ -159,7 +159,7 @@ POINTS = {
 
 def test_tradeoff_puts_every_point_in_its_place():
     printed = {"sapc": Point(1e-6, 0.02), "dflow": Point(2.0, 2.0)}
-    figure = tradeoff(POINTS, printed, floor=0.005)
+    figure = draw_tradeoff(POINTS, printed, floor=0.005)
     axes, bar = figure.axes
     assert (axes.get_xscale(), axes.get_yscale()) == ("log", "log")
     marked = [line for line in axes.lines if line.get_marker() not in ("None", "_", "|", "")]
@@ -183,9 +183,9 @@ def test_tradeoff_puts_every_point_in_its_place():
 def test_names_do_not_cover_each_other():
     """All eleven, as the paper prints them, and on every one of its tasks."""
     for task in paper.TASKS:
-        printed = {m: Point(p.ce, p.w2, seconds=1.0) for m, p in printed_points(task).items()}
+        printed = {m: Point(p.ce, p.w2, seconds=1.0) for m, p in paper_points(task).items()}
         assert len(printed) == 11
-        figure = tradeoff(printed, {}, 0.05)
+        figure = draw_tradeoff(printed, {}, 0.05)
         figure.draw_without_rendering()
         boxes = [
             Text.get_window_extent(t)
@@ -207,7 +207,7 @@ def _shared(a, b) -> float:
 
 
 def test_a_single_point_without_time_or_floor_is_drawn():
-    figure = tradeoff({"sapc": Point(0.0, 0.1)}, {})
+    figure = draw_tradeoff({"sapc": Point(0.0, 0.1)}, {})
     assert zero_at([Point(0.0, 0.1)]) == 0.1
     assert len(figure.axes) == 2
 
@@ -218,9 +218,9 @@ def test_a_single_point_without_time_or_floor_is_drawn():
 @pytest.mark.parametrize("methods", [1, 5, 6, 11])
 def test_ensembles_show_all_panels_on_the_scale_of_the_solutions(methods):
     solutions = moments(6, 5)
-    shown = [fields.Shown(f"m{k}", moments(6, 5, seed=k, scale=3.0)) for k in range(methods)]
-    figure = fields.ensembles(
-        [fields.Shown("solutions", solutions), *shown], solutions, fields.Space((0, 1, 0, 2))
+    shown = [fields.Panel(f"m{k}", moments(6, 5, seed=k, scale=3.0)) for k in range(methods)]
+    figure = fields.draw_ensembles(
+        [fields.Panel("solutions", solutions), *shown], solutions, fields.Space((0, 1, 0, 2))
     )
     images = [ax.images[0] for ax in figure.axes if ax.images]
     assert len(images) == 2 * (methods + 1)
@@ -245,12 +245,12 @@ def _around_zero(u):
 def test_missing_methods_are_an_empty_panel_that_says_so(shape):
     solutions = moments(*shape)
     panels = [
-        fields.Shown("solutions", solutions),
-        fields.Shown("ECI", None),
-        fields.Shown("FFM", moments(*shape, seed=1)),
+        fields.Panel("solutions", solutions),
+        fields.Panel("ECI", None),
+        fields.Panel("FFM", moments(*shape, seed=1)),
     ]
     space = fields.Space((0, 1, 0, 1)) if len(shape) == 2 else fields.Space(times=(0.0, 1.0, 2.0))
-    figure = fields.ensembles(panels, solutions, space)
+    figure = fields.draw_ensembles(panels, solutions, space)
     missing = [ax for ax in figure.axes if "missing" in [t.get_text() for t in ax.texts]]
     assert len(missing) == 2
     assert not any(ax.images for ax in missing)
@@ -258,8 +258,8 @@ def test_missing_methods_are_an_empty_panel_that_says_so(shape):
 
 def test_frames_stand_side_by_side_in_time():
     solutions, samples = moments(4, 4, 3), moments(4, 4, 3, seed=1)
-    panels = [fields.Shown("solutions", solutions), fields.Shown("SAPC", samples)]
-    figure = fields.ensembles(panels, solutions, fields.Space(times=(0.0, 5.0, 10.0)))
+    panels = [fields.Panel("solutions", solutions), fields.Panel("SAPC", samples)]
+    figure = fields.draw_ensembles(panels, solutions, fields.Space(times=(0.0, 5.0, 10.0)))
     strips = [ax for ax in figure.axes if len(ax.images) == 3]
     assert len(strips) == 4
     for i, image in enumerate(strips[2].images):
@@ -273,7 +273,7 @@ def test_frames_stand_side_by_side_in_time():
 def test_examples_show_a_solution_and_a_sample_of_every_set(shape):
     sets = {f"test{k}": (moments(*shape, seed=2 * k), moments(*shape, seed=2 * k + 1)) for k in range(3)}
     space = fields.Space((0, 1, 0, 1)) if len(shape) == 2 else fields.Space(times=(0.0, 1.0, 2.0))
-    figure = fields.examples(sets, "SAPC", space)
+    figure = fields.draw_examples(sets, "SAPC", space)
     images = [image for ax in figure.axes for image in ax.images]
     assert len(images) == 6 * (1 if len(shape) == 2 else 3)
     assert len({image.get_clim() for image in images}) == 1
@@ -285,9 +285,9 @@ def test_constant_and_broken_fields_can_be_drawn():
     flat = Moments(*(torch.zeros(6, 5) for _ in range(3)))
     broken = Moments(*(torch.full((6, 5), float("nan")) for _ in range(3)))
     for solutions in (flat, broken):
-        panels = [fields.Shown("solutions", solutions), fields.Shown("FFM", broken)]
-        data, *_ = rendered(
-            lambda p=panels, s=solutions: fields.ensembles(p, s, fields.Space((0, 1, 0, 1))), "png"
+        panels = [fields.Panel("solutions", solutions), fields.Panel("FFM", broken)]
+        data, *_ = render(
+            lambda p=panels, s=solutions: fields.draw_ensembles(p, s, fields.Space((0, 1, 0, 1))), "png"
         )
         assert data.startswith(b"\x89PNG")
 
@@ -297,10 +297,10 @@ def test_constant_and_broken_fields_can_be_drawn():
 
 @pytest.mark.parametrize("kind", ["svg", "png"])
 def test_same_data_same_bytes_whatever_the_settings(kind):
-    draw = lambda: tradeoff(POINTS, {}, 0.005)
-    before, width, height = rendered(draw, kind)
+    draw = lambda: draw_tradeoff(POINTS, {}, 0.005)
+    before, width, height = render(draw, kind)
     with matplotlib.rc_context({"font.size": 23, "svg.hashsalt": "other", "axes.facecolor": "red"}):
-        again, *_ = rendered(draw, kind)
+        again, *_ = render(draw, kind)
         assert matplotlib.rcParams["font.size"] == 23
     assert before == again
     assert b"<dc:date>" not in before
@@ -379,7 +379,7 @@ def test_fewer_samples_are_told(tmp_path):
     few = replace(few, settings=replace(few.settings, samples=32))
     there.files[2] = replace(there.files[2], scores=few)
     material = FigureData(ReportData(there), "heat")
-    assert material.fewer == {"dflow": 32}
+    assert material.small_samples == {"dflow": 32}
     made, _ = task_figures(material)
     assert "With fewer samples, so a higher floor: D-Flow 32." in made[0].caption
     assert _heading(material, "dflow", "test0").endswith("(n=32)")
@@ -403,7 +403,7 @@ def test_the_lowest_seed_with_fields_is_shown_and_the_fullest_set(tmp_path):
     assert material.scores["sapc"].run.seed == 3
     assert material.scores["ffm"].run.seed == 1
     assert material.sets == ["test1", "test0"]
-    assert material.watched["sapc"]["run"]["seed"] == 1
+    assert material.trajectory_scores["sapc"]["run"]["seed"] == 1
     made, _ = task_figures(material)
     assert "(seed 1, 3)" in made[1].caption
     assert "(seed 1)" in made[2].caption

@@ -22,7 +22,7 @@ from commands import is_one_sentence, list_files
 from hand_made import collected, scores, write
 from sapc.experiments.report import make_report
 from sapc.experiments.report.data import ReportData
-from sapc.experiments.report.make import FEW, MARK, check_out, is_page, page, write_page
+from sapc.experiments.report.make import MARK, OPEN_PROBLEMS, check_out, is_page, render_page, write_page
 from sapc.experiments.report.tables import report_tables
 from sapc.experiments.results import Collection, Problem, ScoresFile
 from sapc.models.scores import Scores
@@ -145,20 +145,20 @@ def test_problems_come_first(tmp_path):
         Problem(kind, tmp_path / f"run{i}", f"why {i}", "heat", "eci", i) for i, kind in enumerate(kinds)
     ]
     there = Collection([*collected(scores()).files], problems)
-    text = page(there, report_tables(ReportData(there)), [])
+    text = render_page(there, report_tables(ReportData(there)), [])
     assert text.index("Not all is there") < text.index("<nav")
     assert "1 failed, 4 missing, 1 unfinished, 1 damaged, 1 left out" in text
     assert all(f"why {i}" in text for i in range(8))
     assert "<details>\n<summary>8 things do not count" in text
-    few = Collection(there.files, problems[:FEW])
-    assert "<details open>\n<summary>6 things" in page(few, report_tables(ReportData(few)), [])
+    few = Collection(there.files, problems[:OPEN_PROBLEMS])
+    assert "<details open>\n<summary>6 things" in render_page(few, report_tables(ReportData(few)), [])
 
 
 def test_text_stays_text():
     nasty = "<script>alert(1)</script>&\"'"
     problems = [Problem("corrupt", Path(nasty), nasty, nasty, nasty)]
     there = Collection(collected(scores()).files, problems, [nasty])
-    read = Reader(page(there, report_tables(ReportData(there)), [], notes={nasty: [nasty]}))
+    read = Reader(render_page(there, report_tables(ReportData(there)), [], notes={nasty: [nasty]}))
     assert not read.of("script")
     assert nasty in read.text
 
@@ -178,7 +178,7 @@ def test_names_of_tasks_lead_nowhere_else(tmp_path):
 def test_a_page_of_the_papers_protocol_has_no_warning():
     sets = {f"test{i}": {} for i in range(4)}
     there = collected(*(scores(method=m, seed=s, sets=sets) for m in ("sapc", "ffm") for s in (0, 42, 205)))
-    text = page(there, report_tables(ReportData(there)), [])
+    text = render_page(there, report_tables(ReportData(there)), [])
     assert 'class="notice' not in text
 
 

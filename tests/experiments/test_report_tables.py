@@ -41,7 +41,7 @@ def marks(table, metric: str, whose: str = "ours", task: str = "Heat") -> tuple[
     (i,) = [i for i, row in enumerate(table.rows) if row[:3] == (task, metric, whose)]
     return tuple(
         [name for j, name in enumerate(table.columns) if (i, j) in places]
-        for places in (table.bold, table.underlined)
+        for places in (table.best, table.second_best)
     )
 
 

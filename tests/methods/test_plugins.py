@@ -18,7 +18,7 @@ from commands import is_one_sentence
 from sapc import Method, Pin, SapcError, SapcWarning, get_method, method_names
 from sapc.experiments import Local, cells, load_study, run_study
 from sapc.experiments.report.data import ReportData, method_label, order_methods, short_label
-from sapc.experiments.report.figures.style import LOOKS, look
+from sapc.experiments.report.figures.style import LINE_STYLES, line_style
 from sapc.experiments.report.tables import report_tables
 from sapc.experiments.results import collect
 from sapc.methods import METHODS, SOURCES, ffm, find_method, registry
@@ -410,8 +410,8 @@ def test_own_methods_have_titles_for_labels_and_looks_of_their_own():
         "new",
     ]
     assert order_methods(["new", "second", "sapc_heun", "ffm"]) == ["ffm", "sapc_heun", "second", "new"]
-    mine = [look("sapc_heun"), look("second")]
-    assert len({one.marker for one in (*LOOKS.values(), *mine)}) == len(LOOKS) + 2
+    mine = [line_style("sapc_heun"), line_style("second")]
+    assert len({one.marker for one in (*LINE_STYLES.values(), *mine)}) == len(LINE_STYLES) + 2
     assert mine[0].line != mine[1].line
     assert ffm.FFM.reference is not None
 

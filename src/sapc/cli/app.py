@@ -153,6 +153,6 @@ def print_table(table: Table, padding: int = 1, console: Console = out) -> None:
     for j, column in enumerate(table.columns):
         rich_table.add_column(column, justify="left" if j < table.heads else "right", no_wrap=True)
     for i, row in enumerate(table.rows):
-        texts = (f"[bold]{cell}[/bold]" if (i, j) in table.bold else cell for j, cell in enumerate(row))
+        texts = (f"[bold]{cell}[/bold]" if (i, j) in table.best else cell for j, cell in enumerate(row))
         rich_table.add_row(*texts)
     console.print(rich_table)

@@ -18,7 +18,7 @@ from ..evaluation.evaluate import Progress, evaluate, write_scores
 from ..experiments import Cell
 from ..experiments.report.figures import pyplot
 from ..experiments.report.format import Table
-from ..experiments.report.pictures import ensembles, run_projection
+from ..experiments.report.pictures import draw_ensembles, run_projection
 from ..models.model import load
 from ..models.scores import Scores
 from ..tasks import get_task
@@ -176,7 +176,7 @@ class Demo:
             f"{task.title}, {self.split}: {self.samples} samples of each method beside {REFERENCE} solutions"
         )
         with ensure_folder(self.out):
-            ensembles(task, truth, fields, w2, title, self.picture)
+            draw_ensembles(task, truth, fields, w2, title, self.picture)
         return result
 
     def _result(self, scores: dict[str, Scores]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Tables, pictures and a page, made from tasks and results alone.
+"""Make tables, pictures and a page from results.
 
     report = make_report(["runs/study"], "report")
     report.page      # report/index.html

@@ -1,6 +1,4 @@
-"""What a report is made of: everything that was collected, with its rows, means and floors computed once; and the names and the order of
-tasks and methods.
-"""
+"""The data of a report: results and their means, and the names and the order of tasks and methods."""
 
 from __future__ import annotations
 
@@ -16,12 +14,17 @@ from ...methods import find_method, is_user_defined, method_names, paper
 from .. import results
 from .format import FAILED, MISSING, NO_FFM, NO_WEIGHTS, NOT_RECORDED, NOTHING, compact
 
-WIDEST = 28  # characters of a short label
+# Characters of a short label.
+LABEL_WIDTH = 28
 
 
 @dataclass(frozen=True)
 class ReportData:
-    """What was found, as tables and figures ask for it."""
+    """Collected results, with rows, means and floors computed once.
+
+    Attributes:
+        collection: What was collected.
+    """
 
     collection: results.Collection
 
@@ -32,60 +35,61 @@ class ReportData:
 
     @cached_property
     def means(self) -> dict[tuple[str, str, str], results.Summary]:
-        """Of every (task, method, metric)."""
+        """Means by (task, method, metric)."""
         return results.summary(self.rows)
 
     @cached_property
     def floors(self) -> dict[tuple[str, str, int], results.Summary]:
-        """Of every (task, metric, number of samples)."""
+        """Sampling floors by (task, metric, number of samples)."""
         return results.floors(self.collection)
 
     @property
     def tasks(self) -> list[str]:
-        """Those that something is known about, in the paper's order."""
+        """Tasks with scores or problems, in the paper's order."""
         return order_tasks(self.collection.tasks)
 
     @property
     def methods(self) -> list[str]:
-        """Those with scores."""
+        """Methods with scores."""
         return list(dict.fromkeys(s.method for s in self.collection.files))
 
     def select_requested(self, methods: Sequence[str]) -> list[str]:
-        """Select methods that studies ask for or that have scores; all of them where no study says what is asked for."""
-        asked = {*self.collection.study_methods, *self.methods} if self.collection.study_methods else methods
-        return [m for m in methods if m in asked]
+        """Select methods that studies ask for or that have scores; all of them without a study."""
+        requested = (
+            {*self.collection.study_methods, *self.methods} if self.collection.study_methods else methods
+        )
+        return [m for m in methods if m in requested]
 
-    def samples(self, task: str, method: str) -> int:
-        """Return the number per test set; 0 without scores."""
+    def sample_count(self, task: str, method: str) -> int:
+        """Return the number of samples per test set; 0 without scores."""
         return max((s.samples for s in self.collection.of(task, method)), default=0)
 
     def absence(self, task: str, method: str, metric: str) -> str:
         """Return what stands in place of a number."""
-        scored = self.collection.of(task, method)
-        if not scored:
-            failed = (
-                ("failed", task, method) == (p.kind, p.task, p.method) for p in self.collection.problems
-            )
-            return FAILED if any(failed) else MISSING
-        if any(metric in about.metrics for s in scored for about in s.sets.values()):
+        files = self.collection.of(task, method)
+        if not files:
+            failure = "failed", task, method
+            kinds = ((p.kind, p.task, p.method) for p in self.collection.problems)
+            return FAILED if failure in kinds else MISSING
+        if any(metric in scores.metrics for s in files for scores in s.sets.values()):
             return NOT_RECORDED
         return {"fpd": NO_WEIGHTS, "ce": NO_FFM}.get(metric, NOT_RECORDED)
 
-    def comparable(self, task: str, methods: Sequence[str], metric: str) -> dict[str, float]:
-        """Return the means that can be compared: of the largest number of samples and all test sets."""
-        found = {m: s for m in methods if (s := self.means.get((task, m, metric)))}
-        most = max((self.samples(task, m) for m in found), default=0)
-        equal = {m: s for m, s in found.items() if self.samples(task, m) == most}
-        widest = max((s.sets for s in equal.values()), key=len, default=())
-        return {m: s.mean for m, s in equal.items() if s.sets == widest}
+    def comparable_means(self, task: str, methods: Sequence[str], metric: str) -> dict[str, float]:
+        """Return means that compare: those of the largest number of samples and of all test sets."""
+        means = {m: s for m in methods if (s := self.means.get((task, m, metric)))}
+        number = max((self.sample_count(task, m) for m in means), default=0)
+        means = {m: s for m, s in means.items() if self.sample_count(task, m) == number}
+        sets = max((s.sets for s in means.values()), key=len, default=())
+        return {m: s.mean for m, s in means.items() if s.sets == sets}
 
     def floor_text(self, task: str, metric: str, methods: Sequence[str]) -> str:
         """Return the floor for every number of samples, the largest first."""
-        numbers = sorted({self.samples(task, m) for m in methods} - {0}, reverse=True)
-        found = {n: floor for n in numbers if (floor := self.floors.get((task, metric, n)))}
-        if not found:
+        numbers = sorted({self.sample_count(task, m) for m in methods} - {0}, reverse=True)
+        floors = {n: floor for n in numbers if (floor := self.floors.get((task, metric, n)))}
+        if not floors:
             return NOT_RECORDED if numbers and metric in DISTRIBUTION else NOTHING
-        texts = {n: compact(floor.mean, floor.error) for n, floor in found.items()}
+        texts = {n: compact(floor.mean, floor.error) for n, floor in floors.items()}
         return "; ".join(text + (f" (n={n})" if n != numbers[0] else "") for n, text in texts.items())
 
 
@@ -98,31 +102,31 @@ def task_label(task: str) -> str:
 
 
 def method_label(method: str) -> str:
-    """Return the paper's name of a method; of a user's own its title, or its name where its file is not loaded."""
-    known = find_method(method) if is_user_defined(method) else None
-    return paper.METHOD_LABELS.get(method) or (known.title if known else method)
+    """Return the paper's name of a method, or the title of a user's own, or its name where it is unknown."""
+    own = find_method(method) if is_user_defined(method) else None
+    return paper.METHOD_LABELS.get(method) or (own.title if own else method)
 
 
 def short_label(method: str) -> str:
     """Return a method's name where room is short."""
     if method in paper.METHOD_LABELS:
         return method.removeprefix("sapc_").upper() if method.startswith("sapc_") else method_label(method)
-    return textwrap.shorten(method_label(method), WIDEST, placeholder=" …")
+    return textwrap.shorten(method_label(method), LABEL_WIDTH, placeholder=" …")
 
 
 def order_tasks(tasks: Iterable[str]) -> list[str]:
     """Sort tasks as the paper has them; others come last."""
-    known = paper.TASKS
-    return sorted(dict.fromkeys(tasks), key=lambda name: known.index(name) if name in known else len(known))
+    order = paper.TASKS
+    return sorted(dict.fromkeys(tasks), key=lambda name: order.index(name) if name in order else len(order))
 
 
 def order_methods(methods: Iterable[str]) -> list[str]:
-    """Sort methods: SAPC, its ablations, the others, the user's own; what is not known comes last."""
-    known = method_names(variants=True)
-    return sorted(set(methods), key=lambda name: (known.index(name) if name in known else len(known), name))
+    """Sort methods: SAPC, its ablations, the others, the user's own, then unknown ones."""
+    order = method_names(variants=True)
+    return sorted(set(methods), key=lambda name: (order.index(name) if name in order else len(order), name))
 
 
 def file_name(task: str) -> str:
-    """Return a task's name in those of its files: itself, or, where that is no safe name, letters of it and a digest."""
+    """Return a task's name for file names: itself, or, where that is not safe, letters of it and a digest."""
     plain = re.sub(r"[^a-z0-9_]+", "_", task.lower())[:40]
     return task if plain == task else f"{plain}_{hashlib.sha256(task.encode()).hexdigest()[:8]}"

@@ -39,7 +39,7 @@ Progress = Callable[[str, int, int], None]
 """Called with what is being done, (parts done, parts in all)."""
 FIGURE_FILE = re.compile(r"[a-z0-9_]+-(tradeoff|ensembles|trajectories|examples)\.(svg|png)")
 MARK = '<meta name="generator" content="sapc report">'
-FEW = 6  # problems that are listed openly
+OPEN_PROBLEMS = 6  # problems that are listed openly
 KINDS = {
     "failed": "failed",
     "missing": "missing",
@@ -156,13 +156,13 @@ def write_page(
     notes: Mapping[str, Sequence[str]] | None = None,
 ) -> Path:
     """Write `out/index.html` and return its path; `notes` say per task which figures are not there, and why."""
-    text = page(collection, tables, figures, title, notes)
+    text = render_page(collection, tables, figures, title, notes)
     with ensure_folder(out) as folder, atomic_write(folder / "index.html") as partial:
         partial.write_text(text, encoding="utf-8")
     return Path(out) / "index.html"
 
 
-def page(
+def render_page(
     collection: Collection,
     tables: Sequence[ReportTable],
     figures: Sequence[Figure],
@@ -191,7 +191,7 @@ def page(
         ),
         counted=", ".join(f"{counts[kind]} {name}" for kind, name in KINDS.items() if counts[kind]),
         kinds=KINDS,
-        few=FEW,
+        few=OPEN_PROBLEMS,
         tables=list(cards.values()),
         cost=[cost] if cost else [],
         figures=figures,
@@ -243,13 +243,13 @@ def _describe_table(table: ReportTable, shared: Sequence[str]) -> dict[str, Any]
     parts = []
     for task in dict.fromkeys(row[0] for row in table.rows):
         place = {i: k for k, i in enumerate(i for i, row in enumerate(table.rows) if row[0] == task)}
-        bold, underlined = (
+        bold, second_best = (
             frozenset((place[i], j - 2) for i, j in marks if i in place)
-            for marks in (table.bold, table.underlined)
+            for marks in (table.best, table.second_best)
         )
         # Of task, metric and whose, one column is enough in a part.
         rows = [(_row_head(*table.rows[i][1:3]), *table.rows[i][3:]) for i in place]
-        parts.append(Table(task, ("metric", *table.columns[3:]), rows, bold, underlined))
+        parts.append(Table(task, ("metric", *table.columns[3:]), rows, bold, second_best))
     notes = [note for note in table.notes if note not in shared]
     return {"name": table.name, "title": table.title, "notes": notes, "parts": parts}
 

@@ -59,10 +59,10 @@ def run_projection(
         for task in tasks:
             on_task(task.name)
             example, row = _project(task, size, seed)
-            task_picture(example, out / f"{task.name}.png")
+            draw_task(example, out / f"{task.name}.png")
             examples.append(example)
             yield row | {"picture": str(out / f"{task.name}.png")}
-        overview(examples, out / "overview.png")
+        draw_overview(examples, out / "overview.png")
 
 
 def _project(task: Task, size: int, seed: int) -> tuple[Example, dict[str, Any]]:
@@ -89,7 +89,7 @@ def _project(task: Task, size: int, seed: int) -> tuple[Example, dict[str, Any]]
     return Example(task, solutions, noise, projected, before, after), row
 
 
-def task_picture(example: Example, path: Path) -> None:
+def draw_task(example: Example, path: Path) -> None:
     """Draw two solutions, one draw of noise, the same draw on the manifold, and the balance law's residual per frame."""
     task = example.task
     figure, axes = pyplot().subplots(1, 5, figsize=(18, 3.4), layout="constrained")
@@ -97,12 +97,12 @@ def task_picture(example: Example, path: Path) -> None:
         ("a solution", example.solutions[0], example.limit),
         ("another, same condition", example.solutions[:2][-1], example.limit),
         ("noise from the source", example.noise[0], NOISE),
-        ("the same noise on the manifold", example.projected[0], NOISE),
+        ("the same noise on the manifold", example.projected_noise[0], NOISE),
     )
     for ax, (title, u, scale) in zip(axes, panels, strict=False):
-        figure.colorbar(_signed(ax, u, task, scale, title), ax=ax, shrink=0.85)
+        figure.colorbar(_draw_signed(ax, u, task, scale, title), ax=ax, shrink=0.85)
     times = task.grid.time.points[1:].numpy()
-    curves = ((example.before, VERMILION, "--", "noise"), (example.after, BLUE, "-", "projected"))
+    curves = ((example.residual_before, VERMILION, "--", "noise"), (example.residual_after, BLUE, "-", "projected"))
     for residual, colour, line, label in curves:
         axes[4].semilogy(times, residual.clamp(min=ZERO).numpy(), color=colour, linestyle=line, label=label)
     axes[4].set(xlabel="t", ylim=(ZERO / 2, None))
@@ -112,7 +112,7 @@ def task_picture(example: Example, path: Path) -> None:
     _save(figure, path)
 
 
-def overview(examples: Sequence[Example], path: Path) -> None:
+def draw_overview(examples: Sequence[Example], path: Path) -> None:
     """Draw all tasks in one picture: a column each, solution, noise, noise on the manifold."""
     size = (2.9 * len(examples), 7.6)
     figure, axes = pyplot().subplots(3, len(examples), figsize=size, layout="constrained", squeeze=False)
@@ -120,12 +120,12 @@ def overview(examples: Sequence[Example], path: Path) -> None:
         panels = (
             (one.solutions, one.limit, one.task.name),
             (one.noise, NOISE, ""),
-            (one.projected, NOISE, ""),
+            (one.projected_noise, NOISE, ""),
         )
         for ax, (u, scale, title) in zip(column, panels, strict=True):
-            _signed(ax, u[0], one.task, scale, title)
+            _draw_signed(ax, u[0], one.task, scale, title)
             ax.set(xlabel="", ylabel="", xticks=[], yticks=[])
-        before, after = (float(residual.max()) for residual in (one.before, one.after))
+        before, after = (float(residual.max()) for residual in (one.residual_before, one.residual_after))
         column[2].set_xlabel(f"balance residual {before:.1g} → {after:.0e}", fontsize=9)
     for ax, label in zip(axes[:, 0], ("solution", "noise", "noise on the manifold"), strict=True):
         ax.set_ylabel(label, fontsize=11)
@@ -135,7 +135,7 @@ def overview(examples: Sequence[Example], path: Path) -> None:
 # -- ensembles --
 
 
-def ensembles(
+def draw_ensembles(
     task: Task,
     truth: Tensor,
     generated: Mapping[str, Tensor],
@@ -154,8 +154,8 @@ def ensembles(
     for row, label in zip(axes, ("mean", "standard deviation"), strict=True):
         both = (u.double() for u in (truth, *generated.values()))
         shown = [u.mean(0) if label == "mean" else u.std(0) for u in both]
-        _row(figure, row[:count], shown, task, STATISTIC, float(torch.stack(shown).min()))
-        _row(figure, row[count:], [(u - shown[0]).abs() for u in shown[1:]], task, DIFFERENCE, 0.0)
+        _draw_row(figure, row[:count], shown, task, STATISTIC, float(torch.stack(shown).min()))
+        _draw_row(figure, row[count:], [(u - shown[0]).abs() for u in shown[1:]], task, DIFFERENCE, 0.0)
         row[0].set_ylabel(f"{label}\nx")
     titles = ["solutions\n" + (f"floor of $W_2$: {w2['solutions']:.2g}" if "solutions" in w2 else "")]
     titles += [f"{name}\n$W_2$: {w2[name]:.2g}" for name in generated]
@@ -167,11 +167,11 @@ def ensembles(
     _save(figure, path)
 
 
-def _row(figure: Any, axes: Any, fields: list[Tensor], task: Task, colours: str, low: float) -> None:
+def _draw_row(figure: Any, axes: Any, fields: list[Tensor], task: Task, colours: str, low: float) -> None:
     """Draw fields beside each other on one scale, with its bar at the end."""
     high = max(float(torch.stack(fields).max()), low + 1e-12)
     for ax, u in zip(axes, fields, strict=True):
-        image = _image(ax, u, task, cmap=colours, vmin=low, vmax=high)
+        image = _draw_field(ax, u, task, cmap=colours, vmin=low, vmax=high)
         ax.set_ylabel("")
         ax.tick_params(labelleft=ax is axes[0] and colours == STATISTIC)
     figure.colorbar(image, ax=list(axes), aspect=25, pad=0.02)
@@ -180,12 +180,12 @@ def _row(figure: Any, axes: Any, fields: list[Tensor], task: Task, colours: str,
 # -- fields --
 
 
-def _signed(axes: Any, u: Tensor, task: Task, limit: float, title: str) -> Any:
+def _draw_signed(axes: Any, u: Tensor, task: Task, limit: float, title: str) -> Any:
     axes.set_title(title, fontsize=10)
-    return _image(axes, u, task, cmap=MAP, vmin=-limit, vmax=limit)
+    return _draw_field(axes, u, task, cmap=MAP, vmin=-limit, vmax=limit)
 
 
-def _image(axes: Any, u: Tensor, task: Task, **colours: Any) -> Any:
+def _draw_field(axes: Any, u: Tensor, task: Task, **colours: Any) -> Any:
     """Draw one field as an image: space against time, or for two spatial axes the frames at four times beside each other."""
     if u.ndim == 2:
         x, t = task.grid.axes

@@ -23,7 +23,7 @@ from ..data import ReportData, file_name, order_methods, short_label, task_label
 from . import fields, plots
 from .fields import Space
 from .plots import Point
-from .style import Drawing, Figure, Kind, rendered
+from .style import Drawing, Figure, Kind, render
 
 NO_FIELDS = "no fields that can be read lie beside the scores; evaluate the runs again"
 Sketch = tuple[str, str, Callable[[], Drawing]]
@@ -45,7 +45,7 @@ class FigureData:
         self.task, self.title = task, task_label(task)
         self.scores: dict[str, Scores] = {}
         self.statistics: dict[str, EnsembleStatistics] = {}
-        self.watched: dict[str, Scores] = {}
+        self.trajectory_scores: dict[str, Scores] = {}
         self.problems: list[str] = []
         others = [p.method for p in data.collection.problems if p.task == task and p.method]
         self.methods = order_methods([*(s.method for s in data.collection.of(task)), *others])
@@ -54,12 +54,12 @@ class FigureData:
         self._keep_one_grid()
         self.space = self._find_space()
         self.points = {m: point for m in self.methods if (point := _point(data, task, m))}
-        self.printed = printed_points(task)
+        self.paper_points = paper_points(task)
         w2 = {n: s.mean for (where, metric, n), s in data.floors.items() if (where, metric) == (task, "w2")}
         self.floor = w2[max(w2)] if w2 else None
 
     @property
-    def fewer(self) -> dict[str, int]:
+    def small_samples(self) -> dict[str, int]:
         """The number of samples of methods that have fewer than others."""
         numbers = {method: scores.settings.samples for method, scores in self.scores.items()}
         return {method: n for method, n in numbers.items() if n < max(numbers.values())}
@@ -67,7 +67,7 @@ class FigureData:
     @property
     def sets(self) -> list[str]:
         """Test sets that fields were kept of; first the one that most methods have."""
-        return _most({name: statistics.sets for name, statistics in self.statistics.items()})
+        return _sort_by_frequency({name: statistics.sets for name, statistics in self.statistics.items()})
 
     def solutions(self, name: str) -> Moments:
         """Return those of a test set; they are the same for all methods that were compared with as many."""
@@ -82,15 +82,15 @@ class FigureData:
 
     def trajectories(self) -> tuple[str, dict[str, dict[str, Any]]]:
         """Return the test set for which most methods were watched, and what was seen of each."""
-        watched = {method: scores.trajectories for method, scores in self.watched.items()}
-        name = next(iter(_most(watched)), "")
+        watched = {method: scores.trajectories for method, scores in self.trajectory_scores.items()}
+        name = next(iter(_sort_by_frequency(watched)), "")
         return name, {method: found[name] for method, found in watched.items() if name in found}
 
     def _choose(self, method: str, scored: list[ScoresFile]) -> None:
         """Choose the evaluation to show."""
         for one in scored:
             if one.scores.trajectories:
-                self.watched.setdefault(method, one.scores)
+                self.trajectory_scores.setdefault(method, one.scores)
         for one in scored:
             self.scores.setdefault(method, one.scores)
             path = fields_path(one.path)
@@ -139,7 +139,7 @@ class FigureData:
         return Space(times=tuple(float(grid.time.points[i]) for i in statistics.frames))
 
 
-def printed_points(task: str) -> dict[str, Point]:
+def paper_points(task: str) -> dict[str, Point]:
     """Return the paper's values, of methods with both."""
     found: dict[str, Point] = {}
     for method in order_methods((*paper.METHODS, *paper.ABLATION_METHODS)):
@@ -158,7 +158,7 @@ def _point(data: ReportData, task: str, method: str) -> Point | None:
     return Point(ce.mean, w2.mean, ce.error, w2.error, seconds.median if seconds else None)
 
 
-def _most(found: Mapping[str, Iterable[str]]) -> list[str]:
+def _sort_by_frequency(found: Mapping[str, Iterable[str]]) -> list[str]:
     """Sort names: those that are in most of these first, the rest by name."""
     count = Counter(name for names in found.values() for name in names)
     return sorted(count, key=lambda name: (-count[name], name))
@@ -174,7 +174,7 @@ def task_figures(data: FigureData) -> tuple[list[Figure], list[str]]:
     for name, (what, title, kind, sketch) in MAKERS.items():
         try:
             caption, alt, draw = sketch(data)
-            image, width, height = rendered(draw, kind)
+            image, width, height = render(draw, kind)
         except Exception as error:
             notes.append(f"no figure of {what}: {first_line(error)}")
             continue
@@ -192,15 +192,15 @@ def _tradeoff(data: FigureData) -> Sketch:
     lowest = f"{ours[best].w2:.2g}"
     words = f"Lowest W2: {short_label(best)}, {lowest}"
     words += f"; between draws of the solutions: {data.floor:.2g}." if data.floor else "."
-    if few := [f"{short_label(name)} {n}" for name, n in data.fewer.items() if name in ours]:
+    if few := [f"{short_label(name)} {n}" for name, n in data.small_samples.items() if name in ours]:
         words += f" With fewer samples, so a higher floor: {', '.join(few)}."
     if zero := [name for name, point in ours.items() if not point.ce]:
-        words += f" CE of {_list(zero)} is zero and drawn left of all others."
+        words += f" CE of {_join_labels(zero)} is zero and drawn left of all others."
     alt = (
-        f"Scatter plot with logarithmic axes of W2 against constraint error for {_list(ours)} on {data.title}; "
+        f"Scatter plot with logarithmic axes of W2 against constraint error for {_join_labels(ours)} on {data.title}; "
         f"the lowest W2 is {lowest}, of {short_label(best)}."
     )
-    return words, alt, lambda: plots.tradeoff(ours, data.printed, data.floor)
+    return words, alt, lambda: plots.draw_tradeoff(ours, data.paper_points, data.floor)
 
 
 def _ensembles(data: FigureData) -> Sketch:
@@ -209,8 +209,8 @@ def _ensembles(data: FigureData) -> Sketch:
         raise SapcError(NO_FIELDS)
     name = data.sets[0]
     solutions = data.solutions(name)
-    panels = [fields.Shown(_floor_heading(data, name), solutions)]
-    panels += [fields.Shown(_heading(data, m, name), data.moments(m, name)) for m in data.methods]
+    panels = [fields.Panel(_floor_heading(data, name), solutions)]
+    panels += [fields.Panel(_heading(data, m, name), data.moments(m, name)) for m in data.methods]
     shown = [m for m in data.methods if data.moments(m, name) is not None]
     missing = [m for m in data.methods if m not in shown]
     flat = "over time (across) and space (up)"
@@ -220,12 +220,12 @@ def _ensembles(data: FigureData) -> Sketch:
         f"({_seeds(data.scores[m] for m in data.statistics)}), {kind}. "
         "Within a row all panels have one colour scale, that of the solutions; values beyond it are clipped to its ends."
     )
-    words += f" Missing: {_list(missing)}." if missing else ""
+    words += f" Missing: {_join_labels(missing)}." if missing else ""
     alt = (
         f"Images of the mean and the standard deviation over {name} of {data.title}: first the solutions, then "
-        f"{_list(shown)}."
+        f"{_join_labels(shown)}."
     )
-    return words, alt, lambda: fields.ensembles(panels, solutions, data.space)
+    return words, alt, lambda: fields.draw_ensembles(panels, solutions, data.space)
 
 
 def _trajectories(data: FigureData) -> Sketch:
@@ -235,17 +235,17 @@ def _trajectories(data: FigureData) -> Sketch:
         raise SapcError("no sampling run was watched; evaluate with --trajectory")
     number = " or ".join(map(str, sorted({one["samples"] for one in found.values()})))
     words = (
-        f"Along sampling runs on {name} ({_seeds(data.watched[m] for m in found)}), medians over {number} samples: "
+        f"Along sampling runs on {name} ({_seeds(data.trajectory_scores[m] for m in found)}), medians over {number} samples: "
         "residual of the endpoint that the network "
         "expects, before any projection; residual of the state; distance from the straight line between source and sample, "
         "relative to its length; and the kinetic energy of the path beyond that of the straight line."
     )
     if missing := [m for m in data.methods if m not in found]:
-        words += f" Not watched: {_list(missing)}."
+        words += f" Not watched: {_join_labels(missing)}."
     if plots.has_zero(list(found.values())):
         words += f" Residuals of zero are drawn at {plots.FLOOR:g}."
-    alt = f"Three line plots over flow time from 1 to 0 and one plot of energies, on {data.title}, for {_list(found)}."
-    return words, alt, lambda: plots.trajectories(found)
+    alt = f"Three line plots over flow time from 1 to 0 and one plot of energies, on {data.title}, for {_join_labels(found)}."
+    return words, alt, lambda: plots.draw_trajectories(found)
 
 
 def _examples(data: FigureData) -> Sketch:
@@ -260,7 +260,7 @@ def _examples(data: FigureData) -> Sketch:
         "Both are draws: they share the condition and the laws, not the parameters that vary within the set."
     )
     alt = f"Images of a solution and of a sample of {whose} for {', '.join(sets)} of {data.title}."
-    return words, alt, lambda: fields.examples(sets, whose, data.space)
+    return words, alt, lambda: fields.draw_examples(sets, whose, data.space)
 
 
 FIDELITY = "fidelity against constraints"
@@ -278,7 +278,7 @@ def _heading(data: FigureData, method: str, name: str) -> str:
     scores = data.scores.get(method)
     if data.moments(method, name) is None or scores is None or name not in scores.sets:
         return short_label(method)
-    few = f" (n={data.fewer[method]})" if method in data.fewer else ""
+    few = f" (n={data.small_samples[method]})" if method in data.small_samples else ""
     return f"{short_label(method)}\n$W_2$ {scores.sets[name].metrics['w2']:.2g}{few}"
 
 
@@ -297,5 +297,5 @@ def _seeds(scores: Iterable[Scores]) -> str:
     return "seed " + ", ".join(map(str, sorted({one.run.seed for one in scores})))
 
 
-def _list(names: Iterable[str]) -> str:
+def _join_labels(names: Iterable[str]) -> str:
     return ", ".join(map(short_label, names)) or "no method"

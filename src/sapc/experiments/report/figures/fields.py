@@ -35,7 +35,7 @@ class Space:
 
 
 @dataclass(frozen=True)
-class Shown:
+class Panel:
     """A panel: what stands above it and its moments, None where they are missing."""
 
     title: str
@@ -61,7 +61,7 @@ class _Colours:
     high: float
 
     @classmethod
-    def signed(cls, u: Tensor) -> _Colours:
+    def for_field(cls, u: Tensor) -> _Colours:
         """Span the range of a field: around zero where it has both signs."""
         low, high = _range(u)
         most = max(-low, high)
@@ -84,17 +84,17 @@ class _Colours:
         axes.spines[:].set_visible(False)
 
 
-def ensembles(panels: Sequence[Shown], solutions: Moments, space: Space) -> Drawing:
+def draw_ensembles(panels: Sequence[Panel], solutions: Moments, space: Space) -> Drawing:
     """Draw mean and standard deviation of every panel, coloured by the range of the solutions."""
-    scales = (_Colours.signed(solutions.mean), _Colours(STATISTIC, 0.0, _range(solutions.std)[1]))
-    return (_tiled if solutions.mean.ndim == 3 else _blocks)(panels, scales, space)
+    scales = (_Colours.for_field(solutions.mean), _Colours(STATISTIC, 0.0, _range(solutions.std)[1]))
+    return (_draw_strips if solutions.mean.ndim == 3 else _draw_blocks)(panels, scales, space)
 
 
-def examples(sets: Mapping[str, tuple[Moments, Moments]], whose: str, space: Space) -> Drawing:
+def draw_examples(sets: Mapping[str, tuple[Moments, Moments]], whose: str, space: Space) -> Drawing:
     """Draw one solution per test set, and below it one sample of the method called `whose`; `sets` holds (samples, solutions)."""
     shown = [solutions.example for _, solutions in sets.values()]
-    colours = _Colours.signed(torch.cat([u.flatten() for u in shown]))
-    return (_frames_of_sets if shown[0].ndim == 3 else _pairs)(sets, whose, space, colours)
+    colours = _Colours.for_field(torch.cat([u.flatten() for u in shown]))
+    return (_draw_strip_pairs if shown[0].ndim == 3 else _draw_pairs)(sets, whose, space, colours)
 
 
 def _range(u: Tensor) -> tuple[float, float]:
@@ -114,11 +114,11 @@ def _draw_bar(figure: Drawing, axes: Any, **options: Any) -> None:
 # -- two axes --
 
 
-def _blocks(panels: Sequence[Shown], scales: tuple[_Colours, _Colours], space: Space) -> Drawing:
+def _draw_blocks(panels: Sequence[Panel], scales: tuple[_Colours, _Colours], space: Space) -> Drawing:
     """Draw blocks of two rows, mean and standard deviation, as many panels beside each other as stay legible."""
     blocks = math.ceil(len(panels) / WIDE)
     columns = math.ceil(len(panels) / blocks)
-    figure = style.new(0.9 + 1.9 * columns, 3.7 * blocks, layout="constrained")
+    figure = style.new_figure(0.9 + 1.9 * columns, 3.7 * blocks, layout="constrained")
     grid = figure.subplots(2 * blocks, columns, squeeze=False)
     for k, axes in enumerate(grid):
         part = panels[k // 2 * columns : (k // 2 + 1) * columns]
@@ -143,11 +143,11 @@ def _label(axes: Any, row: str, last: bool) -> None:
     axes[0].set_ylabel(f"{row}\nx")
 
 
-def _pairs(
+def _draw_pairs(
     sets: Mapping[str, tuple[Moments, Moments]], whose: str, space: Space, colours: _Colours
 ) -> Drawing:
     """A column per test set: a solution, and a sample below it."""
-    figure = style.new(1.3 + 2.3 * len(sets), 4.2, layout="constrained")
+    figure = style.new_figure(1.3 + 2.3 * len(sets), 4.2, layout="constrained")
     grid = figure.subplots(2, len(sets), squeeze=False)
     for column, (name, (samples, solutions)) in zip(grid.T, sets.items(), strict=True):
         for ax, moments in zip(column, (solutions, samples), strict=True):
@@ -162,11 +162,11 @@ def _pairs(
 # -- three axes --
 
 
-def _tiled(panels: Sequence[Shown], scales: tuple[_Colours, _Colours], space: Space) -> Drawing:
+def _draw_strips(panels: Sequence[Panel], scales: tuple[_Colours, _Colours], space: Space) -> Drawing:
     """A row per method: the frames of the mean, then those of the standard deviation."""
     tile = 0.56
     size = (1.2 + 2 * len(space.times) * tile, 1.0 + 1.12 * tile * len(panels))
-    figure = style.new(*size, layout="constrained")
+    figure = style.new_figure(*size, layout="constrained")
     grid = figure.subplots(len(panels), 2, squeeze=False)
     for axes, one in zip(grid, panels, strict=True):
         axes[0].set_ylabel(one.title, rotation=0, ha="right", va="center")
@@ -179,7 +179,7 @@ def _tiled(panels: Sequence[Shown], scales: tuple[_Colours, _Colours], space: Sp
     return figure
 
 
-def _frames_of_sets(
+def _draw_strip_pairs(
     sets: Mapping[str, tuple[Moments, Moments]], whose: str, space: Space, colours: _Colours
 ) -> Drawing:
     """Two rows per test set: a solution's frames, and a sample's."""
@@ -188,7 +188,7 @@ def _frames_of_sets(
     tile, between, count = 1.1, 0.12, len(space.times)
     heights = [1.0, 1.0, between] * len(sets)
     near = ConstrainedLayoutEngine(h_pad=0.02, hspace=0.01)
-    figure = style.new(1.5 + count * tile, 0.6 + 1.08 * tile * sum(heights), layout=near)
+    figure = style.new_figure(1.5 + count * tile, 0.6 + 1.08 * tile * sum(heights), layout=near)
     rows = figure.subplots(len(heights) - 1, 1, gridspec_kw={"height_ratios": heights[:-1]})
     for ax in rows[2::3]:
         ax.set_axis_off()

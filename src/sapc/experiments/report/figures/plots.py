@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from ..data import short_label
 from . import style
-from .style import GREY, INK, LOOKS, Drawing, look
+from .style import GREY, INK, LINE_STYLES, Drawing, line_style
 
 FLOOR = 1e-18
 MARKERS = 8  # along a curve
@@ -51,9 +51,9 @@ class Point:
     seconds: float | None = None
 
 
-def tradeoff(ours: Mapping[str, Point], printed: Mapping[str, Point], floor: float | None = None) -> Drawing:
+def draw_tradeoff(ours: Mapping[str, Point], printed: Mapping[str, Point], floor: float | None = None) -> Drawing:
     """Draw one panel. `printed` are the paper's, `floor` is W2 between two draws of the solutions."""
-    figure = style.new(5.6, 4.7)
+    figure = style.new_figure(5.6, 4.7)
     axes = figure.add_axes((0.125, 0.12, 0.68, 0.86))
     zero = zero_at([*ours.values(), *printed.values()])
     own, theirs = ({name: (p.ce or zero, p.w2) for name, p in points.items()} for points in (ours, printed))
@@ -99,7 +99,7 @@ def _norm(ours: Mapping[str, Point]) -> Any:
 
 
 def _marker(name: str) -> str:
-    return "s" if name.startswith("sapc") and name in LOOKS else look(name).marker
+    return "s" if name.startswith("sapc") and name in LINE_STYLES else line_style(name).marker
 
 
 def _draw_point(axes: Any, name: str, point: Point, place: Place, norm: Any) -> None:
@@ -202,9 +202,9 @@ def _overlap(a: Box, b: Box) -> float:
 # -- along sampling runs --
 
 
-def trajectories(found: Mapping[str, Trajectory]) -> Drawing:
+def draw_trajectories(found: Mapping[str, Trajectory]) -> Drawing:
     """Three panels over flow time and one with the excess energies, by method."""
-    figure = style.new(8.0, 6.8, layout="constrained")
+    figure = style.new_figure(8.0, 6.8, layout="constrained")
     grid = figure.subplots(2, 2)
     for ax, (name, title) in zip(grid.flat, PANELS, strict=False):
         for i, (method, trajectory) in enumerate(found.items()):
@@ -221,7 +221,7 @@ def trajectories(found: Mapping[str, Trajectory]) -> Drawing:
 
 def _curve(axes: Any, method: str, trajectory: Trajectory, name: str, shift: int) -> None:
     times, values = curve(trajectory, name)
-    like = look(method)
+    like = line_style(method)
     every = max(1, len(times) // MARKERS)
     axes.plot(
         times, values, label=short_label(method), color=like.colour, linestyle=like.line, linewidth=like.width,
@@ -247,7 +247,7 @@ def _energies(axes: Any, found: Mapping[str, Trajectory]) -> None:
     positive = [v for v in values if v]
     least = min(positive, default=1.0) / 3
     for row, (name, value) in enumerate(zip(names, values, strict=True)):
-        like = look(name)
+        like = line_style(name)
         if not value:
             words = "not finite" if value is None else "0"
             axes.annotate(

@@ -26,7 +26,7 @@ DPI = 110
 MAP, STATISTIC = "RdBu_r", "viridis"
 INK, GREY, RULE = "#1a1a1a", "#6b6b6b", "#d8d8d8"
 BLUE, VERMILION, GREEN, PURPLE, BLACK = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000"
-DASH, DOT, BOTH = (0, (5, 2)), (0, (1.2, 1.4)), (0, (6, 1.8, 1.2, 1.8))
+DASH, DOT, DASH_DOT = (0, (5, 2)), (0, (1.2, 1.4)), (0, (6, 1.8, 1.2, 1.8))
 
 SETTINGS = {
     "svg.hashsalt": "sapc",
@@ -72,7 +72,7 @@ class Figure:
 
 
 @dataclass(frozen=True)
-class Look:
+class LineStyle:
     """How the curve of a method looks."""
 
     colour: str
@@ -81,32 +81,32 @@ class Look:
     width: float = 1.4
 
 
-LOOKS = {
-    "sapc": Look(BLUE, "-", "s", 2.4),
-    "sapc_s1": Look(PURPLE, DASH, "<"),
-    "sapc_s2": Look(PURPLE, BOTH, ">"),
-    "sapc_s3": Look(PURPLE, DOT, "p"),
-    "ffm": Look(BLACK, "-", "o"),
-    "cond_ffm": Look(BLACK, DASH, "v"),
-    "eci": Look(VERMILION, "-", "^"),
-    "eci_stokes_ic": Look(VERMILION, DOT, "1"),
-    "eci_stokes_bc": Look(VERMILION, BOTH, "2"),
-    "pcfm": Look(VERMILION, DASH, "D"),
-    "pcfm_pins_first": Look(GREEN, DOT, "3"),
-    "pcfm_relaxed": Look(GREEN, BOTH, "4"),
-    "cafm": Look(GREEN, "-", "P"),
-    "pbfm": Look(GREEN, DASH, "X"),
-    "dflow": Look(BLACK, DOT, "*"),
+LINE_STYLES = {
+    "sapc": LineStyle(BLUE, "-", "s", 2.4),
+    "sapc_s1": LineStyle(PURPLE, DASH, "<"),
+    "sapc_s2": LineStyle(PURPLE, DASH_DOT, ">"),
+    "sapc_s3": LineStyle(PURPLE, DOT, "p"),
+    "ffm": LineStyle(BLACK, "-", "o"),
+    "cond_ffm": LineStyle(BLACK, DASH, "v"),
+    "eci": LineStyle(VERMILION, "-", "^"),
+    "eci_stokes_ic": LineStyle(VERMILION, DOT, "1"),
+    "eci_stokes_bc": LineStyle(VERMILION, DASH_DOT, "2"),
+    "pcfm": LineStyle(VERMILION, DASH, "D"),
+    "pcfm_pins_first": LineStyle(GREEN, DOT, "3"),
+    "pcfm_relaxed": LineStyle(GREEN, DASH_DOT, "4"),
+    "cafm": LineStyle(GREEN, "-", "P"),
+    "pbfm": LineStyle(GREEN, DASH, "X"),
+    "dflow": LineStyle(BLACK, DOT, "*"),
 }
-LINES_OF_OTHERS = (("-", "."), (DASH, "h"), (BOTH, "d"), (DOT, "8"), ("-", "H"), (DASH, "x"), (BOTH, "+"))
+OTHER_LINES = (("-", "."), (DASH, "h"), (DASH_DOT, "d"), (DOT, "8"), ("-", "H"), (DASH, "x"), (DASH_DOT, "+"))
 
 
-def look(method: str) -> Look:
+def line_style(method: str) -> LineStyle:
     """Return how a method's curve looks; those of the user's own are grey, in turn, and what is not known here is so by its name."""
-    own = [name for name in methods.METHODS if name not in LOOKS]
+    own = [name for name in methods.METHODS if name not in LINE_STYLES]
     number = own.index(method) if method in own else zlib.crc32(method.encode())
-    line, marker = LINES_OF_OTHERS[number % len(LINES_OF_OTHERS)]
-    return LOOKS.get(method) or Look(GREY, line, marker, 2.0)
+    line, marker = OTHER_LINES[number % len(OTHER_LINES)]
+    return LINE_STYLES.get(method) or LineStyle(GREY, line, marker, 2.0)
 
 
 def pyplot() -> Any:
@@ -121,12 +121,12 @@ def pyplot() -> Any:
     return plt
 
 
-def new(width: float, height: float, **options: Any) -> Drawing:
+def new_figure(width: float, height: float, **options: Any) -> Drawing:
     """Return an empty drawing, in inches, that no screen and no other drawing has a part in."""
     return pyplot().Figure(figsize=(width, height), **options)
 
 
-def rendered(draw: Callable[[], Drawing], kind: Kind) -> tuple[bytes, int, int]:
+def render(draw: Callable[[], Drawing], kind: Kind) -> tuple[bytes, int, int]:
     """Return the bytes of a drawing, its width and its height in pixels."""
     pyplot()
     import matplotlib.style
