@@ -130,7 +130,10 @@ def test_trajectories_are_drawn_as_given():
             np.testing.assert_array_equal(line.get_xdata(), TIMES[: len(values)])
             drawn = np.where(values > 0, values, np.nan if name == "deviation" else curves.FLOOR)
             np.testing.assert_array_equal(line.get_ydata(), drawn)
-            assert (line.get_color(), line.get_marker()) == (line_style(method).colour, line_style(method).marker)
+            assert (line.get_color(), line.get_marker()) == (
+                line_style(method).colour,
+                line_style(method).marker,
+            )
     ends = [line.get_xdata()[0] for line in panels[3].lines if len(line.get_xdata()) == 1]
     assert ends == [4.0, 12.0]
     assert [text.get_text() for text in panels[3].get_yticklabels()] == ["SAPC", "ECI"]

@@ -102,7 +102,10 @@ def draw_task(example: Example, path: Path) -> None:
     for ax, (title, u, scale) in zip(axes, panels, strict=False):
         figure.colorbar(_draw_signed(ax, u, task, scale, title), ax=ax, shrink=0.85)
     times = task.grid.time.points[1:].numpy()
-    curves = ((example.residual_before, VERMILION, "--", "noise"), (example.residual_after, BLUE, "-", "projected"))
+    curves = (
+        (example.residual_before, VERMILION, "--", "noise"),
+        (example.residual_after, BLUE, "-", "projected"),
+    )
     for residual, colour, line, label in curves:
         axes[4].semilogy(times, residual.clamp(min=ZERO).numpy(), color=colour, linestyle=line, label=label)
     axes[4].set(xlabel="t", ylim=(ZERO / 2, None))

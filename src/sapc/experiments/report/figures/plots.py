@@ -51,7 +51,9 @@ class Point:
     seconds: float | None = None
 
 
-def draw_tradeoff(ours: Mapping[str, Point], printed: Mapping[str, Point], floor: float | None = None) -> Drawing:
+def draw_tradeoff(
+    ours: Mapping[str, Point], printed: Mapping[str, Point], floor: float | None = None
+) -> Drawing:
     """Draw one panel. `printed` are the paper's, `floor` is W2 between two draws of the solutions."""
     figure = style.new_figure(5.6, 4.7)
     axes = figure.add_axes((0.125, 0.12, 0.68, 0.86))
