@@ -69,8 +69,8 @@ class ReportData:
         files = self.collection.of(task, method)
         if not files:
             failure = "failed", task, method
-            kinds = ((p.kind, p.task, p.method) for p in self.collection.problems)
-            return FAILED if failure in kinds else MISSING
+            problems = self.collection.problems
+            return FAILED if any((p.kind, p.task, p.method) == failure for p in problems) else MISSING
         if any(metric in scores.metrics for s in files for scores in s.sets.values()):
             return NOT_RECORDED
         return {"fpd": NO_WEIGHTS, "ce": NO_FFM}.get(metric, NOT_RECORDED)

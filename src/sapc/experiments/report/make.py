@@ -1,4 +1,4 @@
-"""From run folders to a report: collect, tabulate, draw, and write every file whole or not at all.
+"""Make a report from run folders: collect, tabulate, draw, and write every file whole or not at all.
 
     index.html                    all of it on one page
     tables.md, *.csv, *.tex       the tables
@@ -7,9 +7,9 @@
 
 A report in the same folder is replaced; files that are not of a report are left alone.
 
-Everything of the page is in its file, it runs no script and asks no server for anything: its policy forbids the browser to load anything
-but the images inside it. A figure opens large by its own address (`#figure`), which style sheets can see, so the page needs no script and
-holds every image once.
+Everything of the page is in its file. It runs no script and asks no server: its policy forbids the browser to
+load anything but the images inside it. A figure opens large by its own address (`#figure`), which style
+sheets can see, so the page holds every image once.
 """
 
 from __future__ import annotations
@@ -29,17 +29,18 @@ from ..._files import atomic_write, ensure_folder, first_line, read_json
 from ...errors import SapcError
 from ...tasks import get_task, task_names
 from ..results import Collection, Problem, collect, write_rows
-from . import notes as words
+from . import notes as report_notes
 from .data import ReportData, order_tasks, task_label
 from .figures import Figure, FigureData, pyplot, task_figures
 from .format import Table
 from .tables import ReportTable, report_tables, write_files, write_tables
 
 Progress = Callable[[str, int, int], None]
-"""Called with what is being done, (parts done, parts in all)."""
+"""Called with (stage, done, total)."""
 FIGURE_FILE = re.compile(r"[a-z0-9_]+-(tradeoff|ensembles|trajectories|examples)\.(svg|png)")
 MARK = '<meta name="generator" content="sapc report">'
-OPEN_PROBLEMS = 6  # problems that are listed openly
+# As many problems are listed openly, more of them in a box that opens.
+OPEN_PROBLEMS = 6
 KINDS = {
     "failed": "failed",
     "missing": "missing",
@@ -52,7 +53,14 @@ KINDS = {
 
 @dataclass(frozen=True)
 class Report:
-    """What was written, what did not count, and per task which figures are not there and why."""
+    """What `make_report` wrote.
+
+    Attributes:
+        folder: The folder of the report.
+        files: All files of the report.
+        problems: What does not count, and why.
+        notes: Per task which figures are missing, and why.
+    """
 
     folder: Path
     files: list[Path] = field(default_factory=list)
@@ -61,7 +69,7 @@ class Report:
 
     @property
     def page(self) -> Path:
-        """The file to open."""
+        """The page, to be opened in a browser."""
         return self.folder / "index.html"
 
 
@@ -71,48 +79,64 @@ def make_report(
     title: str = "",
     progress: Progress | None = None,
 ) -> Report:
-    """Make a report about all scores in and below these folders or files."""
-    tell = progress or (lambda what, done, total: None)
+    """Make a report about all scores in and below some folders or files.
+
+    Args:
+        paths: Folders of runs or studies, or files of scores.
+        out: Folder of the report.
+        title: Title of the page.
+        progress: Called with (stage, done, total).
+
+    Returns:
+        What was written.
+
+    Raises:
+        SapcError: There are no scores, or `out` cannot take a report.
+    """
+    progress = progress or (lambda stage, done, total: None)
     out = Path(out)
     check_out(out)
     # Fail early if matplotlib or jinja2 is missing.
     pyplot()
     template()
-    tell("collecting", 0, 1)
+    progress("collecting", 0, 1)
     collection = collect(paths)
     if not collection.files:
         raise SapcError(_describe_nothing(paths, collection))
     data = ReportData(collection)
     tables = report_tables(data)
-    figures, notes = draw_all(data, tell)
-    tell("writing", 0, 1)
+    figures, notes = draw_all(data, progress)
+    progress("writing", 0, 1)
     with ensure_folder(out):
-        written = [*write_tables(tables, out), out / "results.csv"]
-        written += write_files({figure.file: figure.data for figure in figures}, out / "figures", FIGURE_FILE)
+        report_files = [*write_tables(tables, out), out / "results.csv"]
+        report_files += write_files(
+            {figure.file: figure.data for figure in figures}, out / "figures", FIGURE_FILE
+        )
         write_rows(data.rows, out / "results.csv")
-        # The page comes last: it tells of the rest.
-        written.append(write_page(collection, tables, figures, out, title, notes))
-    return Report(out, sorted(written), collection.problems, notes)
+        # The page comes last: it shows the others.
+        report_files.append(write_page(collection, tables, figures, out, title, notes))
+    return Report(out, sorted(report_files), collection.problems, notes)
 
 
 def draw_all(data: ReportData, progress: Progress) -> tuple[list[Figure], dict[str, list[str]]]:
-    """Draw the figures of all tasks; return them, and per task what is not there. One that fails is a note."""
+    """Draw the figures of all tasks; return them, and notes on missing ones by task."""
     figures: list[Figure] = []
     notes: dict[str, list[str]] = {}
     for done, task in enumerate(data.tasks):
         progress(f"drawing {task}", done, len(data.tasks))
         try:
-            made, missing = task_figures(FigureData(data, task))
-        except Exception as error:  # the other tasks are no worse for it
-            made, missing = [], [f"no figures: {first_line(error)}"]
-        figures += made
-        if missing:
-            notes[task] = missing
+            drawings, reasons = task_figures(FigureData(data, task))
+        except Exception as error:
+            # The other tasks are drawn all the same.
+            drawings, reasons = [], [f"no figures: {first_line(error)}"]
+        figures += drawings
+        if reasons:
+            notes[task] = reasons
     return figures, notes
 
 
 def check_out(out: Path) -> None:
-    """Refuse before the work a place that a report does not belong in; nothing is created."""
+    """Refuse a folder that cannot take a report, before the work; create nothing."""
     nearest = next(path for path in (out.absolute(), *out.absolute().parents) if os.path.lexists(path))
     if not nearest.is_dir():
         raise SapcError(f"{nearest} is not a folder; --out takes a folder for the report")
@@ -137,11 +161,11 @@ def _is_run(folder: Path) -> bool:
 
 
 def _describe_nothing(paths: Sequence[str | os.PathLike[str]], collection: Collection) -> str:
-    where = ", ".join(str(path) for path in paths) or "no folder at all"
+    places = ", ".join(str(path) for path in paths) or "no folder at all"
     if not collection.problems:
-        return f"there are no scores in {where}; run `sapc evaluate` on trained runs first"
+        return f"there are no scores in {places}; run `sapc evaluate` on trained runs first"
     first, number = collection.problems[0], len(collection.problems)
-    return f"there are no scores that count in {where}; {number} problems, the first one: {first}"
+    return f"there are no scores that count in {places}; {number} problems, the first one: {first}"
 
 
 # -- the page --
@@ -155,7 +179,7 @@ def write_page(
     title: str = "",
     notes: Mapping[str, Sequence[str]] | None = None,
 ) -> Path:
-    """Write `out/index.html` and return its path; `notes` say per task which figures are not there, and why."""
+    """Write `out/index.html` and return its path; `notes` say by task which figures are missing, and why."""
     text = render_page(collection, tables, figures, title, notes)
     with ensure_folder(out) as folder, atomic_write(folder / "index.html") as partial:
         partial.write_text(text, encoding="utf-8")
@@ -171,8 +195,8 @@ def render_page(
 ) -> str:
     """Return the text of the page."""
     notes = notes or {}
-    facts, shared = words.facts(collection), words.shared_notes(tables)
-    cards = {table.name: _describe_table(table, shared) for table in tables}
+    facts, shared_notes = report_notes.facts(collection), report_notes.shared_notes(tables)
+    cards = {table.name: _describe_table(table, shared_notes) for table in tables}
     cost = cards.pop("cost", None)
     order = list(KINDS)
     counts: Counter[str] = Counter(p.kind for p in collection.problems)
@@ -182,10 +206,10 @@ def render_page(
         version=__version__,
         mark=MARK,
         facts=facts,
-        warnings=words.warnings(tables),
+        warnings=report_notes.warnings(tables),
         presets=dict(facts).get("Presets", ""),
-        shared=shared,
-        references=words.references(collection),
+        shared=shared_notes,
+        references=report_notes.references(collection),
         problems=sorted(
             collection.problems, key=lambda p: (order.index(p.kind), p.task, p.method, p.seed or 0)
         ),
@@ -203,7 +227,7 @@ def render_page(
 
 
 def is_page(path: Path) -> bool:
-    """Tell whether a file is a page of this kind."""
+    """Return whether a file is the page of a report."""
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
             return MARK in file.read(4096)
@@ -212,45 +236,45 @@ def is_page(path: Path) -> bool:
 
 
 def template() -> Any:
-    """Return the page without its content; an error says what it needs where that is missing."""
+    """Return the template of the page; jinja2 is needed from here on."""
     try:
         import jinja2
         from markupsafe import Markup
     except ImportError as error:
         raise SapcError("the page needs jinja2; install it with: pip install 'sapc[report]'") from error
-    ours = files("sapc.experiments.report")
+    resources = files("sapc.experiments.report")
     environment = jinja2.Environment(
         autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
     )
-    environment.globals["style"] = Markup(ours.joinpath("page.css").read_text(encoding="utf-8"))
+    environment.globals["style"] = Markup(resources.joinpath("page.css").read_text(encoding="utf-8"))
     environment.filters |= {
         "table": lambda table: Markup(table.html()),
         "address": _address,
         "raw": Markup,
         "task_label": task_label,
     }
-    return environment.from_string(ours.joinpath("page.html").read_text(encoding="utf-8"))
+    return environment.from_string(resources.joinpath("page.html").read_text(encoding="utf-8"))
 
 
 def _address(figure: Figure) -> str:
-    """Return the image itself, as an address."""
+    """Return an address that holds the image itself."""
     kind = {"svg": "svg+xml", "png": "png"}[figure.kind]
     return f"data:image/{kind};base64,{base64.b64encode(figure.data).decode()}"
 
 
-def _describe_table(table: ReportTable, shared: Sequence[str]) -> dict[str, Any]:
-    """Split a table by tasks, so that it fits a narrow screen, and leave out notes that are said elsewhere."""
+def _describe_table(table: ReportTable, shared_notes: Sequence[str]) -> dict[str, Any]:
+    """Split a table by tasks, so that it fits a narrow screen, and leave out the shared notes."""
     parts = []
     for task in dict.fromkeys(row[0] for row in table.rows):
         place = {i: k for k, i in enumerate(i for i, row in enumerate(table.rows) if row[0] == task)}
-        bold, second_best = (
+        best, second_best = (
             frozenset((place[i], j - 2) for i, j in marks if i in place)
             for marks in (table.best, table.second_best)
         )
-        # Of task, metric and whose, one column is enough in a part.
+        # In a part, one column is enough for task, metric and whose.
         rows = [(_row_head(*table.rows[i][1:3]), *table.rows[i][3:]) for i in place]
-        parts.append(Table(task, ("metric", *table.columns[3:]), rows, bold, second_best))
-    notes = [note for note in table.notes if note not in shared]
+        parts.append(Table(task, ("metric", *table.columns[3:]), rows, best, second_best))
+    notes = [note for note in table.notes if note not in shared_notes]
     return {"name": table.name, "title": table.title, "notes": notes, "parts": parts}
 
 

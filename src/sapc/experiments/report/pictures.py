@@ -1,7 +1,7 @@
-"""The pictures of `sapc demo`: solutions, noise, and noise on the manifold of every task; and ensembles of methods beside the solutions'.
+"""The pictures of `sapc demo`: solutions, noise, and noise on the manifold of every task; ensembles.
 
-Signed fields have a diverging map, statistics a perceptually uniform one, differences one that is light at zero, as paper is; colour-blind
-readers can tell all of them apart.
+Signed fields have a diverging map, statistics a perceptually uniform one, differences one that is light at
+zero, as paper is; colour-blind readers can tell all of them apart.
 """
 
 from __future__ import annotations
@@ -22,8 +22,10 @@ from ...tasks import Task, get_task, task_names
 from .figures.style import BLUE, MAP, STATISTIC, VERMILION, pyplot
 
 DIFFERENCE = "magma_r"
-NOISE = 3.0  # standard deviations that the colours of noise span
-ZERO = 1e-18  # a residual of exactly zero has no place on a logarithmic axis
+# Standard deviations that the colours of noise span.
+NOISE = 3.0
+# A residual of exactly zero has no place on a logarithmic axis.
+ZERO = 1e-18
 
 
 # -- the projection at work --
@@ -31,29 +33,49 @@ ZERO = 1e-18  # a residual of exactly zero has no place on a logarithmic axis
 
 @dataclass(frozen=True)
 class Example:
-    """One task's solutions, and noise before and after projection onto their manifolds."""
+    """Solutions of a task, and noise before and after projection onto their manifolds.
+
+    Attributes:
+        task: The task.
+        solutions: Solutions `(n, *grid)`.
+        noise: Draws of the source `(n, *grid)`.
+        projected_noise: The same draws on the manifolds.
+        residual_before: Mean |R_T| of the balance law over noise, per frame.
+        residual_after: The same over projected noise.
+    """
 
     task: Task
     solutions: Tensor
     noise: Tensor
-    projected: Tensor
-    before: Tensor  # |R_T| of the balance law per frame, mean over samples
-    after: Tensor
+    projected_noise: Tensor
+    residual_before: Tensor
+    residual_after: Tensor
 
     @property
     def limit(self) -> float:
-        """What the colours of solutions span."""
+        """Largest value of the colours of solutions."""
         return float(self.solutions.abs().max())
 
 
 def run_projection(
     out: Path, size: int = 4, seed: int = 0, on_task: Callable[[str], None] = lambda name: None
 ) -> Iterator[dict[str, Any]]:
-    """Yield one row per task as it is done, and write `out/<task>.png` and `out/overview.png`."""
+    """Project noise on every task, and write `out/<task>.png` and `out/overview.png`.
+
+    Args:
+        out: Folder of the pictures.
+        size: Draws per task.
+        seed: Seed of solutions and noise.
+        on_task: Called with the name of a task before its work.
+
+    Yields:
+        One row per task as it is done: mean l2 norms of the residual, the distance moved, the time.
+    """
     tasks = [get_task(name) for name in task_names()]
     for task in tasks:
         task.check("test0", size, seed)
-    pyplot()  # fails now where matplotlib is missing
+    # Fail early if matplotlib is missing.
+    pyplot()
     with ensure_folder(out):
         examples = []
         for task in tasks:
@@ -66,31 +88,31 @@ def run_projection(
 
 
 def _project(task: Task, size: int, seed: int) -> tuple[Example, dict[str, Any]]:
-    """Project noise on one task; a row has mean l2 norms of the residual and the distance moved."""
+    """Return the fields of one task before and after projection, and their numbers."""
     solutions = task.dataset("test0", size=size, seed=seed).fields.double()
     generator = torch.Generator().manual_seed(seed % 2**64)
     noise = source.sample(task.grid, size, generator=generator, dtype=torch.float64)
     H = task.manifold(solutions)
     start = time.perf_counter()
-    projected, report = H.solve(noise)
-    took = time.perf_counter() - start
+    projected_noise, report = H.solve(noise)
+    seconds = time.perf_counter() - start
     row = {
         "task": task.name,
         "algorithm": report.algorithm,
         "grid": task.grid.shape,
         "local_before": metrics.ce_local(H, noise),
-        "local_after": metrics.ce_local(H, projected),
+        "local_after": metrics.ce_local(H, projected_noise),
         "balance_before": metrics.ce_global(H, noise),
-        "balance_after": metrics.ce_global(H, projected),
+        "balance_after": metrics.ce_global(H, projected_noise),
         "moved": float(report.distance.mean()),
-        "milliseconds": 1e3 * took / size,
+        "milliseconds": 1e3 * seconds / size,
     }
-    before, after = (H.balance(u).abs().mean(0) for u in (noise, projected))
-    return Example(task, solutions, noise, projected, before, after), row
+    residuals = (H.balance(u).abs().mean(0) for u in (noise, projected_noise))
+    return Example(task, solutions, noise, projected_noise, *residuals), row
 
 
 def draw_task(example: Example, path: Path) -> None:
-    """Draw two solutions, one draw of noise, the same draw on the manifold, and the balance law's residual per frame."""
+    """Draw two solutions, noise, the same noise on the manifold, and the balance residual per frame."""
     task = example.task
     figure, axes = pyplot().subplots(1, 5, figsize=(18, 3.4), layout="constrained")
     panels = (
@@ -119,16 +141,18 @@ def draw_overview(examples: Sequence[Example], path: Path) -> None:
     """Draw all tasks in one picture: a column each, solution, noise, noise on the manifold."""
     size = (2.9 * len(examples), 7.6)
     figure, axes = pyplot().subplots(3, len(examples), figsize=size, layout="constrained", squeeze=False)
-    for column, one in zip(axes.T, examples, strict=True):
+    for column, example in zip(axes.T, examples, strict=True):
         panels = (
-            (one.solutions, one.limit, one.task.name),
-            (one.noise, NOISE, ""),
-            (one.projected_noise, NOISE, ""),
+            (example.solutions, example.limit, example.task.name),
+            (example.noise, NOISE, ""),
+            (example.projected_noise, NOISE, ""),
         )
         for ax, (u, scale, title) in zip(column, panels, strict=True):
-            _draw_signed(ax, u[0], one.task, scale, title)
+            _draw_signed(ax, u[0], example.task, scale, title)
             ax.set(xlabel="", ylabel="", xticks=[], yticks=[])
-        before, after = (float(residual.max()) for residual in (one.residual_before, one.residual_after))
+        before, after = (
+            float(residual.max()) for residual in (example.residual_before, example.residual_after)
+        )
         column[2].set_xlabel(f"balance residual {before:.1g} → {after:.0e}", fontsize=9)
     for ax, label in zip(axes[:, 0], ("solution", "noise", "noise on the manifold"), strict=True):
         ax.set_ylabel(label, fontsize=11)
@@ -146,19 +170,27 @@ def draw_ensembles(
     title: str,
     path: Path,
 ) -> None:
-    """Draw pointwise mean (top) and standard deviation (bottom) of solutions and of every method, then the differences.
+    """Draw pointwise mean (top) and standard deviation (bottom) of solutions and methods, and differences.
 
-    Within a row the statistics share one colour scale, and the differences another. `w2` is what the titles say of each, by name;
-    of `solutions` it is the sampling floor.
+    Within a row the statistics share one colour scale, and the differences another.
+
+    Args:
+        task: The task.
+        truth: Solutions `(n, *grid)`.
+        generated: Samples of every method, by its name.
+        w2: W2 of every method for the titles, and the sampling floor as `solutions`.
+        title: Title of the picture.
+        path: The file, a PNG.
     """
     count = 1 + len(generated)
     size = (2.2 * (2 * count - 1), 4.7)
     figure, axes = pyplot().subplots(2, 2 * count - 1, figsize=size, layout="constrained")
     for row, label in zip(axes, ("mean", "standard deviation"), strict=True):
-        both = (u.double() for u in (truth, *generated.values()))
-        shown = [u.mean(0) if label == "mean" else u.std(0) for u in both]
-        _draw_row(figure, row[:count], shown, task, STATISTIC, float(torch.stack(shown).min()))
-        _draw_row(figure, row[count:], [(u - shown[0]).abs() for u in shown[1:]], task, DIFFERENCE, 0.0)
+        fields = (u.double() for u in (truth, *generated.values()))
+        statistics = [u.mean(0) if label == "mean" else u.std(0) for u in fields]
+        differences = [(u - statistics[0]).abs() for u in statistics[1:]]
+        _draw_row(figure, row[:count], statistics, task, STATISTIC, float(torch.stack(statistics).min()))
+        _draw_row(figure, row[count:], differences, task, DIFFERENCE, 0.0)
         row[0].set_ylabel(f"{label}\nx")
     titles = ["solutions\n" + (f"floor of $W_2$: {w2['solutions']:.2g}" if "solutions" in w2 else "")]
     titles += [f"{name}\n$W_2$: {w2[name]:.2g}" for name in generated]
@@ -189,7 +221,7 @@ def _draw_signed(axes: Any, u: Tensor, task: Task, limit: float, title: str) -> 
 
 
 def _draw_field(axes: Any, u: Tensor, task: Task, **colours: Any) -> Any:
-    """Draw one field as an image: space against time, or for two spatial axes the frames at four times beside each other."""
+    """Draw one field as an image: space against time, or with two spatial axes the frames at four times."""
     if u.ndim == 2:
         x, t = task.grid.axes
         axes.set(xlabel="t", ylabel="x")
@@ -198,8 +230,8 @@ def _draw_field(axes: Any, u: Tensor, task: Task, **colours: Any) -> Any:
     frames = torch.linspace(0, u.shape[-1] - 1, 4).round().long()
     # Read like text: first frame top left, last one bottom right; x to the right and y up within each.
     first, second, third, last = (u[..., i].T.flip(0) for i in frames)
-    tiled = torch.cat((torch.cat((first, second), 1), torch.cat((third, last), 1)))
-    image = axes.imshow(tiled.numpy(), aspect="equal", **colours)
+    tiles = torch.cat((torch.cat((first, second), 1), torch.cat((third, last), 1)))
+    image = axes.imshow(tiles.numpy(), aspect="equal", **colours)
     axes.axhline(u.shape[1] - 0.5, color="black", linewidth=0.8)
     axes.axvline(u.shape[0] - 0.5, color="black", linewidth=0.8)
     times = ", ".join(f"t={float(task.grid.time.points[i]):.3g}" for i in frames)

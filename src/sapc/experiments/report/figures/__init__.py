@@ -1,4 +1,4 @@
-"""The figures of a report: fidelity against constraints, ensembles, trajectories and examples of every task."""
+"""The figures of a report: fidelity against constraints, ensembles, trajectories and examples."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""The figures of a task: what they are made of, gathered from files of scores and the fields beside them, and their words.
+"""The figures of a task: their data, from files of scores and the fields beside them, and their captions.
 
-Of every method one evaluation is shown, that of the lowest seed that has fields, or was watched; points and their errors are over all
-seeds. What cannot be read, or is on another grid than the rest, is left out and told. Each figure is made by itself, so that one that fails
-leaves the others.
+Of every method one evaluation is shown, that of the lowest seed that has fields, or a trajectory; points and
+their errors are over all seeds. Fields that cannot be read, or are on another grid than most, are left out
+with a note. Each figure is made by itself, so that one that fails leaves the others.
 """
 
 from __future__ import annotations
@@ -27,18 +27,24 @@ from .style import Drawing, Figure, Kind, render
 
 NO_FIELDS = "no fields that can be read lie beside the scores; evaluate the runs again"
 Sketch = tuple[str, str, Callable[[], Drawing]]
-"""The caption of a figure, its alternative text, and what draws it."""
+"""The caption of a figure, its alternative text, and the function that draws it."""
 
 
 class FigureData:
-    """What the figures of one task are made of.
+    """The data of the figures of one task.
 
-    methods       those that the runs are about, in the order of the figures
-    scores, statistics    what is shown of a method; without fields it has no `statistics`
-    watched       the scores whose trajectory is shown
-    points        W2, CE and time of a method, over all seeds and test sets; printed: the paper's
-    floor         of W2
-    problems      what is left out of the figures, and why
+    Attributes:
+        task: Name of the task.
+        title: Label of the task.
+        methods: Methods with scores or problems, in the order of the figures.
+        scores: The evaluation that is shown, by method.
+        statistics: Means and standard deviations of its fields, by method; some have none.
+        trajectory_scores: The evaluation whose trajectory is shown, by method.
+        problems: What is left out of the figures, and why.
+        space: The extent of the fields, or the times of their frames.
+        points: W2, CE and time over all seeds and test sets, by method.
+        paper_points: The paper's values, by method.
+        floor: Sampling floor of W2, for the largest number of samples.
     """
 
     def __init__(self, data: ReportData, task: str) -> None:
@@ -55,59 +61,62 @@ class FigureData:
         self.space = self._find_space()
         self.points = {m: point for m in self.methods if (point := _point(data, task, m))}
         self.paper_points = paper_points(task)
-        w2 = {n: s.mean for (where, metric, n), s in data.floors.items() if (where, metric) == (task, "w2")}
+        floors = data.floors.items()
+        w2 = {n: s.mean for (name, metric, n), s in floors if (name, metric) == (task, "w2")}
         self.floor = w2[max(w2)] if w2 else None
 
     @property
     def small_samples(self) -> dict[str, int]:
-        """The number of samples of methods that have fewer than others."""
+        """Numbers of samples, of methods that have fewer than others."""
         numbers = {method: scores.settings.samples for method, scores in self.scores.items()}
         return {method: n for method, n in numbers.items() if n < max(numbers.values())}
 
     @property
     def sets(self) -> list[str]:
-        """Test sets that fields were kept of; first the one that most methods have."""
+        """Test sets with statistics; first the one that most methods have."""
         return _sort_by_frequency({name: statistics.sets for name, statistics in self.statistics.items()})
 
     def solutions(self, name: str) -> Moments:
-        """Return those of a test set; they are the same for all methods that were compared with as many."""
+        """Return the moments of the solutions of a test set, which all methods share."""
         return next(
             statistics.sets[name][1] for statistics in self.statistics.values() if name in statistics.sets
         )
 
     def moments(self, method: str, name: str) -> Moments | None:
-        """Return those of a method's samples on a test set; None where they were not kept."""
+        """Return the moments of a method's samples on a test set, or None."""
         statistics = self.statistics.get(method)
         return statistics.sets[name][0] if statistics and name in statistics.sets else None
 
     def trajectories(self) -> tuple[str, dict[str, dict[str, Any]]]:
-        """Return the test set for which most methods were watched, and what was seen of each."""
-        watched = {method: scores.trajectories for method, scores in self.trajectory_scores.items()}
-        name = next(iter(_sort_by_frequency(watched)), "")
-        return name, {method: found[name] for method, found in watched.items() if name in found}
+        """Return the test set for which most methods have trajectories, and these."""
+        by_method = {method: scores.trajectories for method, scores in self.trajectory_scores.items()}
+        name = next(iter(_sort_by_frequency(by_method)), "")
+        return name, {method: sets[name] for method, sets in by_method.items() if name in sets}
 
-    def _choose(self, method: str, scored: list[ScoresFile]) -> None:
+    def _choose(self, method: str, files: list[ScoresFile]) -> None:
         """Choose the evaluation to show."""
-        for one in scored:
-            if one.scores.trajectories:
-                self.trajectory_scores.setdefault(method, one.scores)
-        for one in scored:
-            self.scores.setdefault(method, one.scores)
-            path = fields_path(one.path)
+        for file in files:
+            if file.scores.trajectories:
+                self.trajectory_scores.setdefault(method, file.scores)
+        for file in files:
+            self.scores.setdefault(method, file.scores)
+            path = fields_path(file.path)
             if not path.exists():
                 continue
             try:
                 self.statistics[method] = EnsembleStatistics.load(path)
             except SapcError as error:
-                self.problems.append(f"fields of {short_label(method)}, seed {one.seed}: {first_line(error)}")
+                self.problems.append(
+                    f"fields of {short_label(method)}, seed {file.seed}: {first_line(error)}"
+                )
                 continue
-            self.scores[method] = one.scores
+            self.scores[method] = file.scores
             return
-        if scored:
+        if files:
             self._leave_out(method, "no fields that can be read lie beside its scores; evaluate it again")
 
-    def _leave_out(self, method: str, why: str) -> None:
-        self.problems.append(f"{short_label(method)} is not among the pictures of fields: {why}")
+    def _leave_out(self, method: str, reason: str) -> None:
+        self.problems.append(f"{short_label(method)} is not among the pictures of fields: {reason}")
 
     def _keep_one_grid(self) -> None:
         """Keep the grid that most methods have."""
@@ -124,7 +133,7 @@ class FigureData:
                     self._leave_out(method, "its fields are on another grid than most")
 
     def _find_space(self) -> Space:
-        """Return where the fields live; of a task that this version does not know, points and frames are numbered."""
+        """Return extent or times of the fields; of an unknown task, points and frames are numbered."""
         if not self.statistics:
             return Space()
         method, statistics = next(iter(self.statistics.items()))
@@ -140,14 +149,14 @@ class FigureData:
 
 
 def paper_points(task: str) -> dict[str, Point]:
-    """Return the paper's values, of methods with both."""
-    found: dict[str, Point] = {}
+    """Return the paper's values, of methods with CE and W2."""
+    points: dict[str, Point] = {}
     for method in order_methods((*paper.METHODS, *paper.ABLATION_METHODS)):
         for table in paper.TABLES:
             ce, w2 = (paper.printed_mean(table, task, metric, method) for metric in ("ce", "w2"))
             if ce is not None and w2 is not None:
-                found.setdefault(method, Point(ce.mean, w2.mean))
-    return found
+                points.setdefault(method, Point(ce.mean, w2.mean))
+    return points
 
 
 def _point(data: ReportData, task: str, method: str) -> Point | None:
@@ -158,9 +167,9 @@ def _point(data: ReportData, task: str, method: str) -> Point | None:
     return Point(ce.mean, w2.mean, ce.error, w2.error, seconds.median if seconds else None)
 
 
-def _sort_by_frequency(found: Mapping[str, Iterable[str]]) -> list[str]:
-    """Sort names: those that are in most of these first, the rest by name."""
-    count = Counter(name for names in found.values() for name in names)
+def _sort_by_frequency(groups: Mapping[str, Iterable[str]]) -> list[str]:
+    """Sort names: those in most groups first, then by name."""
+    count = Counter(name for names in groups.values() for name in names)
     return sorted(count, key=lambda name: (-count[name], name))
 
 
@@ -168,23 +177,23 @@ def _sort_by_frequency(found: Mapping[str, Iterable[str]]) -> list[str]:
 
 
 def task_figures(data: FigureData) -> tuple[list[Figure], list[str]]:
-    """Make all figures of a task that there are data for; return them, and why others are not there."""
-    made: list[Figure] = []
+    """Make all figures of a task that have data; return them, and why others are missing."""
+    figures: list[Figure] = []
     notes = list(data.problems)
-    for name, (what, title, kind, sketch) in MAKERS.items():
+    for name, (subject, title, kind, sketch) in MAKERS.items():
         try:
             caption, alt, draw = sketch(data)
             image, width, height = render(draw, kind)
         except Exception as error:
-            notes.append(f"no figure of {what}: {first_line(error)}")
+            notes.append(f"no figure of {subject}: {first_line(error)}")
             continue
         file, title = f"{file_name(data.task)}-{name}", f"{data.title}: {title}"
-        made.append(Figure(file, title, caption, alt, image, kind, width, height, data.task))
-    return made, notes
+        figures.append(Figure(file, title, caption, alt, image, kind, width, height, data.task))
+    return figures, notes
 
 
 def _tradeoff(data: FigureData) -> Sketch:
-    """W2 against CE."""
+    """Sketch W2 against CE."""
     ours = data.points
     if not ours:
         raise SapcError("it needs W2 and CE of at least one method, and CE is relative to the errors of FFM")
@@ -192,64 +201,69 @@ def _tradeoff(data: FigureData) -> Sketch:
     lowest = f"{ours[best].w2:.2g}"
     words = f"Lowest W2: {short_label(best)}, {lowest}"
     words += f"; between draws of the solutions: {data.floor:.2g}." if data.floor else "."
-    if few := [f"{short_label(name)} {n}" for name, n in data.small_samples.items() if name in ours]:
-        words += f" With fewer samples, so a higher floor: {', '.join(few)}."
-    if zero := [name for name, point in ours.items() if not point.ce]:
-        words += f" CE of {_join_labels(zero)} is zero and drawn left of all others."
+    if small := [f"{short_label(name)} {n}" for name, n in data.small_samples.items() if name in ours]:
+        words += f" With fewer samples, so a higher floor: {', '.join(small)}."
+    if exact := [name for name, point in ours.items() if not point.ce]:
+        words += f" CE of {_join_labels(exact)} is zero and drawn left of all others."
     alt = (
-        f"Scatter plot with logarithmic axes of W2 against constraint error for {_join_labels(ours)} on {data.title}; "
-        f"the lowest W2 is {lowest}, of {short_label(best)}."
+        f"Scatter plot with logarithmic axes of W2 against constraint error for {_join_labels(ours)} "
+        f"on {data.title}; the lowest W2 is {lowest}, of {short_label(best)}."
     )
     return words, alt, lambda: plots.draw_tradeoff(ours, data.paper_points, data.floor)
 
 
 def _ensembles(data: FigureData) -> Sketch:
-    """The moments of all methods."""
+    """Sketch the moments of all methods."""
     if not data.sets:
         raise SapcError(NO_FIELDS)
     name = data.sets[0]
     solutions = data.solutions(name)
     panels = [fields.Panel(_floor_heading(data, name), solutions)]
     panels += [fields.Panel(_heading(data, m, name), data.moments(m, name)) for m in data.methods]
-    shown = [m for m in data.methods if data.moments(m, name) is not None]
-    missing = [m for m in data.methods if m not in shown]
-    flat = "over time (across) and space (up)"
-    kind = "frames in time from left to right" if solutions.mean.ndim == 3 else flat
+    methods = [m for m in data.methods if data.moments(m, name) is not None]
+    missing = [m for m in data.methods if m not in methods]
+    plane = "over time (across) and space (up)"
+    layout = "frames in time from left to right" if solutions.mean.ndim == 3 else plane
     words = (
         f"Pointwise mean and standard deviation of the solutions and of every method's samples on {name} "
-        f"({_seeds(data.scores[m] for m in data.statistics)}), {kind}. "
-        "Within a row all panels have one colour scale, that of the solutions; values beyond it are clipped to its ends."
+        f"({_seeds(data.scores[m] for m in data.statistics)}), {layout}. "
+        "Within a row all panels have one colour scale, that of the solutions; "
+        "values beyond it are clipped to its ends."
     )
     words += f" Missing: {_join_labels(missing)}." if missing else ""
     alt = (
-        f"Images of the mean and the standard deviation over {name} of {data.title}: first the solutions, then "
-        f"{_join_labels(shown)}."
+        f"Images of the mean and the standard deviation over {name} of {data.title}: "
+        f"first the solutions, then {_join_labels(methods)}."
     )
     return words, alt, lambda: fields.draw_ensembles(panels, solutions, data.space)
 
 
 def _trajectories(data: FigureData) -> Sketch:
-    """What happens along the sampling runs."""
-    name, found = data.trajectories()
-    if not found:
+    """Sketch what happens along the sampling runs."""
+    name, trajectories = data.trajectories()
+    if not trajectories:
         raise SapcError("no sampling run was watched; evaluate with --trajectory")
-    number = " or ".join(map(str, sorted({one["samples"] for one in found.values()})))
+    number = " or ".join(map(str, sorted({t["samples"] for t in trajectories.values()})))
+    seeds = _seeds(data.trajectory_scores[m] for m in trajectories)
     words = (
-        f"Along sampling runs on {name} ({_seeds(data.trajectory_scores[m] for m in found)}), medians over {number} samples: "
-        "residual of the endpoint that the network "
-        "expects, before any projection; residual of the state; distance from the straight line between source and sample, "
-        "relative to its length; and the kinetic energy of the path beyond that of the straight line."
+        f"Along sampling runs on {name} ({seeds}), medians over {number} samples: "
+        "residual of the endpoint that the network expects, before any projection; residual of the state; "
+        "distance from the straight line between source and sample, relative to its length; "
+        "and the kinetic energy of the path beyond that of the straight line."
     )
-    if missing := [m for m in data.methods if m not in found]:
+    if missing := [m for m in data.methods if m not in trajectories]:
         words += f" Not watched: {_join_labels(missing)}."
-    if plots.has_zero(list(found.values())):
+    if plots.has_zero(list(trajectories.values())):
         words += f" Residuals of zero are drawn at {plots.FLOOR:g}."
-    alt = f"Three line plots over flow time from 1 to 0 and one plot of energies, on {data.title}, for {_join_labels(found)}."
-    return words, alt, lambda: plots.draw_trajectories(found)
+    alt = (
+        "Three line plots over flow time from 1 to 0 and one plot of energies, "
+        f"on {data.title}, for {_join_labels(trajectories)}."
+    )
+    return words, alt, lambda: plots.draw_trajectories(trajectories)
 
 
 def _examples(data: FigureData) -> Sketch:
-    """One solution and one sample per test set."""
+    """Sketch one solution and one sample per test set."""
     if not data.statistics:
         raise SapcError(NO_FIELDS)
     method = next(iter(data.statistics))
@@ -270,7 +284,7 @@ MAKERS: dict[str, tuple[str, str, Kind, Callable[[FigureData], Sketch]]] = {
     "trajectories": ("trajectories", "along the sampling runs", "svg", _trajectories),
     "examples": ("examples", "examples of every test set", "png", _examples),
 }
-"""Of each figure, by its name in that of its file: what it is of, its title, the kind of file, and who makes it."""
+"""By the name of each figure in its file: subject, title, kind of file, and the function that sketches it."""
 
 
 def _heading(data: FigureData, method: str, name: str) -> str:
@@ -278,12 +292,12 @@ def _heading(data: FigureData, method: str, name: str) -> str:
     scores = data.scores.get(method)
     if data.moments(method, name) is None or scores is None or name not in scores.sets:
         return short_label(method)
-    few = f" (n={data.small_samples[method]})" if method in data.small_samples else ""
-    return f"{short_label(method)}\n$W_2$ {scores.sets[name].metrics['w2']:.2g}{few}"
+    number = f" (n={data.small_samples[method]})" if method in data.small_samples else ""
+    return f"{short_label(method)}\n$W_2$ {scores.sets[name].metrics['w2']:.2g}{number}"
 
 
 def _floor_heading(data: FigureData, name: str) -> str:
-    """Return what stands above the solutions: W2 between two draws of them, for the largest number of samples."""
+    """Return the heading of the solutions: W2 between two draws of them, for most samples."""
     floors = {
         s.settings.samples: values
         for s in reversed(data.scores.values())
@@ -293,8 +307,8 @@ def _floor_heading(data: FigureData, name: str) -> str:
 
 
 def _seeds(scores: Iterable[Scores]) -> str:
-    """Say whose trainings are shown."""
-    return "seed " + ", ".join(map(str, sorted({one.run.seed for one in scores})))
+    """List the seeds of the trainings that are shown."""
+    return "seed " + ", ".join(map(str, sorted({s.run.seed for s in scores})))
 
 
 def _join_labels(names: Iterable[str]) -> str:

@@ -1,7 +1,8 @@
-"""Figures of fields: pointwise moments of every method's samples beside the solutions', and examples of every test set.
+"""Figures of fields: pointwise moments of samples and solutions, and examples of every test set.
 
-Fields over x and t are images, space upwards and time to the right; of two spatial axes the kept frames stand side by side, in time from
-left to right. The colours span what the solutions span: samples beyond that have the colour of its end, and the bar a pointed one.
+Fields over x and t are images, space upwards and time to the right; with two spatial axes some frames stand
+side by side, in time from left to right. The colours span the range of the solutions: samples beyond it have
+the colour of its end, and the bar a pointed one.
 """
 
 from __future__ import annotations
@@ -19,8 +20,10 @@ from ....evaluation.moments import Moments
 from . import style
 from .style import GREY, MAP, STATISTIC, Drawing
 
-WIDE = 6  # panels beside each other
-GAP = 0.06  # between frames, of a frame's width
+# Panels beside each other.
+COLUMNS = 6
+# Between frames, in widths of a frame.
+GAP = 0.06
 EMPTY = "#f1f1f1"
 MOMENTS = (("mean", "mean", "both"), ("std", "standard deviation", "max"))
 """Of each moment its name, its words, and the pointed ends of its bar."""
@@ -28,7 +31,12 @@ MOMENTS = (("mean", "mean", "both"), ("std", "standard deviation", "max"))
 
 @dataclass(frozen=True)
 class Space:
-    """Where fields live: the extents (first time, last time, first x, last x) of two axes, or the times of the kept frames of three."""
+    """Where fields live.
+
+    Attributes:
+        extent: First time, last time, first x, last x; of fields with two axes.
+        times: Times of the frames, of fields with three axes.
+    """
 
     extent: tuple[float, float, float, float] | None = None
     times: tuple[float, ...] = ()
@@ -36,13 +44,18 @@ class Space:
 
 @dataclass(frozen=True)
 class Panel:
-    """A panel: what stands above it and its moments, None where they are missing."""
+    """A panel of a figure.
+
+    Attributes:
+        title: Heading.
+        moments: What is drawn, None where it is missing.
+    """
 
     title: str
     moments: Moments | None
 
     def draw(self, axes: Any, moment: str, colours: _Colours, space: Space) -> None:
-        """Draw one of the moments, or an empty panel that says that it is missing."""
+        """Draw one of the moments, or an empty panel that says `missing`."""
         if self.moments is not None:
             colours.draw(axes, getattr(self.moments, moment), space)
             return
@@ -64,22 +77,22 @@ class _Colours:
     def for_field(cls, u: Tensor) -> _Colours:
         """Span the range of a field: around zero where it has both signs."""
         low, high = _range(u)
-        most = max(-low, high)
-        return cls(MAP, -most, most) if low < 0 < high else cls(STATISTIC, low, high)
+        limit = max(-low, high)
+        return cls(MAP, -limit, limit) if low < 0 < high else cls(STATISTIC, low, high)
 
     def draw(self, axes: Any, u: Tensor, space: Space) -> None:
         """Draw a field: an image, or its frames from left to right, x to the right and y up within each."""
         import matplotlib
 
         colours = matplotlib.colormaps[self.map].with_extremes(bad="white")
-        like = {"cmap": colours, "vmin": self.low, "vmax": self.high, "origin": "lower"}
+        options = {"cmap": colours, "vmin": self.low, "vmax": self.high, "origin": "lower"}
         if u.ndim == 2:
-            axes.imshow(u.numpy(), aspect="auto", extent=space.extent, **like)
+            axes.imshow(u.numpy(), aspect="auto", extent=space.extent, **options)
             return
         # One unit is a frame's width.
         for i, frame in enumerate(np.moveaxis(u.numpy(), -1, 0)):
-            left = i * (1 + GAP)
-            axes.imshow(frame.T, extent=(left, left + 1, 0, 1), **like)
+            start = i * (1 + GAP)
+            axes.imshow(frame.T, extent=(start, start + 1, 0, 1), **options)
         axes.set(xlim=(0, u.shape[-1] * (1 + GAP) - GAP), ylim=(0, 1), xticks=[], yticks=[])
         axes.spines[:].set_visible(False)
 
@@ -90,11 +103,11 @@ def draw_ensembles(panels: Sequence[Panel], solutions: Moments, space: Space) ->
     return (_draw_strips if solutions.mean.ndim == 3 else _draw_blocks)(panels, scales, space)
 
 
-def draw_examples(sets: Mapping[str, tuple[Moments, Moments]], whose: str, space: Space) -> Drawing:
-    """Draw one solution per test set, and below it one sample of the method called `whose`; `sets` holds (samples, solutions)."""
-    shown = [solutions.example for _, solutions in sets.values()]
-    colours = _Colours.for_field(torch.cat([u.flatten() for u in shown]))
-    return (_draw_strip_pairs if shown[0].ndim == 3 else _draw_pairs)(sets, whose, space, colours)
+def draw_examples(sets: Mapping[str, tuple[Moments, Moments]], method: str, space: Space) -> Drawing:
+    """Draw a solution per test set, and below it a sample of a method; `sets` holds (samples, solutions)."""
+    solutions = [solution.example for _, solution in sets.values()]
+    colours = _Colours.for_field(torch.cat([u.flatten() for u in solutions]))
+    return (_draw_strip_pairs if solutions[0].ndim == 3 else _draw_pairs)(sets, method, space, colours)
 
 
 def _range(u: Tensor) -> tuple[float, float]:
@@ -115,17 +128,17 @@ def _draw_bar(figure: Drawing, axes: Any, **options: Any) -> None:
 
 
 def _draw_blocks(panels: Sequence[Panel], scales: tuple[_Colours, _Colours], space: Space) -> Drawing:
-    """Draw blocks of two rows, mean and standard deviation, as many panels beside each other as stay legible."""
-    blocks = math.ceil(len(panels) / WIDE)
+    """Draw blocks of two rows, mean and standard deviation, with as many columns as stay legible."""
+    blocks = math.ceil(len(panels) / COLUMNS)
     columns = math.ceil(len(panels) / blocks)
     figure = style.new_figure(0.9 + 1.9 * columns, 3.7 * blocks, layout="constrained")
     grid = figure.subplots(2 * blocks, columns, squeeze=False)
     for k, axes in enumerate(grid):
         part = panels[k // 2 * columns : (k // 2 + 1) * columns]
         moment, words, extend = MOMENTS[k % 2]
-        for ax, one in zip(axes, part, strict=False):
-            one.draw(ax, moment, scales[k % 2], space)
-            ax.set_title(one.title if k % 2 == 0 else "")
+        for ax, panel in zip(axes, part, strict=False):
+            panel.draw(ax, moment, scales[k % 2], space)
+            ax.set_title(panel.title if k % 2 == 0 else "")
         for ax in axes[len(part) :]:
             ax.set_axis_off()
         _label(axes[: len(part)], words, k % 2 == 1)
@@ -133,20 +146,20 @@ def _draw_blocks(panels: Sequence[Panel], scales: tuple[_Colours, _Colours], spa
     return figure
 
 
-def _label(axes: Any, row: str, last: bool) -> None:
+def _label(axes: Any, row: str, is_last: bool) -> None:
     for i, ax in enumerate(axes):
-        ax.tick_params(labelleft=i == 0, labelbottom=last, length=2)
+        ax.tick_params(labelleft=i == 0, labelbottom=is_last, length=2)
         ax.locator_params(nbins=3)
         for axis in (ax.xaxis, ax.yaxis):
             axis.set_major_formatter("{x:.3g}")
-        ax.set_xlabel("t" if last else "", labelpad=1)
+        ax.set_xlabel("t" if is_last else "", labelpad=1)
     axes[0].set_ylabel(f"{row}\nx")
 
 
 def _draw_pairs(
-    sets: Mapping[str, tuple[Moments, Moments]], whose: str, space: Space, colours: _Colours
+    sets: Mapping[str, tuple[Moments, Moments]], method: str, space: Space, colours: _Colours
 ) -> Drawing:
-    """A column per test set: a solution, and a sample below it."""
+    """Draw a column per test set: a solution, and a sample below it."""
     figure = style.new_figure(1.3 + 2.3 * len(sets), 4.2, layout="constrained")
     grid = figure.subplots(2, len(sets), squeeze=False)
     for column, (name, (samples, solutions)) in zip(grid.T, sets.items(), strict=True):
@@ -155,7 +168,7 @@ def _draw_pairs(
         column[0].set_title(name)
     _draw_bar(figure, grid.flat, extend="both", extendfrac=0.03, aspect=30)
     _label(grid[0], "a solution", False)
-    _label(grid[1], f"a sample of {whose}", True)
+    _label(grid[1], f"a sample of {method}", True)
     return figure
 
 
@@ -163,16 +176,16 @@ def _draw_pairs(
 
 
 def _draw_strips(panels: Sequence[Panel], scales: tuple[_Colours, _Colours], space: Space) -> Drawing:
-    """A row per method: the frames of the mean, then those of the standard deviation."""
+    """Draw a row per method: the frames of the mean, then those of the standard deviation."""
     tile = 0.56
     size = (1.2 + 2 * len(space.times) * tile, 1.0 + 1.12 * tile * len(panels))
     figure = style.new_figure(*size, layout="constrained")
     grid = figure.subplots(len(panels), 2, squeeze=False)
-    for axes, one in zip(grid, panels, strict=True):
-        axes[0].set_ylabel(one.title, rotation=0, ha="right", va="center")
+    for axes, panel in zip(grid, panels, strict=True):
+        axes[0].set_ylabel(panel.title, rotation=0, ha="right", va="center")
     for axes, (moment, words, extend), colours in zip(grid.T, MOMENTS, scales, strict=True):
-        for ax, one in zip(axes, panels, strict=True):
-            one.draw(ax, moment, colours, space)
+        for ax, panel in zip(axes, panels, strict=True):
+            panel.draw(ax, moment, colours, space)
         axes[0].set_title(words)
         _time_ticks(axes[-1], space.times)
         _draw_bar(figure, axes, orientation="horizontal", extend=extend, extendfrac=0.03, aspect=60)
@@ -180,21 +193,21 @@ def _draw_strips(panels: Sequence[Panel], scales: tuple[_Colours, _Colours], spa
 
 
 def _draw_strip_pairs(
-    sets: Mapping[str, tuple[Moments, Moments]], whose: str, space: Space, colours: _Colours
+    sets: Mapping[str, tuple[Moments, Moments]], method: str, space: Space, colours: _Colours
 ) -> Drawing:
-    """Two rows per test set: a solution's frames, and a sample's."""
+    """Draw two rows per test set: a solution's frames, and a sample's."""
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-    tile, between, count = 1.1, 0.12, len(space.times)
-    heights = [1.0, 1.0, between] * len(sets)
-    near = ConstrainedLayoutEngine(h_pad=0.02, hspace=0.01)
-    figure = style.new_figure(1.5 + count * tile, 0.6 + 1.08 * tile * sum(heights), layout=near)
+    tile, gap, count = 1.1, 0.12, len(space.times)
+    heights = [1.0, 1.0, gap] * len(sets)
+    layout = ConstrainedLayoutEngine(h_pad=0.02, hspace=0.01)
+    figure = style.new_figure(1.5 + count * tile, 0.6 + 1.08 * tile * sum(heights), layout=layout)
     rows = figure.subplots(len(heights) - 1, 1, gridspec_kw={"height_ratios": heights[:-1]})
     for ax in rows[2::3]:
         ax.set_axis_off()
     for j, (name, (samples, solutions)) in enumerate(sets.items()):
-        shown = ((f"{name}\na solution", solutions), (f"a sample of\n{whose}", samples))
-        for ax, (words, moments) in zip(rows[3 * j :], shown, strict=False):
+        pair = ((f"{name}\na solution", solutions), (f"a sample of\n{method}", samples))
+        for ax, (words, moments) in zip(rows[3 * j :], pair, strict=False):
             colours.draw(ax, moments.example, space)
             ax.set_ylabel(words, rotation=0, ha="right", va="center")
     _draw_bar(figure, rows, extend="both", extendfrac=0.02, aspect=40)

@@ -1,12 +1,14 @@
 """The plots of a report: fidelity against constraints, and what happens along sampling runs.
 
-Fidelity against constraints is W2 over CE, both logarithmic, coloured by the time a sample takes. SAPC and its ablations are squares, every
-other method has a marker of its own, and all have their names beside them. What the paper prints is hollow and grey, joined to ours by a
-thin line. Words are placed where they cover least, in boxes whose places are in points.
+Fidelity against constraints is W2 over CE, both logarithmic, coloured by the time a sample takes. SAPC and
+its ablations are squares, every other method has its own marker, and all have their names beside them. The
+paper's values are hollow and grey, joined to ours by a thin line. Words are placed where they cover least, in
+boxes whose places are in points.
 
-Along sampling runs there are residuals and deviation against flow time, and the excess of kinetic energy. Time runs as sampling does, from
-the source at t = 1 to the sample at t = 0. What is zero has no place on a logarithmic axis: residuals are drawn at a floor then, deviations
-(zero at both ends, by definition) not at all.
+Along sampling runs there are residuals and deviation against flow time, and the excess of kinetic energy.
+Time runs as sampling does, from the source at t = 1 to the sample at t = 0. Zero has no place on a
+logarithmic axis: residuals are drawn at a floor then, deviations (zero at both ends, by definition) not at
+all.
 """
 
 from __future__ import annotations
@@ -25,7 +27,8 @@ from . import style
 from .style import GREY, INK, LINE_STYLES, Drawing, line_style
 
 FLOOR = 1e-18
-MARKERS = 8  # along a curve
+# Along a curve.
+MARKERS = 8
 
 Trajectory = Mapping[str, Any]
 """As `Trajectory.to_dict` of `sapc.evaluation.trajectory` makes it: None stands for what is not finite."""
@@ -42,7 +45,15 @@ Place = tuple[float, float]
 
 @dataclass(frozen=True)
 class Point:
-    """A method: errors are standard errors, None where there is one value only; seconds are per sample, None where not known."""
+    """A method on the panel.
+
+    Attributes:
+        ce: Constraint error, relative to FFM.
+        w2: Wasserstein-2 distance.
+        ce_error: Standard error of CE, None of a single value.
+        w2_error: Standard error of W2, None of a single value.
+        seconds: Seconds per sample, None where they are not known.
+    """
 
     ce: float
     w2: float
@@ -52,14 +63,16 @@ class Point:
 
 
 def draw_tradeoff(
-    ours: Mapping[str, Point], printed: Mapping[str, Point], floor: float | None = None
+    ours: Mapping[str, Point], paper_points: Mapping[str, Point], floor: float | None = None
 ) -> Drawing:
-    """Draw one panel. `printed` are the paper's, `floor` is W2 between two draws of the solutions."""
+    """Draw one panel; `floor` is W2 between two draws of the solutions."""
     figure = style.new_figure(5.6, 4.7)
     axes = figure.add_axes((0.125, 0.12, 0.68, 0.86))
-    zero = zero_at([*ours.values(), *printed.values()])
-    own, theirs = ({name: (p.ce or zero, p.w2) for name, p in points.items()} for points in (ours, printed))
-    places = [*own.values(), *theirs.values()]
+    zero = zero_at([*ours.values(), *paper_points.values()])
+    our_places, paper_places = (
+        {name: (p.ce or zero, p.w2) for name, p in points.items()} for points in (ours, paper_points)
+    )
+    places = [*our_places.values(), *paper_places.values()]
     _set_scale(axes.set_xscale, axes.set_xlim, [x for x, _ in places])
     _set_scale(axes.set_yscale, axes.set_ylim, [y for _, y in places] + ([floor] if floor else []))
     axes.set(xlabel="constraint error CE, relative to FFM", ylabel="$W_2$")
@@ -67,26 +80,33 @@ def draw_tradeoff(
     axes.set_axisbelow(True)
     if floor:
         axes.axhline(floor, color=GREY, linestyle="--", linewidth=1.0, zorder=1)
-    for name, (x, y) in theirs.items():
-        if name in own:
-            axes.plot([own[name][0], x], [own[name][1], y], color=GREY, linewidth=0.5, alpha=0.45, zorder=1)
+    for name, (x, y) in paper_places.items():
+        if name in our_places:
+            axes.plot(
+                [our_places[name][0], x],
+                [our_places[name][1], y],
+                color=GREY,
+                linewidth=0.5,
+                alpha=0.45,
+                zorder=1,
+            )
         axes.plot([x], [y], linestyle="", marker=_marker(name), markersize=7, markerfacecolor="none",
                   markeredgecolor=GREY, markeredgewidth=1.0, zorder=2)  # fmt: skip
     norm = _norm(ours)
     for name, point in ours.items():
-        _draw_point(axes, name, point, own[name], norm)
-    _Words(axes).write(own, theirs, floor)
+        _draw_point(axes, name, point, our_places[name], norm)
+    _Words(axes).write(our_places, paper_places, floor)
     _draw_bar(figure, norm)
     return figure
 
 
 def zero_at(points: Iterable[Point]) -> float:
-    """Return where a CE of zero is drawn: a tenth of the least that is not."""
+    """Return where a CE of zero is drawn: a tenth of the smallest other one."""
     return min((p.ce for p in points if p.ce > 0), default=1.0) / 10
 
 
 def _set_scale(scale: Any, limit: Any, values: list[float]) -> None:
-    """Make an axis logarithmic, with room for names around what there is."""
+    """Make an axis logarithmic, with room for names around the values."""
     low, high = math.log10(min(values)), math.log10(max(values))
     room = max(0.12 * (high - low), 0.3)
     scale("log")
@@ -115,8 +135,8 @@ def _draw_point(axes: Any, name: str, point: Point, place: Place, norm: Any) -> 
     axes.errorbar([x], [y], xerr=across, yerr=up, color=INK, linewidth=0.8, capsize=2, fmt="none", zorder=3)
     colour = matplotlib.colormaps[style.STATISTIC](norm(point.seconds)) if point.seconds else "white"
     size, edge = (11, 1.6) if name == "sapc" else (8.5, 0.8)
-    axes.plot([x], [y], linestyle="", marker=_marker(name), markersize=size, color=colour, markeredgecolor=INK,
-              markeredgewidth=edge, zorder=4)  # fmt: skip
+    axes.plot([x], [y], linestyle="", marker=_marker(name), markersize=size, color=colour,
+              markeredgecolor=INK, markeredgewidth=edge, zorder=4)  # fmt: skip
 
 
 def _draw_bar(figure: Any, norm: Any) -> None:
@@ -125,45 +145,53 @@ def _draw_bar(figure: Any, norm: Any) -> None:
     place = figure.add_axes((0.835, 0.12, 0.03, 0.86))
     bar = figure.colorbar(ScalarMappable(norm, style.STATISTIC), cax=place, label="seconds per sample")
     bar.ax.yaxis.set_major_formatter("{x:g}")
-    narrow = norm.vmax / norm.vmin < 100
-    bar.ax.yaxis.set_minor_formatter(lambda x, _: f"{x:g}" if narrow and f"{x:e}"[0] in "25" else "")
+    is_narrow = norm.vmax / norm.vmin < 100
+    bar.ax.yaxis.set_minor_formatter(lambda x, _: f"{x:g}" if is_narrow and f"{x:e}"[0] in "25" else "")
 
 
 @dataclass
 class _Words:
-    """Names and notes on a panel; each takes the place that covers least of what is there."""
+    """Names and notes on a panel; each takes the place that covers least.
+
+    Attributes:
+        axes: The panel.
+        boxes: Boxes that are taken, in points.
+    """
 
     axes: Any
-    taken: list[Box] = field(default_factory=list)
+    boxes: list[Box] = field(default_factory=list)
 
-    def write(self, own: Mapping[str, Place], theirs: Mapping[str, Place], floor: float | None) -> None:
+    def write(
+        self, our_places: Mapping[str, Place], paper_places: Mapping[str, Place], floor: float | None
+    ) -> None:
         """Name the floor, the better corner, and every method near its marker."""
         inch, frame = self.axes.figure.dpi / 72, self.axes.get_window_extent()
         self.inside: Box = tuple(v / inch for v in (frame.x0, frame.y0, frame.x1, frame.y1))
         to_points: Callable[[Place], Any] = lambda xy: self.axes.transData.transform(xy) / inch
-        for places, r in ((own, 6.0), (theirs, 4.0)):
-            self.taken += [(x - r, y - r, x + r, y + r) for x, y in map(to_points, places.values())]
+        for places, r in ((our_places, 6.0), (paper_places, 4.0)):
+            self.boxes += [(x - r, y - r, x + r, y + r) for x, y in map(to_points, places.values())]
         if floor:
             self._name_floor(to_points((1, floor))[1])
         self._point_to_better()
-        others = {name: xy for name, xy in theirs.items() if name not in own}
-        for names, colour, size in ((own, INK, 9.0), (others, GREY, 7.0)):
+        other_places = {name: xy for name, xy in paper_places.items() if name not in our_places}
+        for names, colour, size in ((our_places, INK, 9.0), (other_places, GREY, 7.0)):
             for name, xy in names.items():
                 self._name_method(short_label(name), xy, to_points(xy), colour, size)
 
     def _name_method(self, text: str, at: Place, point: Any, colour: str, size: float) -> None:
         """Try places around a marker, nearer ones first; a name that is far has a line to it."""
-        half, tall = 0.35 * size * len(text) + 1, 0.62 * size + 1
+        half_width, half_height = 0.35 * size * len(text) + 1, 0.62 * size + 1
         tries = {}
         for gap, angle in itertools.product((8, 14, 22, 32, 44, 58), range(0, 360, 30)):
-            dx = math.cos(math.radians(angle)) * (gap + half)
-            dy = math.sin(math.radians(angle)) * (gap + tall)
+            dx = math.cos(math.radians(angle)) * (gap + half_width)
+            dy = math.sin(math.radians(angle)) * (gap + half_height)
             x, y = point[0] + dx, point[1] + dy
-            tries[x - half, y - tall, x + half, y + tall] = (gap, dx, dy)
+            tries[x - half_width, y - half_height, x + half_width, y + half_height] = (gap, dx, dy)
         gap, dx, dy = tries[self._take({box: gap for box, (gap, _, _) in tries.items()})]
         line = {"arrowstyle": "-", "color": GREY, "linewidth": 0.6, "shrinkA": 0, "shrinkB": 4}
-        self.axes.annotate(text, at, (dx, dy), "data", "offset points", ha="center", va="center", fontsize=size,
-                           color=colour, arrowprops=line if gap > 14 else None, zorder=6)  # fmt: skip
+        self.axes.annotate(text, at, (dx, dy), "data", "offset points", ha="center", va="center",
+                           fontsize=size, color=colour, zorder=6,
+                           arrowprops=line if gap > 14 else None)  # fmt: skip
 
     def _point_to_better(self) -> None:
         """Draw an arrow towards what is better, as near to that corner as there is room."""
@@ -181,19 +209,19 @@ class _Words:
         ends = [right - 3 - 22 * k for k in range(int((right - left - 66) // 22))]
         boxes = [(x - 66, bottom, x, bottom + 11) for x in ends for bottom in (y - 13, y + 2)]
         x0, y0, x1, y1 = self._take(dict.fromkeys(boxes, 0.0))
-        self.taken.append((left, y - 1, right, y + 1))
-        self.axes.annotate("sampling floor", ((x0 + x1) / 2, (y0 + y1) / 2), xycoords="figure points", ha="center",
-                           va="center", fontsize=8, color=GREY)  # fmt: skip
+        self.boxes.append((left, y - 1, right, y + 1))
+        self.axes.annotate("sampling floor", ((x0 + x1) / 2, (y0 + y1) / 2), xycoords="figure points",
+                           ha="center", va="center", fontsize=8, color=GREY)  # fmt: skip
 
     def _take(self, boxes: Mapping[Box, float]) -> Box:
-        """Take the box that covers least and lies least outside; its number is what else counts against it."""
+        """Take the box that covers least and lies least outside; its number counts against it."""
 
         def cost(box: Box) -> float:
             outside = (box[2] - box[0]) * (box[3] - box[1]) - _overlap(box, self.inside)
-            return 4 * sum(_overlap(box, other) for other in self.taken) + 12 * outside + boxes[box]
+            return 4 * sum(_overlap(box, other) for other in self.boxes) + 12 * outside + boxes[box]
 
         best = min(boxes, key=lambda box: round(cost(box), 6))
-        self.taken.append(best)
+        self.boxes.append(best)
         return best
 
 
@@ -204,36 +232,36 @@ def _overlap(a: Box, b: Box) -> float:
 # -- along sampling runs --
 
 
-def draw_trajectories(found: Mapping[str, Trajectory]) -> Drawing:
-    """Three panels over flow time and one with the excess energies, by method."""
+def draw_trajectories(trajectories: Mapping[str, Trajectory]) -> Drawing:
+    """Draw three panels over flow time and one with the excess energies, by method."""
     figure = style.new_figure(8.0, 6.8, layout="constrained")
     grid = figure.subplots(2, 2)
     for ax, (name, title) in zip(grid.flat, PANELS, strict=False):
-        for i, (method, trajectory) in enumerate(found.items()):
-            _curve(ax, method, trajectory, name, i)
+        for i, (method, trajectory) in enumerate(trajectories.items()):
+            _draw_curve(ax, method, trajectory, name, i)
         ax.set(yscale="log", xlim=(1.02, -0.02), xlabel="flow time t, source to sample")
         ax.set_title(title, loc="left")
         ax.grid(True, which="major")
-    _energies(grid[1, 1], found)
+    _draw_energies(grid[1, 1], trajectories)
     handles, names = grid[0, 0].get_legend_handles_labels()
     columns = min(6, len(names)) or 1
     figure.legend(handles, names, loc="outside lower center", ncols=columns, frameon=False, handlelength=3.4)
     return figure
 
 
-def _curve(axes: Any, method: str, trajectory: Trajectory, name: str, shift: int) -> None:
+def _draw_curve(axes: Any, method: str, trajectory: Trajectory, name: str, shift: int) -> None:
     times, values = curve(trajectory, name)
-    like = line_style(method)
-    every = max(1, len(times) // MARKERS)
+    look = line_style(method)
+    interval = max(1, len(times) // MARKERS)
     axes.plot(
-        times, values, label=short_label(method), color=like.colour, linestyle=like.line, linewidth=like.width,
-        marker=like.marker, markersize=5.5, markevery=(shift % every, every), markeredgewidth=0.8,
-        zorder=3 if method == "sapc" else 2,
+        times, values, label=short_label(method), color=look.colour, linestyle=look.line,
+        linewidth=look.width, marker=look.marker, markersize=5.5, markevery=(shift % interval, interval),
+        markeredgewidth=0.8, zorder=3 if method == "sapc" else 2,
     )  # fmt: skip
 
 
 def curve(trajectory: Trajectory, name: str) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Times and values as they are drawn; NaN leaves a gap."""
+    """Return times and values as they are drawn; NaN leaves a gap."""
     values = np.array([np.nan if v is None else float(v) for v in trajectory[name]])
     times = np.array(trajectory["times"][: len(values)], dtype=float)
     if name == "deviation":
@@ -242,30 +270,30 @@ def curve(trajectory: Trajectory, name: str) -> tuple[NDArray[Any], NDArray[Any]
     return times, np.where(np.isnan(values), np.nan, np.maximum(values, FLOOR))
 
 
-def _energies(axes: Any, found: Mapping[str, Trajectory]) -> None:
-    """A row per method, the first one at the top."""
-    names = list(found)
-    values = [found[name].get("excess_energy") for name in names]
+def _draw_energies(axes: Any, trajectories: Mapping[str, Trajectory]) -> None:
+    """Draw a row per method, the first one at the top."""
+    names = list(trajectories)
+    values = [trajectories[name].get("excess_energy") for name in names]
     positive = [v for v in values if v]
-    least = min(positive, default=1.0) / 3
+    start = min(positive, default=1.0) / 3
     for row, (name, value) in enumerate(zip(names, values, strict=True)):
-        like = line_style(name)
+        look = line_style(name)
         if not value:
             words = "not finite" if value is None else "0"
             axes.annotate(
                 words, (0, row), (4, 0), ("axes fraction", "data"), "offset points", va="center", color=GREY
             )
             continue
-        axes.plot([least, value], [row, row], color=like.colour, linewidth=like.width, linestyle=like.line)
-        axes.plot([value], [row], color=like.colour, marker=like.marker, markersize=7)
-    axes.set(xscale="log", xlim=(least, 4 * max(positive, default=1.0)), ylim=(len(names) - 0.5, -0.5))
+        axes.plot([start, value], [row, row], color=look.colour, linewidth=look.width, linestyle=look.line)
+        axes.plot([value], [row], color=look.colour, marker=look.marker, markersize=7)
+    axes.set(xscale="log", xlim=(start, 4 * max(positive, default=1.0)), ylim=(len(names) - 0.5, -0.5))
     axes.set_yticks(range(len(names)), [short_label(name) for name in names])
     axes.tick_params(axis="y", length=0)
     axes.grid(True, axis="x")
     axes.set_title("excess kinetic energy of the path", loc="left")
 
 
-def has_zero(found: Sequence[Trajectory]) -> bool:
-    """Whether a residual is drawn at the floor."""
+def has_zero(trajectories: Sequence[Trajectory]) -> bool:
+    """Return whether a residual is drawn at the floor."""
     parts = ("endpoint_residual", "state_residual")
-    return any(v is not None and v < FLOOR for one in found for part in parts for v in one[part])
+    return any(v is not None and v < FLOOR for t in trajectories for part in parts for v in t[part])

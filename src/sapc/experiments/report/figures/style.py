@@ -1,10 +1,10 @@
-"""How report figures are drawn: what tells methods apart, and how a drawing becomes bytes.
+"""How report figures look: what distinguishes methods, and how a drawing becomes bytes.
 
-Methods differ in colour, line style and marker, so that a grey print and a colour-blind reader can tell them apart too: no two have the
-same marker, none of one colour the same line. The colours are those of the Okabe-Ito palette that stand out from white by 3:1 or more.
-Signed fields have a diverging map, statistics a perceptually uniform one.
+Methods differ in colour, line style and marker, for grey prints and colour-blind readers: no two have the
+same marker, none of one colour the same line. The colours are those of the Okabe-Ito palette that stand out
+from white by 3:1 or more. Signed fields have a diverging map, statistics a perceptually uniform one.
 
-The same data give the same bytes: settings of the user's matplotlib have no part in it, and neither file holds a date.
+The same data give the same bytes: settings of the user's matplotlib do not count, and no file holds a date.
 """
 
 from __future__ import annotations
@@ -53,7 +53,19 @@ SETTINGS = {
 
 @dataclass(frozen=True)
 class Figure:
-    """A finished figure, and all that a page needs to show it; width and height in pixels, `task` empty where it is of all."""
+    """A finished figure, and all that a page needs to show it.
+
+    Attributes:
+        name: Name of its file, without the suffix.
+        title: Title.
+        caption: Caption.
+        alt: Alternative text.
+        data: Content of its file.
+        kind: Kind of its file.
+        width: Width in pixels.
+        height: Height in pixels.
+        task: Task that it shows, empty where it shows all.
+    """
 
     name: str
     title: str
@@ -67,13 +79,13 @@ class Figure:
 
     @property
     def file(self) -> str:
-        """What its file is called."""
+        """Name of its file."""
         return f"{self.name}.{self.kind}"
 
 
 @dataclass(frozen=True)
 class LineStyle:
-    """How the curve of a method looks."""
+    """The style of a method's curve."""
 
     colour: str
     line: Any
@@ -102,9 +114,10 @@ OTHER_LINES = (("-", "."), (DASH, "h"), (DASH_DOT, "d"), (DOT, "8"), ("-", "H"),
 
 
 def line_style(method: str) -> LineStyle:
-    """Return how a method's curve looks; those of the user's own are grey, in turn, and what is not known here is so by its name."""
-    own = [name for name in methods.METHODS if name not in LINE_STYLES]
-    number = own.index(method) if method in own else zlib.crc32(method.encode())
+    """Return the style of a method's curve; a user's own methods are grey with a line and a marker each."""
+    own_methods = [name for name in methods.METHODS if name not in LINE_STYLES]
+    # What is not known here has the style that its name gives.
+    number = own_methods.index(method) if method in own_methods else zlib.crc32(method.encode())
     line, marker = OTHER_LINES[number % len(OTHER_LINES)]
     return LINE_STYLES.get(method) or LineStyle(GREY, line, marker, 2.0)
 
@@ -122,7 +135,7 @@ def pyplot() -> Any:
 
 
 def new_figure(width: float, height: float, **options: Any) -> Drawing:
-    """Return an empty drawing, in inches, that no screen and no other drawing has a part in."""
+    """Return an empty drawing of this size in inches, independent of screens and other drawings."""
     return pyplot().Figure(figsize=(width, height), **options)
 
 
@@ -134,20 +147,20 @@ def render(draw: Callable[[], Drawing], kind: Kind) -> tuple[bytes, int, int]:
     with matplotlib.style.context(["default", SETTINGS]):
         drawing = draw()
         stream = io.BytesIO()
-        nothing = {"Date": None, "Creator": None} if kind == "svg" else {"Software": None}
-        drawing.savefig(stream, format=kind, dpi=DPI, metadata=nothing)
+        metadata = {"Date": None, "Creator": None} if kind == "svg" else {"Software": None}
+        drawing.savefig(stream, format=kind, dpi=DPI, metadata=metadata)
     width, height = (round(inches * (96 if kind == "svg" else DPI)) for inches in drawing.get_size_inches())
     shrink = _shrink_svg if kind == "svg" else _shrink_png
     return shrink(stream.getvalue()), width, height
 
 
 def _shrink_svg(data: bytes) -> bytes:
-    """Return the same picture without indentation, and places to a hundredth of a point."""
+    """Return the same picture without indentation, with places to a hundredth of a point."""
     return re.sub(rb"(\d\d\.\d\d)\d+", rb"\1", re.sub(rb"\n\s+", b"\n", data))
 
 
 def _shrink_png(data: bytes) -> bytes:
-    """Return the same picture in 256 colours, a third of the size: 112 steps of either map of fields, and 32 greys for the rest."""
+    """Return the same picture in 256 colours, a third of the size: 112 of each map, and 32 greys."""
     import matplotlib
     from PIL import Image
 
@@ -158,6 +171,6 @@ def _shrink_png(data: bytes) -> bytes:
     palette.putpalette([*(part for colours in maps for part in colours.tolist()), *greys])
     stream = io.BytesIO()
     with Image.open(io.BytesIO(data)) as image:
-        few = image.convert("RGB").quantize(palette=palette, dither=Image.Dither.NONE)
-        few.save(stream, "PNG", optimize=True)
+        reduced = image.convert("RGB").quantize(palette=palette, dither=Image.Dither.NONE)
+        reduced.save(stream, "PNG", optimize=True)
     return stream.getvalue()
