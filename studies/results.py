@@ -2,7 +2,7 @@
 
     python studies/results.py            # write the tables in README.md and docs/results.md, between two marks
     python studies/results.py --check    # say whether these are up to date, for tests
-    python studies/results.py --pages    # write docs/results/*.md, the tables of `sapc report` for the runs of one preset
+    python studies/results.py --pages    # write docs/results/*.md, the tables of `sapc report`, one file per preset
 
 The pages are not kept in the repository; `make docs` makes them.
 
@@ -14,10 +14,11 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
+from collections.abc import Iterable
 from math import log
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import NamedTuple
 
 from sapc import fpd
 from sapc.experiments.report import make_report
@@ -31,7 +32,7 @@ SCORES = {
     "compact": [ROOT / "src" / "sapc" / "models" / "pretrained", ROOT / "results" / "compact"],
 }
 METRICS = ("mmse", "smse", "w2", "ce_local", "ce_global")
-ORDER = tuple(dict.fromkeys((*paper.METHODS, *paper.ABLATION_METHODS)))
+METHODS = tuple(dict.fromkeys((*paper.METHODS, *paper.ABLATION_METHODS)))
 BEGIN, END = "<!-- results: made by studies/results.py -->\n", "<!-- end of results -->\n"
 TITLES = {
     "published": "Published settings",
@@ -40,16 +41,26 @@ TITLES = {
 }
 
 
+class Mean(NamedTuple):
+    """Metrics and sampling floor of one method on one task: means over seeds and test sets."""
+
+    metrics: dict[str, float]
+    floor: dict[str, float]
+
+
+# By preset, then by task and sampling method.
+Means = dict[str, dict[tuple[str, str], Mean]]
+
+
 def main() -> None:
     """Write the tables, or compare them with what is there."""
     parser = argparse.ArgumentParser()
-    parser.add_argument(
-        "--check", action="store_true", help="change nothing; exit 1 if a table is out of date"
-    )
+    check_help = "change nothing; exit 1 if a table is out of date"
+    parser.add_argument("--check", action="store_true", help=check_help)
     parser.add_argument("--pages", action="store_true", help="write the pages of docs/results")
     arguments = parser.parse_args()
     stale = []
-    for path, text in (pages() if arguments.pages else summaries()).items():
+    for path, text in (make_pages() if arguments.pages else make_summaries()).items():
         if not path.exists() or path.read_text() != text:
             stale.append(str(path.relative_to(ROOT)))
             if not arguments.check:
@@ -59,96 +70,116 @@ def main() -> None:
     sys.exit(1 if arguments.check and stale else 0)
 
 
-def pages() -> dict[Path, str]:
+def make_pages() -> dict[Path, str]:
     """Return the pages of docs/results, one per preset."""
-    return {ROOT / "docs" / "results" / f"{preset}.md": tables(preset) for preset in SCORES}
+    return {ROOT / "docs" / "results" / f"{preset}.md": preset_page(preset) for preset in SCORES}
 
 
-def summaries() -> dict[Path, str]:
+def make_summaries() -> dict[Path, str]:
     """Return README.md and docs/results.md with their tables between the marks."""
-    found = {preset: means(folders) for preset, folders in SCORES.items()}
+    means = {preset: average(folders) for preset, folders in SCORES.items()}
     files = {}
-    for path, content in ((ROOT / "docs" / "results.md", summary(found)), (ROOT / "README.md", short(found))):
-        before, _, rest = path.read_text().partition(BEGIN)
-        files[path] = before + BEGIN + content + END + rest.partition(END)[2]
+    for path, lines in (
+        (ROOT / "docs" / "results.md", page_tables(means)),
+        (ROOT / "README.md", short_table(means)),
+    ):
+        before, _, after = path.read_text().partition(BEGIN)
+        files[path] = before + BEGIN + "\n".join(lines) + "\n" + END + after.partition(END)[2]
     return files
 
 
-def means(folders: list[Path]) -> dict[tuple[str, str], dict[str, Any]]:
-    """By task and sampling method, means over seeds of the means over test sets; with the floor, and how many seeds."""
-    several: dict[tuple[str, str], list[Scores]] = {}
+def average(folders: list[Path]) -> dict[tuple[str, str], Mean]:
+    """Average the scores in some folders over seeds and test sets, by task and sampling method."""
+    runs: dict[tuple[str, str], list[Scores]] = {}
     for path in sorted(p for f in folders for p in (*f.glob("*.json"), *f.glob("*/scores*.json"))):
         scores = Scores.read(path)
-        several.setdefault((scores.run.task, scores.settings.method), []).append(scores)
-    found = {}
-    for key, all_ in several.items():
-        metrics = {m: sum(s.mean.metrics[m] for s in all_) / len(all_) for m in METRICS}
-        floor = next((s.mean.floor for s in all_ if s.mean.floor), {})
-        found[key] = {
-            "metrics": metrics,
-            "floor": floor,
-            "seeds": len(all_),
-            "steps": all_[0].run.steps,
-        }
-    return found
+        runs.setdefault((scores.run.task, scores.settings.method), []).append(scores)
+    means = {}
+    for key, seeds in runs.items():
+        metrics = {m: sum(s.mean.metrics[m] for s in seeds) / len(seeds) for m in METRICS}
+        means[key] = Mean(metrics, dict(next((s.mean.floor for s in seeds if s.mean.floor), {})))
+    return means
 
 
-def tables(preset: str) -> str:
-    """What `sapc report` says of one preset."""
+def preset_page(preset: str) -> str:
+    """Return the tables of `sapc report` for one preset, as a page."""
     with tempfile.TemporaryDirectory() as out:
         make_report(SCORES[preset], out)
         text = (Path(out) / "tables.md").read_text()
-    where = " ".join(str(folder.relative_to(ROOT)) for folder in SCORES[preset])
+    folders = " ".join(str(folder.relative_to(ROOT)) for folder in SCORES[preset])
     head = (
-        f"# {TITLES[preset]}\n\nMade by `sapc report {where}`; [what it means](../results.md). Several runs shared "
+        f"# {TITLES[preset]}\n\nMade by `sapc report {folders}`; [what it means](../results.md). Several runs shared "
         "the GPU while these were made, so the times of sampling and training below are not those of a run alone.\n"
     )
     return head + text.removeprefix("# Tables\n")
 
 
-def summary(found: dict[str, dict[tuple[str, str], dict[str, Any]]]) -> str:
-    """SAPC and FFM on every task by all metrics."""
-    lines = [
-        "| task | metric | "
-        + " | ".join(
-            f"{m}: {c}" for m in ("SAPC", "FFM") for c in ("paper", "`published`", "`full`", "`compact`")
-        )
-        + " | floor |",
-        "|---|---|" + "---:|" * 9,
+def page_tables(means: Means) -> list[str]:
+    """Return the lines of docs/results.md: SAPC and FFM by all metrics, then all methods by W2."""
+    return [
+        "SAPC:",
+        "",
+        *metrics_table(means, "sapc"),
+        "",
+        "FFM, flow matching without constraints:",
+        "",
+        *metrics_table(means, "ffm"),
+        "",
+        "W2 of every method, in the paper's order; the paper's mean first, then ours by preset `compact`:",
+        "",
+        *methods_table(means),
     ]
+
+
+def metrics_table(means: Means, method: str) -> list[str]:
+    """Return a table of one method on every task by all metrics."""
+    presets = [f"`{preset}`" for preset in SCORES]
+    lines = _head(["task", "metric", "paper", *presets, "floor"], text_columns=2)
     for task in paper.TASKS:
         for metric in METRICS:
-            cells = [c for method in ("sapc", "ffm") for c in _row(found, task, method, metric)]
-            lines.append(
-                f"| {paper.TASK_LABELS[task]} | {paper.METRIC_LABELS[metric]} | {' | '.join(cells)} | {_floor(found, task, metric)} |"
-            )
-    return (
-        "\n".join(
-            [*lines, "", "W2 of every method, in the paper's order, the paper's first:", "", *order(found)]
+            labels = paper.TASK_LABELS[task], paper.METRIC_LABELS[metric]
+            lines.append(_line([*labels, *_cells(means, task, method, metric), _floor(means, task, metric)]))
+    return lines
+
+
+def methods_table(means: Means) -> list[str]:
+    """Return a table of W2: the paper's beside ours by preset compact, and how far the orders of the methods agree."""
+    theirs = {t: {m: v for m in METHODS if (v := _printed_w2(t, m)) is not None} for t in paper.TASKS}
+    compact = means["compact"]
+    ours = {t: {m: compact[t, m].metrics["w2"] for m in METHODS if (t, m) in compact} for t in paper.TASKS}
+    lines = _head(["", *(paper.TASK_LABELS[task] for task in paper.TASKS)], text_columns=1)
+    for m in sorted(METHODS, key=lambda m: fmean(log(theirs[task][m]) for task in paper.TASKS)):
+        cells = (
+            f"{_short(theirs[t][m])}, {_short(ours[t][m]) if m in ours[t] else '–'}" for t in paper.TASKS
         )
-        + "\n"
-    )
+        lines.append(_line([paper.METHOD_LABELS[m], *cells]))
+    agreements = (_agreement([(theirs[t][m], ours[t][m]) for m in ours[t]]) for t in paper.TASKS)
+    return [*lines, _line(["Spearman's rank correlation", *agreements])]
 
 
-def order(found: dict[str, dict[tuple[str, str], dict[str, Any]]]) -> list[str]:
-    """W2 of every method on every task, the paper's beside ours by preset compact, and how far the orders agree."""
-    told = {task: {m: v for m in ORDER if (v := _printed(task, m)) is not None} for task in paper.TASKS}
-    own = {
-        task: {m: found["compact"][task, m]["metrics"]["w2"] for m in ORDER if (task, m) in found["compact"]}
-        for task in paper.TASKS
-    }
-    lines = [
-        "| | " + " | ".join(paper.TASK_LABELS[task] for task in paper.TASKS) + " |",
-        "|---|" + "---:|" * len(paper.TASKS),
-    ]
-    for m in sorted(ORDER, key=lambda m: fmean(log(told[task][m]) for task in paper.TASKS)):
-        cells = (f"{_short(told[t][m])}, {_short(own[t][m]) if m in own[t] else '–'}" for t in paper.TASKS)
-        lines.append(f"| {paper.METHOD_LABELS[m]} | {' | '.join(cells)} |")
-    cells = (_agreement([(told[t][m], own[t][m]) for m in own[t]]) for t in paper.TASKS)
-    return [*lines, f"| Spearman's rank correlation | {' | '.join(cells)} |"]
+def short_table(means: Means) -> list[str]:
+    """Return the table of the README: W2, and the error of the law, on every task."""
+    columns = ["W2", "FFM: paper", "SAPC: paper", "`compact`", "`full`", "floor", "law: paper", "`full`"]
+    lines = _head(columns, text_columns=1)
+    for task in paper.TASKS:
+        w2, law = _cells(means, task, "sapc", "w2"), _cells(means, task, "sapc", "ce_global")
+        ffm = _cells(means, task, "ffm", "w2")[0]
+        cells = (ffm, w2[0], w2[3], w2[2], _floor(means, task, "w2"), law[0].partition(" ±")[0], law[2])
+        lines.append(_line([paper.TASK_LABELS[task], *cells]))
+    return lines
 
 
-def _printed(task: str, method: str) -> float | None:
+def _head(columns: list[str], text_columns: int) -> list[str]:
+    """Return the first two lines of a table, whose last columns are numbers."""
+    numbers = len(columns) - text_columns
+    return [_line(columns), "|" + "---|" * text_columns + "---:|" * numbers]
+
+
+def _line(cells: Iterable[str]) -> str:
+    return f"| {' | '.join(cells)} |".replace("|  |", "| |")
+
+
+def _printed_w2(task: str, method: str) -> float | None:
     for table in ("generation", "ablation"):
         if (cell := paper.printed_mean(table, task, "w2", method)) is not None:
             return cell.mean
@@ -159,58 +190,38 @@ def _agreement(pairs: list[tuple[float, float]]) -> str:
     return f"{fpd.agreement(*(list(x) for x in zip(*pairs, strict=True)))['spearman']:.2f} of {len(pairs)}"
 
 
-def short(found: dict[str, dict[tuple[str, str], dict[str, Any]]]) -> str:
-    """W2 and CE_G on every task, for the README."""
-    lines = [
-        "| W2 | FFM: paper | SAPC: paper | `compact` | `full` | floor | law: paper | `full` |",
-        "|---|" + "---:|" * 7,
-    ]
-    for task in paper.TASKS:
-        sapc, law = _row(found, task, "sapc", "w2"), _row(found, task, "sapc", "ce_global")
-        ffm = _row(found, task, "ffm", "w2")
-        cells = (
-            ffm[0],
-            sapc[0],
-            sapc[3],
-            sapc[2],
-            _floor(found, task, "w2"),
-            law[0].partition(" ±")[0],
-            law[2],
-        )
-        lines.append(f"| {paper.TASK_LABELS[task]} | {' | '.join(cells)} |")
-    return "\n".join(lines) + "\n"
-
-
-def _row(found: dict[str, Any], task: str, method: str, metric: str) -> list[str]:
-    """The printed value with its error, then ours by each preset: of SAPC bold if at most one standard error above it."""
-    told = paper.printed_mean("generation", task, metric, method)
-    assert told is not None
-    bound = told.mean + (told.error or 0)
-    cells = [f"{_short(told.mean)} ± {_short(told.error, 1)}" if told.error else _short(told.mean)]
-    for preset in SCORES:
-        own = found[preset].get((task, method))
-        value = None if own is None else own["metrics"][metric]
+def _cells(means: Means, task: str, method: str, metric: str) -> list[str]:
+    """Return the printed value with its error, then ours by preset; of SAPC bold if at most one error above it."""
+    printed = paper.printed_mean("generation", task, metric, method)
+    assert printed is not None
+    bound = printed.mean + (printed.error or 0)
+    error = f" ± {_short(printed.error, 1)}" if printed.error else ""
+    cells = [_short(printed.mean) + error]
+    for scores in means.values():
+        mean = scores.get((task, method))
+        value = None if mean is None else mean.metrics[metric]
         text = "" if value is None else _short(value)
         cells.append(f"**{text}**" if value is not None and value <= bound and method == "sapc" else text)
     return cells
 
 
 def _short(value: float, digits: int = 2) -> str:
-    """0.23, 4.7, 12, 8.2e-6."""
+    """Write a number briefly: 0.23, 4.7, 12, 8.2e-6."""
     if value == 0 or 0.01 <= value < 100:
         return f"{value:.{digits}g}"
     mantissa, exponent = f"{value:.{digits - 1}e}".split("e")
     return f"{mantissa}e{int(exponent)}"
 
 
-def _floor(found: dict[str, Any], task: str, metric: str) -> str:
-    values = [
-        own["floor"][metric]
-        for scores in found.values()
-        for (name, _), own in scores.items()
-        if name == task and metric in own["floor"]
+def _floor(means: Means, task: str, metric: str) -> str:
+    """Return the sampling floor of a task; all of its scores have the same."""
+    floors = [
+        mean.floor[metric]
+        for scores in means.values()
+        for (name, _), mean in scores.items()
+        if name == task and metric in mean.floor
     ]
-    return _short(values[-1]) if values else ""
+    return _short(floors[-1]) if floors else ""
 
 
 if __name__ == "__main__":
