@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from sapc.experiments.timing import Timer
 from sapc.nn.fno import LARGEST_TIME, Precision, matmul_precision
-from sapc.nn.kernels import why_not
+from sapc.nn.kernels import kernels_unavailable_reason
 from sapc.tasks import task_names
 from sapc.training.config import TrainingConfig, training_config
 
@@ -40,7 +40,9 @@ def kinds(
         found.append(("fft", "tf32", False))
     if "dft" in paths:
         found += [("dft", p, True) for p in get_args(Precision) if p != "fp16"]  # which is tf32 there
-    if "fused" in paths and not why_not(device, torch.float16, run.backbone.hidden, run.backbone.projection):
+    if "fused" in paths and not kernels_unavailable_reason(
+        device, torch.float16, run.backbone.hidden, run.backbone.projection
+    ):
         found += [("fused", p, False) for p in get_args(Precision) if p != "float32"]
     return found
 

@@ -27,7 +27,7 @@ from unset_registers import disassemble, unset
 
 import sapc
 from sapc.constraints.projection.gpu.launch import tuned
-from sapc.nn.dft import transforms
+from sapc.nn.dft import make_transforms
 
 TOOL = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
 REGISTERS = 65536  # of a processor
@@ -103,15 +103,15 @@ def projections(options: argparse.Namespace) -> None:
 def network(name: str, capability: int) -> None:
     """A step of one, and an evaluation without a gradient."""
     from sapc.nn.kernels import network as kernels
-    from sapc.nn.kernels.plan import plan
+    from sapc.nn.kernels.plan import make_plan
 
     dims, *sizes = NETWORKS[name]
     grid = (2,) * (dims - 1) + (100 if dims == 2 else 50,)
     net = sapc.FNO(dims, *sizes, blocks=2)
-    how = transforms(grid, net.modes, torch.float16, torch.device("cpu"), unitary=True)
-    p = plan(how, sizes[1], sizes[2], 1, True)
+    how = make_transforms(grid, net.modes, torch.float16, torch.device("cpu"), unitary=True)
+    p = make_plan(how, sizes[1], sizes[2], 1, True)
     us, line, tau = torch.zeros(2, sizes[2]), torch.zeros(p.lines, sizes[2]), torch.zeros(1, sizes[2])
-    layers = [x for block in net.blocks for x in block.parameters_on(how)]  # type: ignore[operator]
+    layers = [x for block in net.blocks for x in block.parameters_for(how)]  # type: ignore[operator]
     ends = [us, *net.lift_out.parameters(), *net.project_in.parameters(), *net.project_out.parameters()]
     u = torch.zeros(1, *grid[:-1], 1, grid[-1])
     print(f"{name} network", flush=True)

@@ -25,10 +25,10 @@ import torch
 from _measure import milliseconds
 from torch import Tensor
 
-from sapc.nn.dft import transforms
+from sapc.nn.dft import make_transforms
 from sapc.nn.kernels import network
 from sapc.nn.kernels.network import BlockParameters, Ends
-from sapc.nn.kernels.plan import Launch, Plan, plan
+from sapc.nn.kernels.plan import Launch, Plan, make_plan
 
 COMPILERS = 12
 SIZES = {2: ((100, 100), (32, 17), 64, 256, 256), 3: ((64, 64, 50), (16, 16, 9), 32, 128, 32)}
@@ -46,7 +46,7 @@ class Case:
         g = torch.Generator(self.p.device).manual_seed(0)
         draw = lambda *shape, scale=1.0: scale * torch.randn(*shape, generator=g, device=self.p.device)
         p, H, C, T = self.p, self.p.projection, self.p.hidden, self.p.how.grid[-1]
-        modes = [k.stop - k.start for k in p.how.kept]
+        modes = [k.stop - k.start for k in p.how.mode_slices]
         self.u, self.gv = (
             draw(self.batch, *p.how.grid[:-1], 1, T),
             draw(self.batch, *p.how.grid, scale=64 / 5),
@@ -59,15 +59,15 @@ class Case:
         self.x, self.z, self.m = (a.copy_(draw(*a.shape)) for a in (*p.empty_rows(self.batch), self._modes()))
 
     def _modes(self) -> Tensor:
-        p, modes = self.p, [k.stop - k.start for k in self.p.how.kept]
+        p, modes = self.p, [k.stop - k.start for k in self.p.how.mode_slices]
         return torch.empty(self.batch, 2, *modes, p.hidden, dtype=p.dtype, device=p.device)
 
     def stages(self) -> dict[str, tuple[Callable[[Plan], object], int]]:
         """Every kernel with the bytes that it must read and write."""
         x, z, m, v, w = (a.nbytes for a in (self.x, self.z, self.m, self.gv, self.layer.modes))
-        saved = network.Saved(self.u, self.tau, self.line, self.x, [], [])
+        saved = network.ForwardState(self.u, self.tau, self.line, self.x, [], [])
         base = 4 * self.batch * self.p.lines * self.p.projection
-        h = lambda p: self.e.rounded(p.dtype)
+        h = lambda p: self.e.round_factors(p.dtype)
         return {
             "lift": (lambda p: network._lift(p, self.u, self.tau, self.line, h(p)), v + x + z),
             "block": (lambda p: network._block(p, self.x, self.z, self.layer, False, False), 2 * x + 2 * z),
@@ -101,7 +101,7 @@ class Case:
 
 
 FIELDS = {
-    "lift": "lift", "block": "block", "block, training": "block_kept", "project": "project", "project, back": "project_back",
+    "lift": "lift", "block": "block", "block, training": "block_training", "project": "project", "project, back": "project_back",
     "project, weights": "project_weights", "block, back": "block_back", "lift, back": "lift_back",
 }  # fmt: skip
 
@@ -122,8 +122,8 @@ def launches(kernel: str, dims: int) -> Iterator[Launch]:
 def case(dims: int, precision: str, device: torch.device, batch: int | None, tiny: bool) -> Case:
     grid, modes, hidden, projection, usual = (TINY if tiny else SIZES)[dims]
     kind = {"fp16": torch.float16, "bf16": torch.bfloat16, "tf32": torch.float32}[precision]
-    how = transforms(grid, modes, kind, device, unitary=True)
-    return Case(plan(how, hidden, projection, 1, True), batch or usual)
+    how = make_transforms(grid, modes, kind, device, unitary=True)
+    return Case(make_plan(how, hidden, projection, 1, True), batch or usual)
 
 
 def bandwidth(device: torch.device) -> float:

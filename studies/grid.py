@@ -151,18 +151,18 @@ def take_from_package(study: Study, cell: Cell) -> bool:
         package.check(cell.run)
     except SapcError:
         return False
-    if package.trained and not folder.trained:
+    if package.is_trained and not folder.is_trained:
         folder.path.mkdir(parents=True, exist_ok=True)
         for file in (package.config, package.scores, package.weights):
             shutil.copyfile(file, folder.path / file.name)
-    return package.trained and cell.method == cell.run.method
+    return package.is_trained and cell.method == cell.run.method
 
 
 def work(out: str, folder: str, names: Sequence[str], device: str, *more: Any) -> list[str]:
     """Train a run of preset compact and put its weights in half precision into the study; then do its cells as any job's."""
     study = open_study(out)
     cell = study.jobs()[folder][0]
-    if cell.run.preset == "compact" and not study.folder(cell).trained:
+    if cell.run.preset == "compact" and not study.folder(cell).is_trained:
         study.record(cell, "training")
         trained = RunFolder(study.out.parent / cell.run.preset / folder)
         loop.train(cell.run, trained.path, device=device)

@@ -99,6 +99,7 @@ RENAMED = {
     "sapc.training.config.preset": "sapc._old_names.preset",
     "sapc.training.distributed.Team": "sapc.training.distributed.ProcessGroup",
     "sapc.training.distributed.joined": "sapc.training.distributed.process_group",
+    "sapc.training.run_folder.find": "sapc.training.run_folder.resolve_model_path",
     "sapc.training.run_folder.Folder": "sapc.training.run_folder.RunFolder",
 }
 """Attributes of modules by their old names."""

@@ -19,7 +19,7 @@ def has_triton() -> bool:
 
 
 @cache
-def why_no_kernels() -> str:
+def triton_unavailable_reason() -> str:
     """What stands against kernels of our own, as far as Triton goes; empty if nothing does."""
     if not has_triton():
         return "Triton is not installed"
@@ -33,11 +33,11 @@ def why_no_kernels() -> str:
     )
 
 
-def interpreted() -> bool:
+def is_interpreted() -> bool:
     """Whether kernels run in Triton's interpreter, on any device: for tests."""
     return os.environ.get("TRITON_INTERPRET", "0").lower() in ("1", "true", "on", "yes")
 
 
-def capturing(x: Tensor) -> bool:
+def is_capturing(x: Tensor) -> bool:
     """Whether what is launched on the device of `x` is being recorded instead of run."""
     return x.is_cuda and torch.cuda.is_current_stream_capturing()

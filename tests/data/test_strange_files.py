@@ -19,7 +19,7 @@ from sapc.experiments import open_study
 from sapc.experiments.results.records import TrainedRun
 from sapc.models.scores import Scores
 from sapc.training.config import Backbone, TrainingConfig
-from sapc.training.run_folder import RunFolder, about_tensors, load_tensors, save_tensors
+from sapc.training.run_folder import RunFolder, load_tensors, read_description, save_tensors
 
 DEEP = "[" * 100_000 + "]" * 100_000
 DIGITS = "1" * 5000
@@ -90,7 +90,7 @@ def test_every_file_of_a_folder_may_be_nested_deeply(model_folder, tmp_path, tex
     assert model_folder.entries() == []
     assert TrainedRun(model_folder.path, RUN).training_time() == (None, "")
     with pytest.warns(sapc.SapcWarning, match="begins anew"):
-        model_folder.note_start()
+        model_folder.record_start()
     assert len(read_json(model_folder.environment)["starts"]) == 1
 
 
@@ -230,7 +230,7 @@ def test_a_description_of_weights_may_be_anything(model_folder):
             {"about": about},
         )
         with pytest.raises(SapcError, match=r"weights\.safetensors is damaged"):
-            about_tensors(model_folder.weights)
+            read_description(model_folder.weights)
 
 
 @pytest.mark.parametrize("method", ["ffm", "cond_ffm"])

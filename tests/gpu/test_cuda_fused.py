@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import sapc
-from sapc.nn.cuda_graph import Replayed
+from sapc.nn.cuda_graph import CudaGraphModule
 from sapc.nn.fno import FNO, matmul_precision
 from sapc.training.config import training_config
 
@@ -133,12 +133,12 @@ def test_kernels_that_fail_give_way_to_products_after_one_warning():
 
 def test_a_recording_gives_the_same_bits_for_other_numbers():
     net = network(2, PUBLISHED["narrow"][1], "fp16").requires_grad_(False)
-    replayed, grid = Replayed(net), PUBLISHED["narrow"][0]
+    replayed, grid = CudaGraphModule(net), PUBLISHED["narrow"][0]
     with torch.no_grad():
         for n in (2, 2, 2, 2, 2, 5, 5, 5, 5, 5, 2, 1, 1, 1, 1, 2):
             u, t = torch.randn(n, *grid, device="cuda"), torch.rand(n, device="cuda")
             assert torch.equal(replayed(u, t), net(u, t))
-    assert len(replayed.recordings) == 2
+    assert len(replayed.graphs) == 2
     assert not replayed.failed
     net.lift_in.weight.data = net.lift_in.weight + 1  # other memory: no recording knows it
     with torch.no_grad():
@@ -171,7 +171,7 @@ def test_between_two_evaluations_nothing_waits_for_the_device(task, method, forb
     with watching:
         fields = model.sample(3, condition, steps=16)
     assert len(calls) == 16
-    assert len(inner.recordings) == 1
+    assert len(inner.graphs) == 1
     assert fields.isfinite().all()
     plain = sapc.Model(run, model.network, torch.device("cuda"))
     plain._evaluated = model.network

@@ -191,7 +191,7 @@ def test_a_residual_that_is_not_finite_leaves_the_other_gradient_and_is_counted(
     folder = RunFolder(tmp_path / "run")
     training = Training(run, CPU)
     training.method = replace(training.method, second_objective=SecondObjective(every_third, pbfm.config))
-    with folder.locked(), (interrupts := Interrupts()).listen():
+    with folder.lock(), (interrupts := Interrupts()).listen():
         folder.begin(run)
         Trainer(training, folder, interrupts, None, 15.0, False).run()
     entries = [e for e in folder.entries() if "fallbacks" in e]
@@ -220,9 +220,9 @@ def test_a_resumed_log_counts_what_came_before(tmp_path):
     def go(folder, stops):
         training = Training(run, CPU)
         training.method = replace(training.method, second_objective=SecondObjective(every_third, pbfm.config))
-        with folder.locked(), (interrupts := Interrupts()).listen():
+        with folder.lock(), (interrupts := Interrupts()).listen():
             folder.begin(run)
-            ask = lambda step, *_: setattr(interrupts, "asked", step in stops)
+            ask = lambda step, *_: setattr(interrupts, "stop_requested", step in stops)
             Trainer(training, folder, interrupts, ask, 15.0, False).run()
 
     go(whole, set())
@@ -255,7 +255,7 @@ def test_a_penalty_lowers_the_residual_it_penalises():
         training = Training(training_config("heat", method, "tiny", **sizes), CPU)
         for _ in range(150):
             training.advance()
-        v0 = training.held_out
+        v0 = training.validation_data
         v1 = torch.randn(v0.shape, generator=torch.Generator().manual_seed(0))
         t = torch.linspace(0.1, 0.9, len(v0))
         with torch.no_grad():

@@ -66,7 +66,7 @@ def test_the_weights_are_those_of_the_folder(folders, heat):
 def test_an_unfinished_training_gives_its_checkpoint_with_a_warning(tmp_path, folders):
     run = sapc.training_config("heat", "sapc", "tiny")
     folder = RunFolder(tmp_path / "run")
-    with folder.locked():
+    with folder.lock():
         folder.begin(run)
     with pytest.raises(SapcError, match=r"no weights yet.*sapc train --resume"):
         sapc.load(folder.path, device="cpu")
@@ -87,7 +87,7 @@ def test_folders_that_are_none(tmp_path, folders):
     with pytest.raises(SapcError, match="device 'tpu' cannot be used"):
         sapc.load(folders("heat"), device="tpu")
     other = RunFolder(tmp_path / "other")
-    with other.locked():
+    with other.lock():
         other.begin(sapc.training_config("heat", "sapc", "tiny", hidden=6))
     tensors, about = load_tensors(RunFolder(folders("heat")).weights)
     save_tensors(other.weights, tensors, about)

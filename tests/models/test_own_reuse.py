@@ -141,7 +141,7 @@ def test_a_registered_task_is_found_by_name_and_only_for_its_own_physics(home, m
     with pytest.raises(sapc.SapcError, match=r"unknown task 'own'.*register_task"):
         sapc.training_config("own", "sapc", "tiny")
     task = sapc.register_task(sapc.Task.from_data(waves(), home / "mass.py", "own"))
-    assert sapc.training_config("own", "sapc", "tiny").attached is task
+    assert sapc.training_config("own", "sapc", "tiny").attached_task is task
     model = sapc.load(home / "mass")
     assert len(model.task.dataset("train")) == 18
     with pytest.raises(
@@ -173,7 +173,7 @@ def test_a_run_carries_its_task_but_is_told_apart_by_its_settings(home):
     assert "own=" not in repr(one).replace("'own'", "")
     assert "own" not in one.to_dict()
     sent = pickle.loads(pickle.dumps(one))  # as to the processes of several devices: code and data stay here
-    assert (sent, sent.attached, copy.copy(one).attached) == (one, None, None)
+    assert (sent, sent.attached_task, copy.copy(one).attached_task) == (one, None, None)
     with pytest.raises(sapc.SapcError, match="physics of its own"):
         sent.make_task()
     again = sent.attach(home / "mass.py", waves()).make_task()

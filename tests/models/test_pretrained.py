@@ -31,7 +31,7 @@ def test_every_task_has_both_models_in_less_than_30_megabytes():
 
 @pytest.mark.parametrize("name", NAMES)
 def test_folders_are_whole(name):
-    folder = RunFolder(pretrained.find(name))
+    folder = RunFolder(pretrained.resolve_model_path(name))
     run = folder.run()
     assert (f"{run.task}-{run.method}", run.preset) == (name, "compact")
     tensors, about = load_tensors(folder.weights)
@@ -44,7 +44,7 @@ def test_folders_are_whole(name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_published_scores_are_of_these_weights_and_in_the_card(name):
-    folder = RunFolder(pretrained.find(name))
+    folder = RunFolder(pretrained.resolve_model_path(name))
     scores = json.loads(folder.scores.read_text())
     assert scores["weights"] == sapc._files.sha256(folder.weights)
     w2 = scores["mean"]["metrics"]["w2"]
@@ -293,13 +293,13 @@ def test_names_are_understood_where_folders_are(call, folder):
 
 @pytest.mark.slow
 def test_scores_of_a_shipped_model_are_not_written(call, folder):
-    before = RunFolder(pretrained.find("heat-ffm")).scores.read_bytes()
+    before = RunFolder(pretrained.resolve_model_path("heat-ffm")).scores.read_bytes()
     code, out, _ = call(
         "evaluate", "heat-ffm", "--set", "test0", "--samples", "2", "--steps", "1", "--device", "cpu"
     )
     assert code == 0
     assert "not written: heat-ffm comes with the package" in out
-    assert RunFolder(pretrained.find("heat-ffm")).scores.read_bytes() == before
+    assert RunFolder(pretrained.resolve_model_path("heat-ffm")).scores.read_bytes() == before
 
 
 def test_an_unfinished_run_is_not_exported(call, trained, folder):
@@ -318,7 +318,9 @@ def test_an_unfinished_run_is_not_exported(call, trained, folder):
 def test_the_page_of_models_calls_those_unscored_that_have_no_scores():
     text = (ROOT / "docs" / "how-to" / "sample.md").read_text(encoding="utf-8")
     unscored = {
-        name for name in pretrained.model_names() if not (pretrained.find(name) / "scores.json").is_file()
+        name
+        for name in pretrained.model_names()
+        if not (pretrained.resolve_model_path(name) / "scores.json").is_file()
     }
     assert set(re.findall(r"`([a-z_]+-(?:sapc|ffm))` has not been scored", text)) == unscored
 

@@ -9,15 +9,15 @@ import pytest
 import torch
 from torch.autograd import forward_ad
 
-from sapc._triton import interpreted, why_no_kernels
+from sapc._triton import is_interpreted, triton_unavailable_reason
 from sapc.errors import SapcError
-from sapc.nn.cuda_graph import Replayed
+from sapc.nn.cuda_graph import CudaGraphModule
 from sapc.nn.fno import FNO
 
 pytestmark = [
-    pytest.mark.skipif(bool(why_no_kernels()), reason="needs Triton"),
+    pytest.mark.skipif(bool(triton_unavailable_reason()), reason="needs Triton"),
     pytest.mark.skipif(
-        not interpreted(), reason="kernels are compiled here; test_cuda_fused.py holds them to the same"
+        not is_interpreted(), reason="kernels are compiled here; test_cuda_fused.py holds them to the same"
     ),
 ]
 
@@ -197,15 +197,15 @@ def test_a_tangent_is_refused_instead_of_lost():
 
 def test_a_rehearsal_goes_there_and_back():
     """What training on a GPU begins with; here it must not change what comes after."""
-    from sapc.nn.kernels.network import rehearse
+    from sapc.nn.kernels.network import check_backward
 
     net, (u, t, weight) = network(blocks=1), case(2, (2, 10))
     before = answers(net, u, t, weight)
     p, e = net.plan, [torch.randn(2, 16), *net.lift_out.parameters(), *net.project_in.parameters()]
     how = p.how
     inputs = u[..., None, :], torch.randn(2, 16), torch.randn(2, 16)
-    rehearse(p, *inputs, *e, *net.project_out.parameters(), *net.blocks[0].parameters_on(how))
-    assert p.rehearsed == {False}
+    check_backward(p, *inputs, *e, *net.project_out.parameters(), *net.blocks[0].parameters_for(how))
+    assert p.checked_backward == {False}
     after = answers(net, u, t, weight)
     assert net.plan is p
     assert all(torch.equal(before[k], after[k]) for k in before)
@@ -213,10 +213,10 @@ def test_a_rehearsal_goes_there_and_back():
 
 def test_evaluations_on_a_cpu_are_not_recorded():
     net, (u, t, _) = network(blocks=1), case(1, (2, 10))
-    replayed = Replayed(net, after=0)
+    replayed = CudaGraphModule(net, after=0)
     with torch.no_grad():
         assert torch.equal(replayed(u, t), net(u, t))
-    assert not replayed.recordings
+    assert not replayed.graphs
     assert replayed(u.requires_grad_(), t).requires_grad
 
 

@@ -101,7 +101,7 @@ def test_a_stopped_training_goes_on_to_the_same_bits(model, tmp_path):
 
 
 def test_a_checkpoint_between_is_gone_on_from(tmp_path, monkeypatch):
-    monkeypatch.setattr("sapc.training.loop.LOG_EVERY", 2)
+    monkeypatch.setattr("sapc.training.loop.LOG_INTERVAL", 2)
     run = sapc.training_config("heat", "pbfm", "tiny", network=net(), steps=6)
 
     def stop(step, steps, seen):

@@ -361,7 +361,7 @@ def _models() -> Iterator[Target]:
             "tensorboard": False,
             "save_seconds": 1.0,
             "progress": None,
-            "solving": None,
+            "data_progress": None,
         },
         ("compiled", "tensorboard"),
     )

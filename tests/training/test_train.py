@@ -46,7 +46,7 @@ SCRIPT = """
 import sys, time
 import sapc.training.loop as t
 from sapc.training.config import training_config
-t.LOG_EVERY = 5
+t.LOG_INTERVAL = 5
 def slow(step, steps, shown):
     print(step, flush=True)
     time.sleep(0.02)
@@ -288,7 +288,7 @@ def test_a_loss_that_is_not_finite_keeps_the_last_good_checkpoint(tmp_path):
         if step == 120:
             training.network.lift_in.weight.data.fill_(float("nan"))
 
-    with folder.locked():
+    with folder.lock():
         folder.begin(run)
         loop = Trainer(training, folder, Interrupts(), poison, save_seconds=0.0, tensorboard=False)
         with pytest.raises(SapcError, match=r"step 121 has loss nan.*checkpoint, step 100, is in"):
@@ -296,26 +296,26 @@ def test_a_loss_that_is_not_finite_keeps_the_last_good_checkpoint(tmp_path):
     tensors, about = load_tensors(folder.checkpoint)
     assert about["step"] == 100
     assert all(bool(value.isfinite().all()) for value in tensors.values())
-    assert not folder.trained
+    assert not folder.is_trained
 
 
 def test_a_layer_without_gradient_is_named_before_time_is_spent_on_it(tmp_path):
     run, folder = tiny(steps=20), RunFolder(tmp_path / "run")
     training = Training(run, ProcessGroup(torch.device("cpu")))
     training.network.lift_in.weight.requires_grad_(False)
-    with folder.locked():
+    with folder.lock():
         folder.begin(run)
         loop = Trainer(training, folder, Interrupts(), None, save_seconds=0.0, tensorboard=False)
         with pytest.raises(SapcError, match=r"step 1 gave no gradient to lift_in\.weight.*--no-compile"):
             loop.run()
     assert training.step == 1
-    assert not folder.trained
+    assert not folder.is_trained
 
 
 def test_solutions_are_counted_while_they_are_computed(tmp_path):
     seen = []
     run = training_config("burgers", "ffm", "tiny", steps=2, train=5, validation=3)
-    train(run, tmp_path / "run", solving=lambda *told: seen.append(told))
+    train(run, tmp_path / "run", data_progress=lambda *told: seen.append(told))
     assert ("train", 5, 5) in seen
     assert ("validation", 3, 3) in seen
     assert all(0 <= done <= total for _, done, total in seen)
@@ -352,7 +352,7 @@ def test_a_folder_of_something_else_is_refused(tmp_path):
 def test_two_trainings_in_one_folder_are_refused(tmp_path):
     folder = train(tiny(), tmp_path / "run")
     folder.weights.unlink()
-    with folder.locked(), pytest.raises(SapcError, match="another process is training"):
+    with folder.lock(), pytest.raises(SapcError, match="another process is training"):
         train(tiny(), tmp_path / "run")
 
 
@@ -515,7 +515,7 @@ def test_precision_bf16_trains(tmp_path):
 
 def test_a_folder_whose_training_never_began_takes_other_settings(tmp_path):
     folder = RunFolder(tmp_path / "run")
-    with folder.locked():
+    with folder.lock():
         folder.begin(tiny())
     train(tiny(seed=3), tmp_path / "run")
     assert folder.run().seed == 3
@@ -551,7 +551,7 @@ def test_damaged_side_files_do_not_stop_a_training(tmp_path, whole):
     folder.log.write_bytes(folder.log.read_bytes() + b"5\n\xff\xfe")
     out = start(tmp_path / "run").communicate()
     assert "begins anew" in out[1]
-    assert folder.trained
+    assert folder.is_trained
     assert same_bits(whole, tmp_path / "run")
 
 
@@ -574,7 +574,7 @@ def test_a_checkpoint_that_lacks_something_is_refused(tmp_path, lost):
 def test_a_validation_that_is_not_finite_ends_the_training(tmp_path):
     with pytest.raises(SapcError, match="training cannot go on"):
         train(tiny(lr=1e30, steps=1), tmp_path / "run")
-    assert not RunFolder(tmp_path / "run").trained
+    assert not RunFolder(tmp_path / "run").is_trained
 
 
 def in_folders_of_their_own(folder, run):
@@ -605,7 +605,7 @@ def test_sampling_in_inference_mode_first_does_not_spoil_training(tmp_path):
     run = tiny(grid=(13, 11))
     with torch.inference_mode():
         run.make_network()(torch.randn(1, 13, 11), torch.rand(1))
-    assert train(run, tmp_path / "run").trained
+    assert train(run, tmp_path / "run").is_trained
 
 
 @pytest.mark.parametrize("method", ["cafm", "sapc_s2"])
@@ -696,7 +696,7 @@ def test_a_checkpoint_of_another_torch_goes_on(tmp_path):
     folder = RunFolder(tmp_path / "run")
     tensors, about = load_tensors(folder.checkpoint)
     save_tensors(folder.checkpoint, tensors, {**about, "schedule": {**about["schedule"], "verbose": False}})
-    assert train(tiny(steps=10), tmp_path / "run").trained
+    assert train(tiny(steps=10), tmp_path / "run").is_trained
 
 
 def test_scores_of_the_weights_before_do_not_pass_for_those_after(tmp_path):
@@ -753,7 +753,7 @@ def test_a_run_begins_with_the_weights_of_another(tmp_path):
     by_hand = training.network.state_dict()
     assert all(torch.equal(value, by_hand[name]) for name, value in weights(tmp_path / "child").items())
     assert child.run().parent == {"name": "parent", "step": 5, "sha256": sha256(parent.weights)}
-    assert train(tiny(steps=3, seed=1), tmp_path / "child", start=tmp_path / "parent").trained
+    assert train(tiny(steps=3, seed=1), tmp_path / "child", start=tmp_path / "parent").is_trained
 
 
 def test_a_fine_tuning_needs_its_weights_once(tmp_path):

@@ -13,7 +13,7 @@ from .._files import read_json
 from ..errors import SapcError
 from ..methods import Method, get_method, method_names, references
 from ..methods.references import Reference
-from ..training.run_folder import RunFolder, find
+from ..training.run_folder import RunFolder, resolve_model_path
 from .app import app
 from .options import AsJson
 
@@ -53,7 +53,7 @@ def cite(
     """
     used_names, scored_metrics = list(names or ()), set[str]()
     for folder in folders or ():
-        methods, metrics = read_run(find(folder))
+        methods, metrics = read_run(resolve_model_path(folder))
         used_names += methods
         scored_metrics |= metrics
     methods_by_name = {name: get_method(name) for name in used_names}

@@ -90,7 +90,7 @@ def compare(
     )
     comparison.check()
     study, cells = comparison.study, comparison.cells
-    for path in dict.fromkeys(str(f.path) for f in map(study.folder, cells) if f.trained and not as_json):
+    for path in dict.fromkeys(str(f.path) for f in map(study.folder, cells) if f.is_trained and not as_json):
         print(f"already trained: {path}", flush=True)
     with CellBars(study, len(cells) == 1, quiet=as_json) as bars, interrupt_advice(RESUME_ADVICE):
         result = comparison.compare(Inline(device, bars.show_progress), bars.show_state)

@@ -149,7 +149,9 @@ class Demo:
         for method in METHODS if self.preset is not None else ():
             run, folder = self.run(method), self.folder(method)
             with TrainingBar(f"{run.task} {method}", announce_training(run, folder, quiet)) as bar:
-                training.train(run, folder.path, device=self.device, progress=bar, solving=bar.show_solutions)
+                training.train(
+                    run, folder.path, device=self.device, progress=bar, data_progress=bar.show_solutions
+                )
 
     def score(self, method: str, progress: Progress) -> tuple[Scores, Tensor]:
         """Sample and score one method; return its scores and the very fields that are scored."""

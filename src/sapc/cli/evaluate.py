@@ -20,7 +20,7 @@ from ..evaluation.frechet import DOWNLOAD_HINT
 from ..evaluation.frechet import distance as fpd
 from ..evaluation.moments import EnsembleStatistics
 from ..models.scores import MeanScores, Scores, SetScores
-from ..training.run_folder import find, is_shipped
+from ..training.run_folder import is_shipped, resolve_model_path
 from .app import app, out
 from .options import (
     AsJson,
@@ -93,7 +93,7 @@ def evaluate(
     statistics = EnsembleStatistics()
     with stage_bar("starting") as bar:
         result = evaluation.evaluate(model, config, distances=measures, progress=bar, statistics=statistics)
-    is_from_package = is_shipped(find(folder))
+    is_from_package = is_shipped(resolve_model_path(folder))
     is_finished = model.step == model.run.steps and not is_from_package
     path = evaluation.write_scores(folder, result, statistics) if is_finished else None
     if as_json:

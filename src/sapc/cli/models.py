@@ -16,7 +16,7 @@ from ..models.card import CardText
 from ..models.hub import drop_foreign_scores, physics_text, read_scores, write_model
 from ..models.model import read_network
 from ..nn.network import parameter_count
-from ..training.run_folder import RunFolder, about_tensors, find, model_names
+from ..training.run_folder import RunFolder, model_names, read_description, resolve_model_path
 from .app import app, out
 from .options import AsJson, RunPath
 
@@ -62,8 +62,8 @@ def export(
 
     Example: [bold]sapc export runs/heat-sapc heat-sapc-full --half[/bold], then [bold]sapc sample heat-sapc-full[/bold]
     """
-    home = RunFolder(find(folder))
-    if not home.trained and home.config.is_file():
+    home = RunFolder(resolve_model_path(folder))
+    if not home.is_trained and home.config.is_file():
         raise SapcError(f"{folder} is not trained to its end; finish it with `sapc train --resume {folder}`")
     run = home.run()
     network, _, metadata = read_network(folder, home, run)
@@ -78,10 +78,10 @@ def export(
 
 
 def _describe_model(name: str) -> dict[str, Any]:
-    folder = RunFolder(find(name))
+    folder = RunFolder(resolve_model_path(name))
     run, scores = folder.run(), read_scores(folder)
     metrics, floor = (scores.mean.metrics, scores.mean.floor) if scores else ({}, {})
-    metadata = about_tensors(folder.weights)
+    metadata = read_description(folder.weights)
     return {
         "name": name,
         "task": run.task,

@@ -134,7 +134,7 @@ def announce_training(run: TrainingConfig, folder: RunFolder, quiet: bool) -> st
     """Print that a run is trained already, or return what to print once its training has begun."""
     if quiet:
         return ""
-    if folder.trained:
+    if folder.is_trained:
         print(f"already trained: {folder.path}", flush=True)
     return describe_training(run, folder)
 

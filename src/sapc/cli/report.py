@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from ..experiments.report import make_report
-from ..training.run_folder import find
+from ..training.run_folder import resolve_model_path
 from .app import app
 from .options import AsJson
 from .progress import stage_bar
@@ -37,7 +37,7 @@ def report(
     Example: [bold]sapc report runs/study --out report[/bold], or [bold]sapc report runs/heat-sapc runs/heat-ffm[/bold]
     """
     with stage_bar("collecting") as bar:
-        result = make_report([find(path) for path in paths], folder, title, bar)
+        result = make_report([resolve_model_path(path) for path in paths], folder, title, bar)
     if as_json:
         names = ("kind", "path", "task", "method", "seed")
         problems = [

@@ -19,7 +19,7 @@ from ..training import config, distributed
 from ..training import loop as training
 from ..training.config import TrainingConfig
 from ..training.continuation import extension, fine_tuning
-from ..training.run_folder import RunFolder, default_folder, find, is_shipped
+from ..training.run_folder import RunFolder, default_folder, is_shipped, resolve_model_path
 from .app import app, interrupt_advice, warn
 from .options import AsJson, Device, PresetName, TaskOptions, default_preset, take_records
 from .own_data import OwnDataOptions
@@ -125,7 +125,7 @@ def train(
         path = path or default_folder(run)
     folder = RunFolder(path)
     _check(run, folder, execution.devices)
-    was_trained = folder.trained and folder.run().steps == run.steps
+    was_trained = folder.is_trained and folder.run().steps == run.steps
     origin = f", with the weights of {run.parent['name']}" if run.parent else ""
     announcement = "" if as_json else describe_training(run, folder, f" (preset {run.preset}){origin}")
     job = _Job(run, path, announcement, own_data, start, execution)
@@ -145,7 +145,7 @@ def _option_of(setting: str) -> str:
 
 def _sizes(start: Path | None) -> dict[str, Any]:
     """Return the sizes of the network whose weights a run begins with."""
-    return {} if start is None else {"backbone": RunFolder(find(start)).run().backbone}
+    return {} if start is None else {"backbone": RunFolder(resolve_model_path(start)).run().backbone}
 
 
 def _resume_config(path: Path, options: list[str], steps: int | None) -> TrainingConfig:
@@ -154,7 +154,7 @@ def _resume_config(path: Path, options: list[str], steps: int | None) -> Trainin
         raise SapcError(
             f"--resume reads the settings from {path}, so {options[0]} cannot be given as well; leave one of them out"
         )
-    if is_shipped(find(path)):
+    if is_shipped(resolve_model_path(path)):
         raise SapcError(
             f"{path} comes with the package and is trained; there is nothing to continue, "
             f"but --from {path} begins a run with its weights"
@@ -207,14 +207,14 @@ class _Job:
         """Train in this process, alone or as one of several."""
         run, execution = self.run, self.execution
         # What was attached to a run does not travel to another process.
-        if self.own_data.data is not None and run.attached is None:
+        if self.own_data.data is not None and run.attached_task is None:
             run = self.own_data.attach(run)
         bar = TrainingBar(f"{run.task} {run.method}", self.announcement, quiet=not is_main_process())
         with warnings.catch_warnings(), bar:
             warnings.showwarning = warn
             training.train(
                 run, self.path, device=execution.device, compiled=execution.compiled, tensorboard=execution.tensorboard,
-                progress=bar, solving=bar.show_solutions, start=self.start, keep_optimiser=True,
+                progress=bar, data_progress=bar.show_solutions, start=self.start, keep_optimiser=True,
             )  # fmt: skip
 
 

@@ -143,7 +143,7 @@ class Cell:
 
     def find_scores(self, folder: RunFolder, distances: Sequence[Distance] = ()) -> Scores | None:
         """Return the scores that are there already."""
-        if not folder.trained or not self._is_in(folder):
+        if not folder.is_trained or not self._is_in(folder):
             return None
         for scores in iter_scores(folder, self.method):
             is_wanted = self.fits(scores, distances, ("steps", "seed")) and self._is_watched(scores)

@@ -17,7 +17,7 @@ from ..errors import SapcError
 from ..evaluation.frechet.distance import Distance
 from ..methods import get_method
 from ..models.scores import Scores
-from ..training.run_folder import RunFolder, about_tensors
+from ..training.run_folder import RunFolder, read_description
 from .cell import Cell
 from .study import Study
 
@@ -122,9 +122,9 @@ def _part(noted: Mapping[str, Any], cell: Cell, step: int) -> str:
 
 def _pace(folder: RunFolder, steps: int) -> tuple[int, float | None]:
     """Return how many steps a training has done, and seconds per step."""
-    if folder.trained:
+    if folder.is_trained:
         try:
-            return steps, float(about_tensors(folder.weights)["seconds"]) / steps
+            return steps, float(read_description(folder.weights)["seconds"]) / steps
         except (SapcError, KeyError, TypeError, ValueError):
             return steps, None
     entries = folder.entries()

@@ -146,18 +146,20 @@ class _Job:
         return [cell for cell in left if not self._evaluate(cell)]
 
     def _train(self, cell: Cell) -> None:
-        if self.folder.trained:
+        if self.folder.is_trained:
             self.folder.check(cell.run)
             return
         self._note(cell, "training")
 
-        def solving(split: str, done: int, total: int) -> None:
+        def data_progress(split: str, done: int, total: int) -> None:
             self._show(cell, "training", f"solving the {split} set", done, total)
 
         def step(done: int, total: int, losses: dict[str, float]) -> None:
             self.means.progress(cell, "training", done, total, losses)
 
-        training.train(cell.run, self.folder.path, device=self.means.device, progress=step, solving=solving)
+        training.train(
+            cell.run, self.folder.path, device=self.means.device, progress=step, data_progress=data_progress
+        )
 
     def _evaluate(self, cell: Cell) -> bool:
         """Evaluate a cell; return whether that went well."""

@@ -40,11 +40,11 @@ from ..training.run_folder import (
     OPTIMISER,
     RunFolder,
     check_shapes,
-    find,
     load_tensors,
     load_weights,
-    range_of,
-    steps_of,
+    read_range,
+    read_step,
+    resolve_model_path,
 )
 from .card import CardText
 from .hub import download, is_repository, physics_text, scores_of_weights, write_model
@@ -110,7 +110,7 @@ def load(
         SapcError: There is no such model, its files are damaged, or it was trained with other physics, data or
             another network than those given.
     """
-    home = find(path)
+    home = resolve_model_path(path)
     if home.exists() and revision is not None:
         raise SapcError(f"{path} is on this machine; revision= is for a repository owner/name of the hub")
     if isinstance(path, str) and not home.exists() and is_repository(path, revision):
@@ -147,16 +147,16 @@ def read_network(
     path: str | os.PathLike[str], folder: RunFolder, run: TrainingConfig, network: NetworkSource | None = None
 ) -> tuple[nn.Module, int, dict[str, Any]]:
     """Load the network of a run folder: the module with its weights, their training steps, and their metadata."""
-    file = folder.weights if folder.trained else folder.checkpoint
+    file = folder.weights if folder.is_trained else folder.checkpoint
     if not file.is_file():
         raise SapcError(
             f"{path} holds no weights yet: its training was stopped before the first checkpoint; "
             f"continue it with `sapc train --resume {path}`"
         )
     check_shapes(run, file, network)
-    tensors, metadata = load_tensors(file, sha256=folder.known_digest() if folder.trained else None)
-    step = steps_of(metadata, file)
-    range_of(metadata, file)
+    tensors, metadata = load_tensors(file, sha256=folder.known_digest() if folder.is_trained else None)
+    step = read_step(metadata, file)
+    read_range(metadata, file)
     module = run.make_network(network)
     load_weights(module, {k: v for k, v in tensors.items() if not k.startswith(OPTIMISER)}, file)
     if step < run.steps:

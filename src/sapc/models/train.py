@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from .._old_names import rename_arguments
 from ..errors import explain_misuse
 from ..nn.network import NetworkSource
 from ..tasks import Task
@@ -15,9 +16,10 @@ from ..training.config import training_config
 from ..training.run_folder import default_folder
 from .model import Model, read_model
 
-EXECUTION = ("compiled", "tensorboard", "save_seconds", "solving", "extend", "keep_optimiser")
+EXECUTION = ("compiled", "tensorboard", "save_seconds", "data_progress", "extend", "keep_optimiser")
 
 
+@rename_arguments(solving="data_progress")
 @explain_misuse
 def train(
     task: str | Task,

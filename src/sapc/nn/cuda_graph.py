@@ -15,7 +15,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from .._triton import capturing
+from .._triton import is_capturing
 from ..errors import SapcWarning
 from .fno import FNO
 
@@ -25,13 +25,13 @@ MOST = 2  # recordings kept, the latest ones: each holds the memory of an evalua
 Network = Callable[..., Tensor]
 
 
-class Replayed:
+class CudaGraphModule:
     """A network whose evaluations are recorded once there have been some of the same shape."""
 
     def __init__(self, network: FNO, after: int = AFTER) -> None:
         self.network, self.after = network, after
         self.seen: dict[tuple[object, ...], int] = {}
-        self.recordings: dict[tuple[object, ...], Recording] = {}
+        self.graphs: dict[tuple[object, ...], CapturedGraph] = {}
         self.failed = False
 
     def __call__(self, *inputs: Tensor) -> Tensor:
@@ -40,19 +40,19 @@ class Replayed:
             out: Tensor = self.network(*inputs)
             return out
         key = self._key(inputs)
-        if key in self.recordings:
-            return self.recordings[key](*inputs)
+        if key in self.graphs:
+            return self.graphs[key](*inputs)
         self.seen[key] = self.seen.get(key, 0) + 1
         if self.seen[key] > self.after:
             with torch.inference_mode(False), torch.no_grad():  # whoever calls next need not be in that mode
                 self._record(key, inputs)
-        found: Network = self.recordings.get(key, self.network)
+        found: Network = self.graphs.get(key, self.network)
         return found(*inputs)
 
     def _wanted(self, inputs: tuple[Tensor, ...]) -> bool:
         if self.failed or torch.is_grad_enabled() or not all(x.is_cuda for x in inputs):
             return False
-        return not capturing(inputs[0]) and self.network.path(*inputs[::2]) == "fused"
+        return not is_capturing(inputs[0]) and self.network.path(*inputs[::2]) == "fused"
 
     def _key(self, inputs: tuple[Tensor, ...]) -> tuple[object, ...]:
         """What a recording belongs to."""
@@ -63,13 +63,13 @@ class Replayed:
         return net.precision, net.tuning, where, weights, shapes
 
     def _record(self, key: tuple[object, ...], inputs: tuple[Tensor, ...]) -> None:
-        while len(self.recordings) >= MOST:
-            del self.recordings[next(iter(self.recordings))]
+        while len(self.graphs) >= MOST:
+            del self.graphs[next(iter(self.graphs))]
         try:
-            self.recordings[key] = Recording(self.network, inputs)
+            self.graphs[key] = CapturedGraph(self.network, inputs)
         except torch.cuda.OutOfMemoryError:
             self.failed = True
-            self.recordings.clear()  # they have memory of their own; without them there may be enough
+            self.graphs.clear()  # they have memory of their own; without them there may be enough
         except RuntimeError as error:
             self.failed = True
             first = str(error).strip().splitlines()[0] if str(error).strip() else "no message"
@@ -80,7 +80,7 @@ class Replayed:
             )
 
 
-class Recording:
+class CapturedGraph:
     """The kernels of one evaluation, with the memory that they read and write."""
 
     def __init__(self, network: FNO, inputs: tuple[Tensor, ...]) -> None:

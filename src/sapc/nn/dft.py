@@ -29,7 +29,7 @@ class Transforms:
     grid: tuple[int, ...]
     analyse: tuple[Tensor, ...]
     synthesise: tuple[Tensor, ...]
-    kept: tuple[slice, ...]
+    mode_slices: tuple[slice, ...]
     one: Tensor  # (modes,): the transform of the constant 1, zero but for the mean's entry
     place: Tensor  # (points, axes + 1): the points' coordinates in the unit cube, and a one; never less than float32
 
@@ -41,8 +41,8 @@ class Transforms:
 
     def to_modes(self, z: Tensor) -> Tensor:
         """The transforms of all axes but the last: `(batch, *lines, 2, modes of the last, channels)` to `(batch, 2, *modes, channels)`."""
-        batch, channels, modes = z.shape[0], z.shape[-1], [s.stop - s.start for s in self.kept]
-        for axis in reversed(range(len(self.kept) - 1)):
+        batch, channels, modes = z.shape[0], z.shape[-1], [s.stop - s.start for s in self.mode_slices]
+        for axis in reversed(range(len(self.mode_slices) - 1)):
             lines = batch * math.prod(self.grid[:axis])
             z = _product(self.analyse[axis], z.reshape(lines, 2 * self.grid[axis], -1))
         return z.reshape(batch, 2, *modes, channels)
@@ -70,7 +70,7 @@ def _product(matrix: Tensor, x: Tensor) -> Tensor:
 
 @torch.inference_mode(False)
 @torch.no_grad()
-def transforms(
+def make_transforms(
     grid: tuple[int, ...],
     modes: tuple[int, ...],
     dtype: torch.dtype,
@@ -136,7 +136,7 @@ class Spectral(nn.Module):
         """By products with DFT matrices."""
         z = how.forward(x)
         batch, modes, c = z.shape[0], z.shape[2:-1], z.shape[-1]
-        re, im = self.weight[(slice(None), *how.kept)].to(x.dtype).reshape(2, -1, c, c)
+        re, im = self.weight[(slice(None), *how.mode_slices)].to(x.dtype).reshape(2, -1, c, c)
         mix = torch.cat((torch.cat((re, im), 2), torch.cat((-im, re), 2)), 1)  # (modes, 2c, 2c)
         z = z.reshape(batch, 2, -1, c).permute(2, 0, 1, 3).reshape(-1, batch, 2 * c)
         # The bias joins the mean's mode: as a sum over the wide tensor its gradient would cost as much as a transform.
@@ -145,17 +145,17 @@ class Spectral(nn.Module):
         z = z.reshape(-1, batch, 2, c).permute(1, 2, 0, 3).reshape(batch, 2, *modes, c)
         return how.inverse(z)
 
-    def by_fft(self, x: Tensor, how: Transforms) -> Tensor:
+    def forward_fft(self, x: Tensor, how: Transforms) -> Tensor:
         """By full FFTs: the oracle."""
         grid, axes = how.grid, tuple(range(1, x.ndim - 1))
         z = torch.fft.rfftn(x, dim=axes)
         rows = [
             torch.arange(k.start - m // 2, k.stop - m // 2, device=x.device) % n
-            for n, m, k in zip(grid[:-1], self.modes[:-1], how.kept[:-1], strict=True)
+            for n, m, k in zip(grid[:-1], self.modes[:-1], how.mode_slices[:-1], strict=True)
         ]
-        last = torch.arange(how.kept[-1].stop, device=x.device)
+        last = torch.arange(how.mode_slices[-1].stop, device=x.device)
         at: tuple[slice | Tensor, ...] = (slice(None), *torch.meshgrid(*rows, last, indexing="ij"))
-        weight = torch.complex(*self.weight[(slice(None), *how.kept)].to(x.dtype))
+        weight = torch.complex(*self.weight[(slice(None), *how.mode_slices)].to(x.dtype))
         out = torch.zeros_like(z)
         out[at] = torch.einsum("b...i,...io->b...o", z[at], weight)
         back: Tensor = torch.fft.irfftn(out, s=grid, dim=axes)
@@ -170,16 +170,16 @@ class Block(nn.Module):
         self.spectral = Spectral(hidden, modes)
         self.pointwise = nn.Linear(hidden, hidden, bias=False)
 
-    def parameters_on(self, how: Transforms) -> tuple[Tensor, Tensor, Tensor]:
+    def parameters_for(self, how: Transforms) -> tuple[Tensor, Tensor, Tensor]:
         """Weights of the modes that a grid has, bias and pointwise weights."""
         s = self.spectral
-        whole = all(k.stop - k.start == m for k, m in zip(how.kept, s.modes, strict=True))
-        weight = s.weight if whole else s.weight[(slice(None), *how.kept)].contiguous()
+        whole = all(k.stop - k.start == m for k, m in zip(how.mode_slices, s.modes, strict=True))
+        weight = s.weight if whole else s.weight[(slice(None), *how.mode_slices)].contiguous()
         return weight, s.bias, self.pointwise.weight
 
     def forward(self, x: Tensor, how: Transforms, fft: bool) -> Tensor:
         """Channels last."""
-        mixed = self.spectral.by_fft(x, how) if fft else self.spectral(x, how)
+        mixed = self.spectral.forward_fft(x, how) if fft else self.spectral(x, how)
         if x.is_cuda or torch.is_grad_enabled():
             return mixed + linear(x, self.pointwise.weight.to(x.dtype))
         # Where nothing is kept the product is added in place: a pass over the activation less, and no new memory for it.

@@ -43,8 +43,8 @@ from torch.autograd.function import once_differentiable
 from torch.nn.functional import gelu, linear
 
 from ..errors import SapcError, SapcWarning, check_choice, check_int, explain_misuse, has_type
-from .dft import Block, Transforms, transforms
-from .kernels import why_not
+from .dft import Block, Transforms, make_transforms
+from .kernels import kernels_unavailable_reason
 
 if TYPE_CHECKING:  # importing it needs Triton
     from .kernels.plan import Plan, Tuning
@@ -183,7 +183,7 @@ class FNO(nn.Module):
                 return v
         lattice = tuple(u.shape[-len(self.modes) :])
         kind = torch.bfloat16 if self.precision == "bf16" else exact
-        how = self._once(transforms, lattice, self.modes, kind, u.device)
+        how = self._once(make_transforms, lattice, self.modes, kind, u.device)
         seen = (u,) if condition is None else (u, condition)
         channels = torch.stack(seen, -1) if self.channels == 1 else torch.cat(seen, 1).movedim(1, -1)
         place = how.place.to(exact).expand(len(u), -1, -1)
@@ -205,7 +205,9 @@ class FNO(nn.Module):
         wish = self.transform if self.transform != "auto" else _wish()
         if wish in ("dft", "fft") or (wish == "auto" and not self._pays(u)):
             return "dft" if wish == "auto" else wish
-        against = why_not(u.device, self._kept, self.lift_out.out_features, self.lift_in.out_features)
+        against = kernels_unavailable_reason(
+            u.device, self._kept, self.lift_out.out_features, self.lift_in.out_features
+        )
         if self.channels > 1 or len(self.modes) not in (2, 3):
             against = "the kernels know fields of one channel on two or three axes"
         if not against and condition is not None and condition.requires_grad:
@@ -260,18 +262,18 @@ class FNO(nn.Module):
     def _by_kernels(self, u: Tensor, t: Tensor, condition: Tensor | None) -> Tensor:
         """What depends on the sample or the line alone is added up here."""
         from .kernels.network import velocity
-        from .kernels.plan import plan
+        from .kernels.plan import make_plan
 
-        how = self._once(transforms, tuple(u.shape[1:]), self.modes, self._kept, u.device, True)
+        how = self._once(make_transforms, tuple(u.shape[1:]), self.modes, self._kept, u.device, True)
         sizes = self.lift_out.out_features, self.lift_in.out_features, 1 + self.conditions
-        self.plan = p = self._once(plan, how, *sizes, self.precision != "float32", self.tuning)
+        self.plan = p = self._once(make_plan, how, *sizes, self.precision != "float32", self.tuning)
         state, place, tau = self._lift_weights(t)
         us = torch.cat((state, place[:, -1:]), 1).T.contiguous()
         line = (p.lead[:, :, None] * place[:, :-1].T).sum(1)
         rows = u[..., None, :] if condition is None else torch.stack((u, condition), -2)
         linears = (self.lift_out, self.project_in, self.project_out)
         ends = [us, *(x for layer in linears for x in layer.parameters())]
-        layers = [x for block in self.blocks for x in cast(Block, block).parameters_on(how)]
+        layers = [x for block in self.blocks for x in cast(Block, block).parameters_for(how)]
         return velocity(p, rows.contiguous(), tau, line, *ends, *layers)
 
     def _velocity(self, inputs: Tensor, t: Tensor, how: Transforms) -> Tensor:

@@ -28,7 +28,7 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import SapcError, check_record, check_type
-from .cuda_graph import Replayed
+from .cuda_graph import CudaGraphModule
 from .fno import FNO
 
 NetworkSource = nn.Module | Callable[[], nn.Module]
@@ -354,7 +354,7 @@ class FNOExecution(Execution):
     def for_sampling(self) -> Velocity:
         """Return the velocity, on a GPU replayed from a CUDA graph where its kernels are used."""
         super().for_sampling()
-        return Replayed(self.network) if self.device.type == "cuda" else self.network
+        return CudaGraphModule(self.network) if self.device.type == "cuda" else self.network
 
     def expect(self, evaluations: int) -> None:
         """Compile on a GPU without kernels, from many evaluations on."""

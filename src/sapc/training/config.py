@@ -21,7 +21,7 @@ from typing import Any, Literal, get_args
 
 from torch import nn
 
-from .._old_names import find_renamed, rename_arguments, rename_fields
+from .._old_names import find_renamed, rename_arguments, rename_fields, rename_method
 from ..constraints import FeasiblePoint, NearestPoint, Solver
 from ..data import Fields
 from ..errors import SapcError, check_choice, check_record, check_type, explain_misuse
@@ -46,7 +46,7 @@ FILE_KEYS = {
 """Entries of config.json that have another name than their field; these were the names of the fields in version 0.1.0, too."""
 
 
-@rename_fields(**FILE_KEYS)
+@rename_fields(**FILE_KEYS, attached="attached_task")
 @dataclass(frozen=True)
 class TrainingConfig:
     """One training run.
@@ -62,7 +62,7 @@ class TrainingConfig:
     projector   curved manifolds: feasible (a near point on H), nearest (the nearest one), paper (its plain iteration)
     stages      steps at which the training had come to its end before it was continued
     parent      the weights it begins with, if they are another run's: name, step and SHA-256
-    attached    the task itself, where it was made of data: its physics and data are no settings, so it is neither compared nor written,
+    attached_task   the task itself, if it was made of data: its physics and data are no settings, so it is neither compared nor written,
                 and a run that is read from a file or sent to another process is without it until they are given (`attach`)
     """
 
@@ -89,7 +89,7 @@ class TrainingConfig:
     preset: str = "published"
     stages: tuple[int, ...] = ()
     parent: Mapping[str, Any] = field(default_factory=dict)
-    attached: Task | None = field(default=None, compare=False, repr=False)
+    attached_task: Task | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "preset", preset_name(self.preset))
@@ -124,16 +124,18 @@ class TrainingConfig:
         turn = 0.5 * (1 + math.cos(math.pi * step / self.steps))
         return min(1.0, (step + 1) / rise) * (self.min_lr + (self.lr - self.min_lr) * turn)
 
-    def extended(self, steps: int) -> TrainingConfig:
+    def extend_to(self, steps: int) -> TrainingConfig:
         """This run, finished and then continued to more steps."""
         return replace(self, steps=steps, stages=(*self.stages, self.steps))
+
+    extended = rename_method("TrainingConfig.extended", "TrainingConfig.extend_to")
 
     @explain_misuse
     def make_task(self, grid: tuple[int, ...] | None = None) -> Task:
         """The task, on the trained grid or another one."""
         grid = self.grid if grid is None else grid
-        if self.attached is not None:
-            return self.attached.resize(grid)
+        if self.attached_task is not None:
+            return self.attached_task.resize(grid)
         return get_task(self.task, grid=grid, **self.options)
 
     @property
@@ -148,17 +150,17 @@ class TrainingConfig:
         reading: Mapping[str, Any] | None = None,
     ) -> TrainingConfig:
         """Return the same run with its task at hand, made from what its settings do not hold; see `tasks.attach_task`."""
-        task = attach_task(self.task, self.options, self.attached, physics, data, reading)
-        return replace(self, attached=task)
+        task = attach_task(self.task, self.options, self.attached_task, physics, data, reading)
+        return replace(self, attached_task=task)
 
     @property
     def physics(self) -> Physics | None:
         """The physics of the attached task."""
-        return None if self.attached is None else self.attached.physics
+        return None if self.attached_task is None else self.attached_task.physics
 
     def __getstate__(self) -> dict[str, Any]:
         """What goes to another process: physics is code, and data are large; they are attached there."""
-        return {**self.__dict__, "attached": None}
+        return {**self.__dict__, "attached_task": None}
 
     def make_method(self) -> Method:
         """The method."""
@@ -276,8 +278,8 @@ def training_config(
     settings["backbone"] = _backbone(settings["backbone"], len(chosen.grid.points_per_axis), changes, network)
     if unknown := sorted(set(changes) - set(SETTINGS)):
         raise SapcError(f"unknown setting {unknown[0]!r} of a run")
-    attached = None if chosen.can_draw else chosen
-    named = {"task": chosen.name, "method": method, "preset": preset, "attached": attached}
+    attached_task = None if chosen.can_draw else chosen
+    named = {"task": chosen.name, "method": method, "preset": preset, "attached_task": attached_task}
     return TrainingConfig(**{**settings, **named, **changes})
 
 

@@ -24,18 +24,18 @@ from .config import TrainingConfig
 from .run_folder import (
     RunFolder,
     Tensors,
-    about_tensors,
     different_shapes,
-    find,
     is_shipped,
     load_tensors,
+    read_description,
+    resolve_model_path,
     save_tensors,
 )
 
 
 def extension(path: str | os.PathLike[str], steps: int) -> TrainingConfig:
     """The finished run in a folder, to be continued to more steps; the run as it is where it has as many already."""
-    folder, steps = RunFolder(find(path)), check_int(steps, "steps", 1)
+    folder, steps = RunFolder(resolve_model_path(path)), check_int(steps, "steps", 1)
     there = folder.run()
     if is_shipped(folder.path) or folder.weights.name == "model.safetensors":
         raise SapcError(f"{path} is a model to be passed on; begin a new run with its weights: --from {path}")
@@ -45,20 +45,20 @@ def extension(path: str | os.PathLike[str], steps: int) -> TrainingConfig:
         raise SapcError(
             f"{path} is a run of {there.steps} steps, so --steps cannot be given as {steps}; give more to go on, or choose another folder"
         )
-    if not folder.trained:
+    if not folder.is_trained:
         raise SapcError(
             f"{path} is not trained to its end yet; finish its {there.steps} steps first (`sapc train --resume {path}`), then add more"
         )
-    return there.extended(steps)
+    return there.extend_to(steps)
 
 
 def fine_tuning(
     run: TrainingConfig, start: str | os.PathLike[str], network: NetworkSource | None = None
 ) -> TrainingConfig:
     """A run that begins with the weights of another, once they are known to fit its network."""
-    folder = RunFolder(find(start))
+    folder = RunFolder(resolve_model_path(start))
     folder.run()  # a folder that is none is refused by name
-    if not folder.trained:
+    if not folder.is_trained:
         raise SapcError(f"{start} is not trained to its end; finish it with `sapc train --resume {start}`")
     tensors, about = folder.load_weights()
     own, there = run.network_shapes(network), {name: tuple(value.shape) for name, value in tensors.items()}
@@ -82,7 +82,7 @@ def prepare_extension(folder: RunFolder, run: TrainingConfig) -> None:
     left to do but to remove it.
     """
     last = run.stages[-1]
-    if not folder.trained or about_tensors(folder.weights).get("step") != last:
+    if not folder.is_trained or read_description(folder.weights).get("step") != last:
         return
     tensors, about = folder.load_weights()
     state, kept = _optimiser_of(folder, last)
@@ -109,7 +109,7 @@ def _optimiser_of(folder: RunFolder, step: int) -> tuple[Tensors, dict[str, Any]
 
 def check_start(folder: RunFolder, run: TrainingConfig, start: str | os.PathLike[str] | None) -> None:
     """Refuse a run that begins with another's weights where these are neither in its folder nor given."""
-    if start is None and not folder.trained and not folder.checkpoint.exists():
+    if start is None and not folder.is_trained and not folder.checkpoint.exists():
         raise SapcError(
             f"the run in {folder.path} begins with the weights of {run.parent.get('name')}, which are not there; "
             "give that run as --from RUN, with the settings of this one"
@@ -118,6 +118,6 @@ def check_start(folder: RunFolder, run: TrainingConfig, start: str | os.PathLike
 
 def prepare_fine_tuning(folder: RunFolder, run: TrainingConfig, start: str | os.PathLike[str] | None) -> None:
     """Put the weights that a run begins with into its folder; the caller has locked it and made it this run's."""
-    if start is not None and not folder.trained and not folder.checkpoint.exists():
-        tensors, _ = RunFolder(find(start)).load_weights()
+    if start is not None and not folder.is_trained and not folder.checkpoint.exists():
+        tensors, _ = RunFolder(resolve_model_path(start)).load_weights()
         save_tensors(folder.checkpoint, tensors, {"step": 0, "schedule": {}, "rates": [run.lr]})

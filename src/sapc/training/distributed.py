@@ -46,11 +46,11 @@ class ProcessGroup:
     size: int = 1
 
     @property
-    def main(self) -> bool:
+    def is_main(self) -> bool:
         """Whether this process writes the files."""
         return self.rank == 0
 
-    def share(self, batch: Tensor) -> Tensor:
+    def local_shard(self, batch: Tensor) -> Tensor:
         """This process's part of a batch."""
         return torch.tensor_split(batch, self.size)[self.rank]
 
@@ -99,7 +99,7 @@ def safe_path() -> dict[str, str]:
 
 
 @contextmanager
-def starting_safely() -> Iterator[None]:
+def isolated_start() -> Iterator[None]:
     """Python processes that are started inside the block do not import from the current folder, where anything may lie."""
     before = {name: os.environ.get(name) for name in safe_path()}
     os.environ.update(safe_path())
@@ -178,7 +178,7 @@ def spawn(processes: int, work: Callable[..., None], *arguments: Any, device: st
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    with starting_safely():
+    with isolated_start():
         given = processes, port, errors, work, arguments
         started = start_processes(_member, given, nprocs=processes, join=False)  # type: ignore[no-untyped-call]
     assert started is not None
@@ -240,17 +240,17 @@ class Interrupts:
     The second Ctrl-C is obeyed at once, and so is the first while there is nothing to save.
     """
 
-    asked: bool = False
-    patient: bool = False
+    stop_requested: bool = False
+    is_deferring: bool = False
 
     def listen(self) -> AbstractContextManager[None]:
         """Hear the signals inside the block."""
         return _handling(self._ask, signal.SIGINT, signal.SIGTERM)
 
     def _ask(self, number: int, frame: Any) -> None:
-        if not self.patient or (self.asked and number == signal.SIGINT):
+        if not self.is_deferring or (self.stop_requested and number == signal.SIGINT):
             raise KeyboardInterrupt
-        self.asked = True
+        self.stop_requested = True
 
 
 def _member(

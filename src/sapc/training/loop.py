@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from .._files import atomic_write
+from .._old_names import rename_arguments
 from ..errors import SapcError, explain_memory_errors, explain_misuse
 from ..nn.fno import matmul_precision
 from ..nn.network import NetworkSource, OwnNetwork, weights_of
@@ -24,14 +25,15 @@ from .config import TrainingConfig
 from .continuation import check_start, extension, fine_tuning, prepare_extension, prepare_fine_tuning
 from .distributed import Interrupts, process_group
 from .run_folder import RunFolder, check_shapes, environment, save_tensors
-from .step import Solving, StepResult, Training
+from .step import DataProgress, StepResult, Training
 
-LOG_EVERY = 50  # steps between log lines, and between looks at the device
-AGREE_EVERY = 10  # steps between questions whether someone wants to stop
+LOG_INTERVAL = 50  # steps between log lines, and between looks at the device
+STOP_CHECK_INTERVAL = 10  # steps between questions whether someone wants to stop
 SAVE_SHARE = 0.02  # of the time may go into checkpoints
 Progress = Callable[[int, int, dict[str, float]], None]
 
 
+@rename_arguments(solving="data_progress")
 @explain_misuse
 def train(
     run: TrainingConfig,
@@ -42,7 +44,7 @@ def train(
     tensorboard: bool = False,
     save_seconds: float = 15.0,
     progress: Progress | None = None,
-    solving: Solving | None = None,
+    data_progress: DataProgress | None = None,
     start: str | os.PathLike[str] | None = None,
     extend: bool = False,
     keep_optimiser: bool = False,
@@ -52,7 +54,7 @@ def train(
 
     `compiled` is whether the network is compiled, by default on a GPU; `save_seconds` the shortest time between checkpoints
     (longer where writing one takes long; 0: one every 50 steps).
-    `progress` is called with (step, steps, losses), `solving` with (split, done, total) while solutions are computed.
+    `progress` is called with (step, steps, losses), `data_progress` with (split, done, total) while solutions are computed.
     `start` is a trained run, its folder or the name of a model that comes with the package, with whose weights this one begins;
     `extend` continues the finished run in this folder to the steps of `run`, which is else the same; `keep_optimiser` leaves the
     optimiser beside the trained weights, twice their size, for such a run (`sapc train` does so).
@@ -62,7 +64,7 @@ def train(
     folder = RunFolder(path)
     if network is not None:
         run = replace(run, backbone=OwnNetwork.of(network))
-    if not folder.trained:
+    if not folder.is_trained:
         run.check(network)
     if start is not None:
         run = fine_tuning(run, start, network)
@@ -77,18 +79,18 @@ def train(
             raise SapcError(
                 f"a batch of {run.batch} cannot be shared evenly by {group.size} processes; choose a multiple"
             )
-        if group.main:
+        if group.is_main:
             stack.enter_context(_begun(folder, run, start))
         group.wait()
-        group.check_shared(int(folder.trained), folder.path)
-        if folder.trained:
+        group.check_shared(int(folder.is_trained), folder.path)
+        if folder.is_trained:
             return folder
         stack.enter_context(matmul_precision(run.precision))
         stack.enter_context((interrupts := Interrupts()).listen())
         with explain_memory_errors(f"training with a batch of {run.batch}"):
             if folder.checkpoint.exists():
                 check_shapes(run, folder.checkpoint, network)
-            training = Training(run, group, compiled=compiled, solving=solving, network=network)
+            training = Training(run, group, compiled=compiled, data_progress=data_progress, network=network)
             Trainer(training, folder, interrupts, progress, save_seconds, tensorboard, keep_optimiser).run()
         group.wait()
     return folder
@@ -107,7 +109,7 @@ def _begun(folder: RunFolder, run: TrainingConfig, start: str | os.PathLike[str]
         )
     if run.parent:
         check_start(folder, run, start)
-    with folder.locked():
+    with folder.lock():
         if run.stages:
             prepare_extension(folder, run)
         folder.begin(run)
@@ -134,8 +136,8 @@ class Trainer:
     ) -> None:
         self.training, self.folder, self.interrupts = training, folder, interrupts
         self.group, self.settings = training.group, training.run
-        self.progress = progress if self.group.main else None
-        self.save_seconds, self.tensorboard = save_seconds, tensorboard and self.group.main
+        self.progress = progress if self.group.is_main else None
+        self.save_seconds, self.tensorboard = save_seconds, tensorboard and self.group.is_main
         self.keep_optimiser = keep_optimiser
         self.writer: Any = None
         self.pending: list[StepResult] = []  # what steps said, still on the device
@@ -155,15 +157,15 @@ class Trainer:
             self.saved_step = training.step
         first = training.step
         self.group.check_shared(first, folder.path)
-        if self.group.main:
+        if self.group.is_main:
             folder.cut_log(first)
-            folder.note_start(step=first, processes=self.group.size)
+            folder.record_start(step=first, processes=self.group.size)
         self.start = self.saved = time.monotonic()
         with ExitStack() as stack:
             if self.tensorboard:
                 writer = _summary_writer()(str(folder.path / "tensorboard"), purge_step=first + 1)
                 self.writer = stack.enter_context(writer)
-            self.interrupts.patient = True  # from here on there is something to save
+            self.interrupts.is_deferring = True  # from here on there is something to save
             while training.step < self.settings.steps:
                 stepped = training.advance()
                 if training.step == first + 1 and bool(stepped.norm.isfinite()):
@@ -183,18 +185,18 @@ class Trainer:
         step, steps = self.training.step, self.settings.steps
         self.pending.append(stepped)
         ends = step == steps
-        is_logged = ends or step % LOG_EVERY == 0
+        is_logged = ends or step % LOG_INTERVAL == 0
         if is_logged:
             self._log()
         if ends or step % self.settings.validation_interval == 0:
             self._validate()
         if self.progress and (is_logged or stepped.loss.device.type == "cpu"):
             self.progress(step, steps, self.shown)
-        if self.group.size > 1 and step % AGREE_EVERY:
+        if self.group.size > 1 and step % STOP_CHECK_INTERVAL:
             return
-        stop = self.group.agree(self.interrupts.asked) and not ends
-        is_due = step % LOG_EVERY == 0 and time.monotonic() - self.saved > self.save_seconds
-        if stop or (is_due and self.group.main):
+        stop = self.group.agree(self.interrupts.stop_requested) and not ends
+        is_due = step % LOG_INTERVAL == 0 and time.monotonic() - self.saved > self.save_seconds
+        if stop or (is_due and self.group.is_main):
             self._save()
         if stop:
             raise KeyboardInterrupt(
@@ -247,7 +249,7 @@ class Trainer:
 
     def _note(self, **values: float) -> None:
         self.shown = {**self.shown, **values}
-        if self.group.main:
+        if self.group.is_main:
             self.folder.append(step=self.training.step, **values, seconds=round(self._seconds(), 3))
         if self.writer is not None:
             for name, value in values.items():
@@ -259,7 +261,7 @@ class Trainer:
     def _save(self) -> None:
         """Write a checkpoint, only after all losses so far were finite; rarely enough to cost little time."""
         self._check()
-        if self.group.main:
+        if self.group.is_main:
             began = time.monotonic()
             more = {"losses": self.losses, "residuals": self.residuals, "fallbacks": self.fallbacks}
             self.training.save(self.folder.checkpoint, seconds=self._seconds(), **more)
@@ -269,7 +271,7 @@ class Trainer:
         self.saved_step = self.training.step
 
     def _finish(self) -> None:
-        if not self.group.main:
+        if not self.group.is_main:
             return
         data = self.training.data
         about = {

@@ -48,7 +48,7 @@ from .._files import (
     write_json,
 )
 from .._files import sha256 as file_digest
-from .._old_names import find_renamed
+from .._old_names import find_renamed, old_attribute, rename_method
 from .._version import __version__
 from ..errors import INT_LIMIT, SapcError, SapcWarning, check_number, check_path
 from ..nn.network import NetworkSource, weights_of
@@ -82,9 +82,11 @@ class RunFolder:
         self.physics = self.path / "physics.py"
 
     @property
-    def trained(self) -> bool:
+    def is_trained(self) -> bool:
         """Whether training is done."""
         return self.weights.is_file()
+
+    trained = old_attribute("RunFolder.trained", "RunFolder.is_trained")
 
     def known_digest(self) -> str | None:
         """The SHA-256 of the trained weights that is known from elsewhere: the list of the package's own, or scores that were measured."""
@@ -114,17 +116,19 @@ class RunFolder:
             raise SapcError(f"{self.config}: {error}") from error
 
     @property
-    def begun(self) -> bool:
+    def has_state(self) -> bool:
         """Whether there is anything that another configuration would contradict."""
-        return self.trained or self.checkpoint.exists() or bool(self.entries())
+        return self.is_trained or self.checkpoint.exists() or bool(self.entries())
+
+    begun = old_attribute("RunFolder.begun", "RunFolder.has_state")
 
     def begin(self, run: TrainingConfig) -> None:
         """Make this the folder of a run; the caller has locked it."""
         self.check(run)
         remove_remains(self.path, unnamed=True)
-        if self.trained:
+        if self.is_trained:
             self.checkpoint.unlink(missing_ok=True)
-        if not self.begun:
+        if not self.has_state:
             write_json(self.config, run.to_dict())
 
     def check(self, run: TrainingConfig) -> None:
@@ -135,13 +139,13 @@ class RunFolder:
                     f"{self.path} exists, is not empty and is not a run folder; choose another one"
                 )
             return
-        if not self.begun:
+        if not self.has_state:
             return
         there = self.run()
         own, wanted = there.identity(), run.identity()
         changed = [name for name in {**wanted, **own} if own.get(name) != wanted.get(name)]
-        is_longer = self.trained and run.steps > there.steps and set(changed) <= {"steps", "stages"}
-        if not changed or (is_longer and wanted == there.extended(run.steps).identity()):
+        is_longer = self.is_trained and run.steps > there.steps and set(changed) <= {"steps", "stages"}
+        if not changed or (is_longer and wanted == there.extend_to(run.steps).identity()):
             return
         name = min(changed, key=lambda name: name in ("steps", "stages"))
         place, one, other = _difference(FILE_KEYS.get(name, name), own.get(name), wanted.get(name))
@@ -153,7 +157,7 @@ class RunFolder:
         )
 
     @contextmanager
-    def locked(self) -> Iterator[None]:
+    def lock(self) -> Iterator[None]:
         """Inside the block no other process trains in this folder."""
         with ensure_folder(self.path), open(self.path / ".lock", "w") as file:
             try:
@@ -164,7 +168,7 @@ class RunFolder:
                 ) from error
             yield
 
-    def note_start(self, **more: Any) -> None:
+    def record_start(self, **more: Any) -> None:
         """Add to environment.json what this start runs on."""
         try:
             starts = list(read_json(self.environment)["starts"]) if self.environment.exists() else []
@@ -172,6 +176,9 @@ class RunFolder:
             warnings.warn(SapcWarning(f"{self.environment} begins anew: {first_line(error)}"), stacklevel=2)
             starts = []
         write_json(self.environment, {"starts": [*starts, {**environment(), **more}]})
+
+    locked = rename_method("RunFolder.locked", "RunFolder.lock")
+    note_start = rename_method("RunFolder.note_start", "RunFolder.record_start")
 
     # -- the log --
 
@@ -277,7 +284,7 @@ def shipped_digest(path: str | os.PathLike[str]) -> str | None:
     return listed.get(f"{real_path(path).name}/model.safetensors") if is_shipped(path) else None
 
 
-def find(where: str | os.PathLike[str]) -> Path:
+def resolve_model_path(where: str | os.PathLike[str]) -> Path:
     """The run folder of that path; if there is none, the model of that name."""
     path = check_path(where, "a model")
     return path if (path / "config.json").is_file() or str(where) not in model_names() else HOME / path
@@ -334,13 +341,13 @@ def load_tensors(
     return {name: tensor.to(device) for name, tensor in tensors.items()}, about
 
 
-def about_tensors(path: Path) -> dict[str, Any]:
+def read_description(path: Path) -> dict[str, Any]:
     """The description alone, without reading the tensors."""
     with _opened(path) as file:
         return _about(file)[0]
 
 
-def steps_of(about: Mapping[str, Any], path: Path) -> int:
+def read_step(about: Mapping[str, Any], path: Path) -> int:
     """The training steps that the description of weights names."""
     step = about.get("step")
     if not isinstance(step, int) or isinstance(step, bool) or not 0 <= step < INT_LIMIT:
@@ -350,7 +357,7 @@ def steps_of(about: Mapping[str, Any], path: Path) -> int:
     return step
 
 
-def range_of(about: Mapping[str, Any], path: Path) -> tuple[float, float] | None:
+def read_range(about: Mapping[str, Any], path: Path) -> tuple[float, float] | None:
     """The smallest and largest value of the training data that the description of weights names, if it does."""
     if (span := about.get("range")) is None:
         return None

@@ -30,9 +30,9 @@ from ..nn.network import NetworkSource, execution_of, weights_of
 from ..tasks import Task
 from .config import TrainingConfig
 from .distributed import ProcessGroup
-from .run_folder import OPTIMISER, Tensors, load_tensors, load_weights, save_tensors, steps_of
+from .run_folder import OPTIMISER, Tensors, load_tensors, load_weights, read_step, save_tensors
 
-Solving = Callable[[str, int, int], None]  # told of a split how many of its solutions are there
+DataProgress = Callable[[str, int, int], None]  # told of a split how many of its solutions are there
 MOMENTS = ("step", "exp_avg", "exp_avg_sq")  # what Adam keeps of every parameter
 
 
@@ -54,7 +54,7 @@ class Training:
         group: ProcessGroup,
         compiled: bool | None = None,
         data: tuple[Tensor, Tensor] | None = None,
-        solving: Solving | None = None,
+        data_progress: DataProgress | None = None,
         network: NetworkSource | None = None,
     ) -> None:
         """With the run's own data, or with given training and validation fields; `network` is one of one's own."""
@@ -71,8 +71,8 @@ class Training:
         self.schedule = torch.optim.lr_scheduler.ReduceLROnPlateau(
             self.optimiser, factor=run.plateau_factor, patience=run.plateau_patience, min_lr=run.min_lr
         )
-        self.data, self.held_out = data or (
-            _fields(self.task, split, size, run.seed, group, solving)
+        self.data, self.validation_data = data or (
+            _fields(self.task, split, size, run.seed, group, data_progress)
             for split, size in (("train", run.train), ("validation", run.validation))
         )
         first = self.data[:1].to(group.device)
@@ -101,7 +101,7 @@ class Training:
 
     def _draw(self, v0: Tensor, g: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
         """This process's share of the data with source draws and flow times."""
-        n, share = len(v0), self.group.share
+        n, share = len(v0), self.group.local_shard
         t = torch.rand(n, generator=g, device=self.group.device)
         if least := self.method.t_min:
             t = least + (1 - least) * t
@@ -172,10 +172,10 @@ class Training:
     @torch.no_grad()
     def validate(self) -> float:
         """The mean objective over the validation split."""
-        g, n = self._seeded("validation", self.step), len(self.held_out)
+        g, n = self._seeded("validation", self.step), len(self.validation_data)
         total = torch.zeros((), dtype=torch.float64, device=self.group.device)
         with self.execution.validating():
-            for v0 in self.held_out.chunk(math.ceil(n / self.run.batch)):
+            for v0 in self.validation_data.chunk(math.ceil(n / self.run.batch)):
                 v0, v1, t = self._draw(v0, g)
                 if len(v0):
                     total += len(v0) * self.loss(v0, v1, t).double()
@@ -228,7 +228,7 @@ class Training:
         # Another version of torch may have kept more, or other, entries.
         own = self.schedule.state_dict()
         self.schedule.load_state_dict({name: v for name, v in about["schedule"].items() if name in own})
-        self.step = steps_of(about, path)
+        self.step = read_step(about, path)
         return about
 
 
@@ -254,16 +254,16 @@ def _sent(x: Tensor, device: torch.device) -> Tensor:
 
 
 def _fields(
-    task: Task, split: str, size: int, seed: int, group: ProcessGroup, solving: Solving | None
+    task: Task, split: str, size: int, seed: int, group: ProcessGroup, data_progress: DataProgress | None
 ) -> Tensor:
     """Solutions, on the device if they fit beside the training, else on the CPU, from where each batch is fetched."""
-    if not group.main:
+    if not group.is_main:
         group.wait()  # the first process solves and fills the cache
-    progress = partial(solving, split) if solving is not None and group.main else None
+    progress = partial(data_progress, split) if data_progress is not None and group.is_main else None
     fields = task.normalize(
         task.dataset(split, size=size, seed=seed, device=group.device, progress=progress).fields
     )
-    if group.main:
+    if group.is_main:
         group.wait()
     if group.device.type == "cpu":
         return fields

@@ -18,7 +18,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from ..._triton import capturing
+from ..._triton import is_capturing
 from .linearisation import Linearisation, Problem, dot, norm, spread
 from .solvers import FeasiblePoint
 from .stop import Stop
@@ -302,7 +302,7 @@ def restore(passes: Passes, u: Tensor, solver: FeasiblePoint, path: Path | None 
     cut = {first.strict: best.passes >= first.limit}  # of each kind of attempt, who ran out
     for attempt in more:
         long = attempt.strict in cut
-        if missed == 0 or (long and capturing(u)):
+        if missed == 0 or (long and is_capturing(u)):
             break
         off = excess(best.r, best.tol) > 1
         who = start.active & off & cut.get(attempt.strict, off)

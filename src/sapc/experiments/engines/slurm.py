@@ -16,7 +16,7 @@ from typing import Any
 
 from ..._files import first_line
 from ...errors import SapcError
-from ...training.distributed import starting_safely
+from ...training.distributed import isolated_start
 from .base import Handle, Job
 
 MISSING = "--engine slurm needs the package submitit; install it with: pip install 'sapc[slurm]'"
@@ -53,7 +53,7 @@ class Slurm:
             return []
         executor = self._executor(Path(jobs[0].out) / "slurm")
         try:
-            with starting_safely(), executor.batch():
+            with isolated_start(), executor.batch():
                 return [
                     executor.submit(
                         Requeued(), job.out, job.folder, job.cells, self.device, self.threads, job.poseidon

@@ -238,7 +238,7 @@ class _Collector:
         damaged = (p for p in self.problems if p.path.is_file())
         if files or any((real_path(p.path.parent), p.method) == place for p in damaged):
             return
-        if kind == "missing" and run is not None and not run.folder.trained:
+        if kind == "missing" and run is not None and not run.folder.is_trained:
             kind, reason = run.status()
         self.problems.append(Problem(kind, folder, reason, *subject))
 

@@ -16,7 +16,7 @@ from ..._old_names import old_attribute
 from ...errors import SapcError
 from ...models.scores import Scores, SetScores, method_of_path, read_any
 from ...training.config import TrainingConfig, current_preset
-from ...training.run_folder import RunFolder, about_tensors
+from ...training.run_folder import RunFolder, read_description
 
 Kind = Literal["missing", "failed", "unfinished", "corrupt", "left_out"]
 RUN_KEYS = ("task", "method", "preset", "seed", "steps", "grid", "options")
@@ -195,7 +195,7 @@ class TrainedRun:
             if (theirs := getattr(scores.run, key)) != (ours := self.settings[key]):
                 difference = f"their {key} is {theirs!r:.60}, that in config.json {ours!r:.60}"
                 return f"scores of another run than the one in this folder: {difference}"
-        if not scores.weights or not self.folder.trained:
+        if not scores.weights or not self.folder.is_trained:
             return ""
         try:
             is_same = scores.weights == self._weights_digest
@@ -221,7 +221,7 @@ class TrainedRun:
         """Return the seconds that the training took, by its weights or else its log, and the device."""
         seconds, device = None, ""
         with suppress(SapcError):
-            seconds = positive_number(about_tensors(self.folder.weights).get("seconds"))
+            seconds = positive_number(read_description(self.folder.weights).get("seconds"))
         if not seconds and (last := self._last_entry()).get("step") == self.config.steps:
             seconds = positive_number(last.get("seconds"))
         with suppress(SapcError, KeyError, TypeError, IndexError):
@@ -230,7 +230,7 @@ class TrainedRun:
 
     def status(self) -> tuple[Kind, str]:
         """Return the kind of problem that a run without scores is, and the reason."""
-        if self.folder.trained:
+        if self.folder.is_trained:
             return "missing", "is trained, but not evaluated; run `sapc evaluate` on it"
         step = self._last_entry().get("step", 0)
         return "unfinished", f"training stopped or is under way, step {step} of {self.config.steps}"

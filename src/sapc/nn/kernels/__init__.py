@@ -5,26 +5,26 @@
                      x, Y -> h, Z                   transforms along a row, product, bias, GELU           block.block_forward
     projection       x, Y -> v                      with the last block; hidden layer on the chip         lift_project.project_forward
 
-`network` puts them together and derives the way back, `plan` holds what depends on the grid alone; `why_not` says where they cannot be
-used. Nothing here is imported without Triton.
+`network` puts them together and derives the way back, `plan` holds what depends on the grid alone, and
+`kernels_unavailable_reason` says where they cannot be used. Nothing here is imported without Triton.
 """
 
 from __future__ import annotations
 
 import torch
 
-from ..._triton import interpreted, why_no_kernels
+from ..._triton import is_interpreted, triton_unavailable_reason
 
 LARGEST_HIDDEN = 256  # of the lifting and the projection, all of it on the chip at once
 CHANNELS = (16, 32, 64, 128)
 KINDS = (torch.float32, torch.bfloat16, torch.float16)
 
 
-def why_not(device: torch.device, dtype: torch.dtype, hidden: int, projection: int) -> str:
+def kernels_unavailable_reason(device: torch.device, dtype: torch.dtype, hidden: int, projection: int) -> str:
     """What stands against the kernels, empty if nothing does."""
-    if device.type != "cuda" and not interpreted():
+    if device.type != "cuda" and not is_interpreted():
         return f"Triton needs a GPU, and the fields are on {device.type}"
-    if missing := why_no_kernels():
+    if missing := triton_unavailable_reason():
         return missing
     if device.type == "cuda" and (old := _too_old(device)):
         return old

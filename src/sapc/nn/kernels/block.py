@@ -50,9 +50,10 @@ from .device_functions import (
 def block_forward(
     x_p, y_p, h_p, z_p, w_p, b_p, out_p, in_p, rows,
     T: tl.constexpr, C: tl.constexpr, M: tl.constexpr, MP: tl.constexpr, R: tl.constexpr, TB: tl.constexpr,
-    NT: tl.constexpr, ENTERS: tl.constexpr, LEAVES: tl.constexpr, HOW: tl.constexpr, PRECISION: tl.constexpr, STAGES: tl.constexpr,
+    NT: tl.constexpr, PENDING_GELU: tl.constexpr, STORE_GELU: tl.constexpr, GELU: tl.constexpr, PRECISION: tl.constexpr,
+    STAGES: tl.constexpr,
 ):  # fmt: skip
-    """`ENTERS`: x is a sum that gelu has still to be taken of; `LEAVES`: gelu(h) is kept instead of h."""
+    """`PENDING_GELU`: x is a sum that gelu has still to be taken of; `STORE_GELU`: gelu(h) is kept instead of h."""
     kind = x_p.dtype.element_ty
     c = tl.arange(0, C)
     w, b = load_matrix(w_p, c, c, C, 1, kind), tl.load(b_p + c)  # (out, in)
@@ -66,12 +67,12 @@ def block_forward(
             if NT > 1:
                 out, into = load_out(out_p, i, TB, MP), load_into(in_p, i, TB, R, NT * TB)
             x = load_row(x_p, row, t, T, C)
-            if ENTERS:
-                x = gelu(x.to(tl.float32), HOW).to(kind)
+            if PENDING_GELU:
+                x = gelu(x.to(tl.float32), GELU).to(kind)
             h = product(x, tl.trans(w), PRECISION)
             h = add_product(out, y, h, PRECISION) + base[None, :]
-            a = gelu(h, HOW)
-            if LEAVES:
+            a = gelu(h, GELU)
+            if STORE_GELU:
                 store_row(h_p, a, row, t, T, C)
             else:
                 store_row(h_p, h, row, t, T, C)
@@ -84,7 +85,7 @@ def block_forward(
 def block_backward(
     g_p, gz_p, h_p, gh_p, gy_p, w_p, gw_p, out_p, in_p, rows,
     T: tl.constexpr, C: tl.constexpr, M: tl.constexpr, MP: tl.constexpr, R: tl.constexpr, TB: tl.constexpr,
-    NT: tl.constexpr, FIRST: tl.constexpr, HOW: tl.constexpr, PRECISION: tl.constexpr, STAGES: tl.constexpr,
+    NT: tl.constexpr, FIRST: tl.constexpr, GELU: tl.constexpr, PRECISION: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """`g`, `gz`: h' and Z' of the next block; `out`, `into`: IN^T and OUT^T.
 
@@ -107,7 +108,9 @@ def block_backward(
             gx = product(g, w, PRECISION)
             gx = add_product(out, gz, gx, PRECISION) + mean[None, :]
             if not FIRST:
-                x, slope = gelu_and_slope(a.to(tl.float32) + 0.0 * gx, HOW)  # where gx is: so it is made once
+                x, slope = gelu_and_slope(
+                    a.to(tl.float32) + 0.0 * gx, GELU
+                )  # where gx is: so it is made once
                 a, gx = x.to(kind), gx * slope
             gw = add_product(tl.trans(g), a, gw, PRECISION)
             store_row(gh_p, gx, row, t, T, C)

@@ -1,6 +1,6 @@
 """What the kernels are made of: GELU with its slope, and the spectrum of a row.
 
-**GELU.** `x Phi(x)`, Phi the normal distribution. `HOW = "exact"`: by the error function. Where factors are rounded to 11 bits or fewer,
+**GELU.** `x Phi(x)`, Phi the normal distribution. `GELU = "exact"`: by the error function. Where factors are rounded to 11 bits or fewer,
 Phi = (1 + tanh Q) / 2 with Q an odd polynomial of degree five, 5e-5 off at most, and the tanh of the special function unit (`"unit"`),
 whose error is another 2.5e-4: a third of the instructions of the error function, which would cost more than the memory traffic of a layer.
 The slope is that of the function computed. (`"plain"` is the same without the unit, for the interpreter.)
@@ -28,9 +28,9 @@ FAR: tl.constexpr = tl.constexpr(36.0)
 
 @triton.jit
 @no_type_check
-def tanh(x, HOW: tl.constexpr):
+def tanh(x, GELU: tl.constexpr):
     """tanh(x), by the special function unit if there is one."""
-    if HOW == "unit":
+    if GELU == "unit":
         return tl.inline_asm_elementwise(
             "tanh.approx.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1
         )
@@ -40,27 +40,27 @@ def tanh(x, HOW: tl.constexpr):
 
 @triton.jit
 @no_type_check
-def gelu(x, HOW: tl.constexpr):
+def gelu(x, GELU: tl.constexpr):
     """x Phi(x)."""
     half = 0.5 * x
-    if HOW == "exact":
+    if GELU == "exact":
         return half + half * tl.math.erf(x * 0.7071067811865476)
     else:
         y = tl.minimum(x * x, FAR)
-        return half + half * tanh(x * (C0 + y * (C1 + y * C2)), HOW)
+        return half + half * tanh(x * (C0 + y * (C1 + y * C2)), GELU)
 
 
 @triton.jit
 @no_type_check
-def gelu_and_slope(x, HOW: tl.constexpr):
+def gelu_and_slope(x, GELU: tl.constexpr):
     """x Phi(x) and its derivative."""
     half = 0.5 * x
-    if HOW == "exact":
+    if GELU == "exact":
         p = 0.5 + 0.5 * tl.math.erf(x * 0.7071067811865476)
         return x * p, p + x * (tl.exp(x * x * -0.5) * 0.3989422804014327)
     else:
         y = tl.minimum(x * x, FAR)
-        h = tanh(x * (C0 + y * (C1 + y * C2)), HOW)
+        h = tanh(x * (C0 + y * (C1 + y * C2)), GELU)
         slope = C0 + y * (3 * C1 + y * (5 * C2))
         return half + half * h, 0.5 + 0.5 * h + (half - half * h * h) * slope
 

@@ -47,7 +47,7 @@ def point_values(p, row, t, T: tl.constexpr):
 def lift_forward(
     u_p, us_p, place_p, tau_p, line_p, a_p, a0_p, x_p, z_p, in_p, rows, lines,
     T: tl.constexpr, C: tl.constexpr, H: tl.constexpr, M: tl.constexpr, MP: tl.constexpr, R: tl.constexpr,
-    TB: tl.constexpr, NT: tl.constexpr, HB: tl.constexpr, INPUTS: tl.constexpr, HOW: tl.constexpr, PRECISION: tl.constexpr,
+    TB: tl.constexpr, NT: tl.constexpr, HB: tl.constexpr, INPUTS: tl.constexpr, GELU: tl.constexpr, PRECISION: tl.constexpr,
     STAGES: tl.constexpr,
 ):  # fmt: skip
     """Fields to channels, and their spectrum; `us`: weights of the INPUTS fields, then of the last coordinate, each H long."""
@@ -71,7 +71,7 @@ def lift_forward(
                 if INPUTS > 1:
                     p += point_values(u_p, row * INPUTS + 1, t, T)[:, None] * tl.load(us_p + H + j)[None, :]
                 a = load_matrix(a_p, c, j, H, 1, kind)  # (channels, hidden)
-                x = add_product(gelu(p, HOW).to(kind), tl.trans(a), x, PRECISION)
+                x = add_product(gelu(p, GELU).to(kind), tl.trans(a), x, PRECISION)
             store_row(x_p, x, row, t, T, C)
             z = add_product(into, x.to(kind), z, PRECISION)
         store_spectrum(z_p, z, row, C, M, MP, R)
@@ -82,9 +82,12 @@ def lift_forward(
 def lift_backward(
     u_p, us_p, place_p, tau_p, line_p, a_p, gx_p, ga_p, gus_p, gbase_p, gu_p, rows, lines,
     T: tl.constexpr, C: tl.constexpr, H: tl.constexpr, TB: tl.constexpr, NT: tl.constexpr, HB: tl.constexpr,
-    INPUTS: tl.constexpr, WANTED: tl.constexpr, HOW: tl.constexpr, PRECISION: tl.constexpr, STAGES: tl.constexpr,
+    INPUTS: tl.constexpr, NEEDS_U_GRAD: tl.constexpr, GELU: tl.constexpr, PRECISION: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
-    """A program has HB of the hidden channels and some of the rows; `WANTED`: the first field's gradient is asked for, a share per HB."""
+    """A program has HB of the hidden channels and some of the rows.
+
+    `NEEDS_U_GRAD`: the first field's gradient is asked for, a share per HB.
+    """
     kind = gx_p.dtype.element_ty
     c, part = tl.arange(0, C), tl.program_id(1)
     j = part * HB + tl.arange(0, HB)
@@ -107,7 +110,7 @@ def lift_backward(
                 p += shown[None, :] * second[:, None]
             d = product(a, tl.trans(gx), PRECISION)
             # Where the matrix units have d, so that nothing is made twice.
-            x, slope = gelu_and_slope(p + 0.0 * d, HOW)
+            x, slope = gelu_and_slope(p + 0.0 * d, GELU)
             ga = add_product(x.to(kind), gx, ga, PRECISION)
             d *= slope  # zero beyond the row's end, as gx is
             g_base += tl.sum(d, 1)
@@ -115,7 +118,7 @@ def lift_backward(
             g_first += tl.sum(d * u[None, :], 1)
             if INPUTS > 1:
                 g_second += tl.sum(d * shown[None, :], 1)
-            if WANTED:
+            if NEEDS_U_GRAD:
                 gu = tl.sum(d * first[:, None], 0)
                 tl.store(gu_p + far(part * rows + row, T) + t, gu, mask=t < T)
         tl.store(gbase_p + far(row, H) + j, g_base)
@@ -133,10 +136,10 @@ def lift_backward(
 def project_forward(
     x_p, y_p, h_p, v_p, w_p, b_p, out_p, B_p, b0_p, o_p, o0_p, rows,
     T: tl.constexpr, C: tl.constexpr, H: tl.constexpr, M: tl.constexpr, MP: tl.constexpr,
-    TB: tl.constexpr, NT: tl.constexpr, HB: tl.constexpr, ENTERS: tl.constexpr, KEEP: tl.constexpr, HOW: tl.constexpr,
+    TB: tl.constexpr, NT: tl.constexpr, HB: tl.constexpr, PENDING_GELU: tl.constexpr, STORE_H: tl.constexpr, GELU: tl.constexpr,
     PRECISION: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
-    """The last block and the projection; `KEEP`: h leaves too, for the way back."""
+    """The last block and the projection; `STORE_H`: h leaves too, for the way back."""
     kind = x_p.dtype.element_ty
     c = tl.arange(0, C)
     w, b, o0 = load_matrix(w_p, c, c, C, 1, kind), tl.load(b_p + c), tl.load(o0_p)
@@ -149,17 +152,17 @@ def project_forward(
             if NT > 1:
                 out = load_out(out_p, i, TB, MP)
             x = load_row(x_p, row, t, T, C)
-            if ENTERS:
-                x = gelu(x.to(tl.float32), HOW).to(kind)
+            if PENDING_GELU:
+                x = gelu(x.to(tl.float32), GELU).to(kind)
             h = product(x, tl.trans(w), PRECISION)
             h = add_product(out, y, h, PRECISION) + base[None, :]
-            if KEEP:
+            if STORE_H:
                 store_row(h_p, h, row, t, T, C)
             v = tl.zeros([TB], tl.float32) + o0
             for first in tl.static_range(0, H, HB):
                 j = first + tl.arange(0, HB)
                 q = product(h.to(kind), tl.trans(load_matrix(B_p, j, c, C, 1, kind)), PRECISION)
-                q = gelu(q + tl.load(b0_p + j)[None, :], HOW)
+                q = gelu(q + tl.load(b0_p + j)[None, :], GELU)
                 v += tl.sum(q * tl.load(o_p + j)[None, :], 1)
             tl.store(v_p + far(row, T) + t, v, mask=t < T)
 
@@ -169,7 +172,7 @@ def project_forward(
 def project_backward(
     gv_p, h_p, gh_p, gy_p, B_p, Bo_p, b0_p, in_p, rows,
     T: tl.constexpr, C: tl.constexpr, H: tl.constexpr, M: tl.constexpr, MP: tl.constexpr, R: tl.constexpr,
-    TB: tl.constexpr, NT: tl.constexpr, HB: tl.constexpr, HOW: tl.constexpr, PRECISION: tl.constexpr, STAGES: tl.constexpr,
+    TB: tl.constexpr, NT: tl.constexpr, HB: tl.constexpr, GELU: tl.constexpr, PRECISION: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """From v' to h' and Y' of the last block; `Bo`: B with its columns multiplied by o, both (hidden, channels)."""
     kind = h_p.dtype.element_ty
@@ -186,7 +189,7 @@ def project_backward(
             for first in tl.static_range(0, H, HB):
                 j = first + tl.arange(0, HB)
                 q = product(h, tl.trans(load_matrix(B_p, j, c, C, 1, kind)), PRECISION)
-                _, slope = gelu_and_slope(q + tl.load(b0_p + j)[None, :], HOW)
+                _, slope = gelu_and_slope(q + tl.load(b0_p + j)[None, :], GELU)
                 gh = add_product(slope.to(kind), load_matrix(Bo_p, j, c, C, 1, kind), gh, PRECISION)
             gh *= point_values(gv_p, row, t, T)[:, None]  # zero beyond the row's end
             store_row(gh_p, gh, row, t, T, C)
@@ -199,7 +202,7 @@ def project_backward(
 def project_weights(
     gv_p, h_p, B_p, b0_p, gB_p, gb0_p, go_p, rows,
     T: tl.constexpr, C: tl.constexpr, H: tl.constexpr, TB: tl.constexpr, NT: tl.constexpr, HB: tl.constexpr,
-    HOW: tl.constexpr, PRECISION: tl.constexpr, STAGES: tl.constexpr,
+    GELU: tl.constexpr, PRECISION: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """B' / o, b' / o and o', all (hidden, ..); a program has HB of the hidden channels and some of the rows."""
     kind = h_p.dtype.element_ty
@@ -211,7 +214,7 @@ def project_weights(
         for i in tl.static_range(NT):
             t = i * TB + tl.arange(0, TB)
             gv, h = point_values(gv_p, row, t, T), load_row(h_p, row, t, T, C)
-            q, slope = gelu_and_slope(product(B, tl.trans(h), PRECISION) + b0[:, None], HOW)
+            q, slope = gelu_and_slope(product(B, tl.trans(h), PRECISION) + b0[:, None], GELU)
             go += tl.sum(q * gv[None, :], 1)
             gb0 += tl.sum(slope * gv[None, :], 1)
             gB = add_product(slope.to(kind), (gv[:, None] * h).to(kind), gB, PRECISION)

@@ -43,7 +43,7 @@ class Ends(NamedTuple):
     o: Tensor
     o0: Tensor
 
-    def rounded(self, dtype: torch.dtype) -> Ends:
+    def round_factors(self, dtype: torch.dtype) -> Ends:
         """Factors of products as they are multiplied: programs read them again and again."""
         return self._replace(A=self.A.to(dtype), B=self.B.to(dtype))
 
@@ -56,7 +56,7 @@ class BlockParameters(NamedTuple):
     channels: Tensor
 
 
-class Saved(NamedTuple):
+class ForwardState(NamedTuple):
     """For the way back: what went in, the lifting's output, sums of all blocks, modes of all blocks."""
 
     u: Tensor
@@ -69,11 +69,11 @@ class Saved(NamedTuple):
 
 def run(
     p: Plan, u: Tensor, tau: Tensor, line: Tensor, e: Ends, layers: Sequence[BlockParameters], keep: bool
-) -> tuple[Tensor, Saved | None]:
+) -> tuple[Tensor, ForwardState | None]:
     """The velocity `(batch, *grid)` of fields `(batch, *lines, inputs, T)`; with `keep`, also what the way back needs."""
-    e = e.rounded(p.dtype)
+    e = e.round_factors(p.dtype)
     x, z = _lift(p, u, tau, line, e)
-    saved, enters = Saved(u, tau, line, x, [], []), False
+    saved, enters = ForwardState(u, tau, line, x, [], []), False
     for i, layer in enumerate(layers):
         m = p.how.to_modes(z)
         y = p.how.from_modes(_mix(p, m, layer.modes))
@@ -102,10 +102,10 @@ def _lift(p: Plan, u: Tensor, tau: Tensor, line: Tensor, e: Ends) -> tuple[Tenso
 def _block(
     p: Plan, x: Tensor, y: Tensor, layer: BlockParameters, enters: bool, keep: bool
 ) -> tuple[Tensor, Tensor]:
-    launch, rows = p.tuning.block_kept if keep else p.tuning.block, len(x) * p.lines
+    launch, rows = p.tuning.block_training if keep else p.tuning.block, len(x) * p.lines
     h, z = p.empty_rows(len(x))
     blocks.block_forward[(p.programs(launch, rows),)](
-        x, y, h, z, layer.channels, layer.bias, *p.matrices(launch), rows, ENTERS=enters, LEAVES=not keep, **p.sizes(launch)
+        x, y, h, z, layer.channels, layer.bias, *p.matrices(launch), rows, PENDING_GELU=enters, STORE_GELU=not keep, **p.sizes(launch)
     )  # fmt: skip
     return h, z
 
@@ -117,7 +117,7 @@ def _project(
     h, v = torch.empty_like(x) if keep else x, p.empty(len(x), *p.how.grid)
     ends.project_forward[(p.programs(launch, rows),)](
         x, y, h, v, layer.channels, layer.bias, p.matrices(launch)[0], e.B, e.b, e.o, e.o0, rows,
-        ENTERS=enters, KEEP=keep, **p.chunk(launch), **_without(p.sizes(launch), "R"),
+        PENDING_GELU=enters, STORE_H=keep, **p.chunk(launch), **_without(p.sizes(launch), "R"),
     )  # fmt: skip
     return v, h
 
@@ -135,11 +135,11 @@ def _mix(p: Plan, m: Tensor, weight: Tensor) -> Tensor:
 
 
 def back(
-    p: Plan, gv: Tensor, saved: Saved, e: Ends, layers: Sequence[BlockParameters], wanted: bool
+    p: Plan, gv: Tensor, saved: ForwardState, e: Ends, layers: Sequence[BlockParameters], wanted: bool
 ) -> tuple[Tensor | None, Tensor, Tensor, Ends, list[BlockParameters]]:
     """Gradients of the first field (if `wanted`), of tau, of line and of all parameters."""
     gv, unscale = _scaled(p, gv.contiguous())
-    e = e.rounded(p.dtype)
+    e = e.round_factors(p.dtype)
     gB, gb, go = _project_weights(p, gv, saved.sums[-1], e)
     g, gy = _project_back(p, gv, saved.sums[-1], e)
     found: list[BlockParameters] = []
@@ -225,7 +225,7 @@ def _block_back(
 
 
 def _lift_back(
-    p: Plan, gx: Tensor, saved: Saved, e: Ends, wanted: bool
+    p: Plan, gx: Tensor, saved: ForwardState, e: Ends, wanted: bool
 ) -> tuple[Tensor | None, Tensor, Tensor, Tensor, Tensor]:
     launch, rows, H, C = p.tuning.lift_back, len(gx) * p.lines, p.projection, p.hidden
     n, parts = _shared(p, launch, rows)
@@ -234,7 +234,7 @@ def _lift_back(
     gu = p.empty(parts, len(gx), *p.how.grid) if wanted else g_base
     ends.lift_backward[(n, parts)](
         saved.u, e.us, p.place, saved.tau, saved.line, e.A, gx, ga, gus, g_base, gu, rows, p.lines,
-        INPUTS=p.inputs, WANTED=wanted, **p.chunk(launch), **_without(p.sizes(launch), "M", "MP", "R"),
+        INPUTS=p.inputs, NEEDS_U_GRAD=wanted, **p.chunk(launch), **_without(p.sizes(launch), "M", "MP", "R"),
     )  # fmt: skip
     to_u = gu.sum(0) if wanted else None
     return to_u, g_base.sum(1), g_base.sum(0), gus.sum(0), ga.sum(0).T
@@ -260,7 +260,7 @@ class Fused(torch.autograd.Function):
         u, tau, line, x, *rest = ctx.saved_tensors
         n = ctx.depth
         e, layers = _sorted(rest[2 * n :])
-        saved = Saved(u, tau, line, x, rest[:n], rest[n : 2 * n])
+        saved = ForwardState(u, tau, line, x, rest[:n], rest[n : 2 * n])
         with torch.cuda.device_of(u):  # type: ignore[no-untyped-call]
             gu, g_tau, g_line, g_ends, g_layers = back(
                 ctx.plan, gv, saved, e, layers, wanted=ctx.needs_input_grad[1]
@@ -284,18 +284,18 @@ def velocity(p: Plan, u: Tensor, tau: Tensor, line: Tensor, *parameters: Tensor)
             raise NotImplementedError("the network has no forward-mode derivative; use reverse mode")
         if torch.is_grad_enabled() and any(x.requires_grad for x in inputs):
             if u.is_cuda:
-                rehearse(p, *inputs)
+                check_backward(p, *inputs)
             return Fused.apply(p, *inputs)  # type: ignore[no-untyped-call, no-any-return]
         return run(p, u, tau, line, *_sorted(parameters), keep=False)[0]
 
 
-def rehearse(p: Plan, u: Tensor, tau: Tensor, line: Tensor, *parameters: Tensor) -> None:
+def check_backward(p: Plan, u: Tensor, tau: Tensor, line: Tensor, *parameters: Tensor) -> None:
     """Once, with one sample: whether there is a way back shows before anybody relies on it."""
-    if u.requires_grad in p.rehearsed:
+    if u.requires_grad in p.checked_backward:
         return
     with torch.no_grad():
         e, layers = _sorted(parameters)
         v, saved = run(p, u[:1], tau[:1], line, e, layers, keep=True)
         assert saved is not None
         back(p, torch.ones_like(v), saved, e, layers, wanted=u.requires_grad)
-    p.rehearsed.add(u.requires_grad)
+    p.checked_backward.add(u.requires_grad)

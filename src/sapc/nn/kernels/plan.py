@@ -10,7 +10,7 @@ import torch
 import triton
 from torch import Tensor
 
-from ..._triton import interpreted
+from ..._triton import is_interpreted
 from ..dft import Transforms
 
 
@@ -37,7 +37,7 @@ class Tuning:
 
     lift: Launch
     block: Launch
-    block_kept: Launch  # where h is kept for the way back
+    block_training: Launch  # where h is kept for the way back
     project: Launch
     project_back: Launch
     project_weights: Launch
@@ -53,7 +53,7 @@ FUSED = {"enable_fp_fusion": True}
 HALF_WIDE = Tuning(
     lift=Launch(programs=3, registers=168),
     block=Launch(programs=3),
-    block_kept=Launch(stages=3),
+    block_training=Launch(stages=3),
     project=Launch(),
     project_back=Launch(programs=3, registers=168),
     project_weights=Launch(64, programs=3, registers=168),
@@ -64,7 +64,7 @@ HALF_BROAD = replace(HALF_WIDE, block_back=Launch(stages=1))  # what is in fligh
 HALF_NARROW = Tuning(
     lift=Launch(64, programs=4, hidden=128, registers=128),
     block=Launch(64, stages=3, programs=4),
-    block_kept=Launch(64, stages=3, programs=4),
+    block_training=Launch(64, stages=3, programs=4),
     project=Launch(64, programs=4, hidden=128),
     project_back=Launch(64, programs=4, registers=128),
     project_weights=Launch(64, programs=3),
@@ -75,7 +75,7 @@ HALF_NARROW = Tuning(
 HALF_SLIM = Tuning(
     lift=Launch(64, warps=2, programs=6, hidden=32),
     block=Launch(64, warps=2, stages=2, programs=6),
-    block_kept=Launch(64, warps=2, stages=2, programs=6),
+    block_training=Launch(64, warps=2, stages=2, programs=6),
     project=Launch(64, warps=2, programs=6, hidden=32),
     project_back=Launch(64, warps=2, programs=6, hidden=32),
     project_weights=Launch(64, warps=2, programs=6, hidden=32),
@@ -109,7 +109,7 @@ class Plan:
     one: Tensor  # the number
     multiprocessors: int
     padded: dict[tuple[int, bool], tuple[Tensor, Tensor]] = field(default_factory=dict)  # see `matrices`
-    rehearsed: set[bool] = field(default_factory=set)  # see `network.rehearse`
+    checked_backward: set[bool] = field(default_factory=set)  # see `network.check_backward`
     known: dict[Launch, dict[str, Any]] = field(default_factory=dict)  # see `sizes`
 
     @property
@@ -132,17 +132,17 @@ class Plan:
         """See `pieces`."""
         if self.dtype == torch.float32 and self.precision == "ieee":
             return "exact"
-        return "plain" if interpreted() else "unit"
+        return "plain" if is_interpreted() else "unit"
 
     def sizes(self, launch: Launch) -> dict[str, Any]:
         """What every row kernel is told."""
         if launch not in self.known:
-            T, M = self.how.grid[-1], self.how.kept[-1].stop
+            T, M = self.how.grid[-1], self.how.mode_slices[-1].stop
             TB = min(launch.points, max(16, triton.next_power_of_2(T)))
             MP = max(8, triton.next_power_of_2(M - 1))
             self.known[launch] = {
                 "T": T, "C": self.hidden, "M": M, "MP": MP, "R": triton.next_power_of_2(2 * MP + 2), "TB": TB, "NT": -(-T // TB),
-                "HOW": self.gelu, "PRECISION": self.precision, "STAGES": launch.stages, "num_warps": launch.warps, **FUSED,
+                "GELU": self.gelu, "PRECISION": self.precision, "STAGES": launch.stages, "num_warps": launch.warps, **FUSED,
             } | ({} if launch.registers is None else {"maxnreg": launch.registers})  # fmt: skip
         return self.known[launch]
 
@@ -186,7 +186,7 @@ class Plan:
 
     def empty_rows(self, batch: int) -> tuple[Tensor, Tensor]:
         """An activation and the spectrum of its rows, unwritten."""
-        lead, T, M = self.how.grid[:-1], self.how.grid[-1], self.how.kept[-1].stop
+        lead, T, M = self.how.grid[:-1], self.how.grid[-1], self.how.mode_slices[-1].stop
         x = torch.empty(batch, *lead, T, self.hidden, dtype=self.dtype, device=self.device)
         return x, torch.empty(batch, *lead, 2, M, self.hidden, dtype=self.dtype, device=self.device)
 
@@ -195,13 +195,13 @@ class Plan:
         return torch.empty(*shape, dtype=torch.float32, device=self.device)
 
 
-def plan(
+def make_plan(
     how: Transforms, hidden: int, projection: int, inputs: int, tf32: bool, tuning: Tuning | None = None
 ) -> Plan:
     """The plan of a grid and a network; `tf32`: whether products of float32 numbers may be rounded to it."""
     kind, axes = how.analyse[-1].dtype, len(how.grid)
     precision = "tf32" if tf32 else "ieee"
-    if interpreted() and kind != torch.float32:
+    if is_interpreted() and kind != torch.float32:
         precision = "widened"
     with torch.inference_mode(False), torch.no_grad():
         place = how.place.reshape(-1, how.grid[-1], axes + 1)

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from ...._stencils import compilable
-from ...._triton import capturing, has_triton
+from ...._triton import has_triton, is_capturing
 from ....errors import SapcWarning
 from ..banded import Banded
 from ..feasible import Eager, Passes, State
@@ -79,7 +79,7 @@ class Compiled:
 
     def prepare(self, u: Tensor) -> None:
         """Compile `pullback` here: on a GPU gradients are computed by another thread, where a trace is not at home."""
-        if "pullback" not in {*self.programs, *self.failed} and not capturing(u):
+        if "pullback" not in {*self.programs, *self.failed} and not is_capturing(u):
             # Copies: a program is made for the inputs it sees, and one that is given twice would be part of it.
             self.pullback(u.clone(), torch.ones_like(u.flatten(1)[:, 0]), u.clone())
 
@@ -99,7 +99,7 @@ class Compiled:
 
     def _call(self, name: str, function: Program, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...] | None:
         """The program's outputs, the last of them counts, or None where there is no program."""
-        if name in self.failed or (name not in self.programs and capturing(inputs[-1])):
+        if name in self.failed or (name not in self.programs and is_capturing(inputs[-1])):
             return None
         if inputs[-1].shape[0] == 1:  # a size of one would be compiled apart; two share the program of many
             out = self._call(name, function, tuple(x if x.ndim == 0 else torch.cat((x, x)) for x in inputs))

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...._triton import capturing, why_no_kernels
+from ...._triton import is_capturing, triton_unavailable_reason
 from ....errors import SapcWarning
 from ....grid import kept_like
 from ..banded import Banded
@@ -72,12 +72,12 @@ def kernel_of(problem: Problem, solver: FeasiblePoint) -> Kernel | None:
         return None
     how = solver.execution
     wanted = problem.free.is_cuda and how.compiled is None if how.fused is None else how.fused
-    if not wanted or why_no_kernels():
+    if not wanted or triton_unavailable_reason():
         return None
     law, free = problem.balance, problem.free
     key = (law.label or law, problem.key, problem.jitter, free.shape, free.device, solver.tol, solver.kappa)
     if key not in _kernels:
-        if capturing(free):  # its constants would have to be copied to the device
+        if is_capturing(free):  # its constants would have to be copied to the device
             return None
         _kernels[key] = Kernel(problem, solver)
         while len(_kernels) > MOST:
@@ -129,7 +129,7 @@ class Kernel:
     ) -> tuple[Tensor, Tensor, Tensor, Tensor] | None:
         """One attempt of all samples, or of some; the others come back as they are."""
         variant = (_tuning, only is None)
-        if self.failed or (capturing(u) and variant not in self.ready):
+        if self.failed or (is_capturing(u) and variant not in self.ready):
             return None
         u, n = u.contiguous(), u.shape[0]
         # Separate tensors: the result is kept, the rest of the memory is not.
@@ -150,7 +150,7 @@ class Kernel:
             )
             return None
         self.ready.add(variant)
-        if capturing(u):
+        if is_capturing(u):
             _captured.add(self)
         return out, size, excess, passes
 
