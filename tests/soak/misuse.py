@@ -218,11 +218,11 @@ def _constraints() -> Iterator[Target]:
     )
     for name, constraint in (("", law), ("curved ", sapc.Constraint(square, value="field"))):
         H = constraint.on(u)
-        for method_name in ("project", "residual", "local", "balance", "solve", "on"):
+        for method_name in ("project", "residual", "local", "balance", "solve", "rebind"):
             yield Target(
                 f"{name}Manifold.{method_name}",
                 getattr(H, method_name),
-                {"fields" if method_name == "on" else "u": u},
+                {"fields" if method_name == "rebind" else "u": u},
             )
         yield Target(f"{name}Manifold.project(check)", H.project, {"u": u, "check": True})
     H = law.on(u)
@@ -250,7 +250,7 @@ def _models() -> Iterator[Target]:
     model = sapc.load(path, "cpu")
     fields = model.task.dataset("train", size=2).fields
     yield Target("get_method", sapc.get_method, {"name": "sapc"})
-    yield Target("method_names", sapc.method_names, {"variants": False, "own": True})
+    yield Target("method_names", sapc.method_names, {"variants": False, "user_defined": True})
     yield Target("load_plugin", lambda file: sapc.load_plugin(file), {"file": "none.py"})
     yield Target("register_method", lambda method: sapc.register_method(method), {"method": "none"})
     yield Target(
