@@ -10,7 +10,12 @@ copyright = "2026, The sapc developers"
 version = release = sapc.__version__
 
 # myst_nb brings myst_parser along.
-extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.mathjax", "sphinx.ext.napoleon"]
+extensions = [
+    "myst_nb",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.mathjax",
+    "sphinx.ext.napoleon",
+]
 myst_enable_extensions = ["amsmath", "colon_fence", "dollarmath"]
 myst_heading_anchors = 3
 exclude_patterns = ["_build", "**/.ipynb_checkpoints"]
@@ -39,7 +44,17 @@ napoleon_use_ivar = True
 # `Pin` in a docstring is code, and a link where the name is documented in the same module.
 default_role = "py:obj"
 
-_SECTIONS = {"Args", "Attributes", "Returns", "Raises", "Yields", "Example", "Examples", "Note", "Notes"}
+_SECTIONS = {
+    "Args",
+    "Attributes",
+    "Returns",
+    "Raises",
+    "Yields",
+    "Example",
+    "Examples",
+    "Note",
+    "Notes",
+}
 _TABLE_ROW = re.compile(r"\S+(?: \S+)* {2,}\S")
 
 
@@ -53,7 +68,9 @@ def _escape_docstring(app, what, name, obj, options, lines):
             continue
         if line and not line.startswith("    "):
             in_section = False
-        is_formula = not in_section and (line.startswith("    ") or bool(_TABLE_ROW.match(line)))
+        is_formula = not in_section and (
+            line.startswith("    ") or bool(_TABLE_ROW.match(line))
+        )
         if is_formula and not is_literal and (not out or not out[-1]):
             out += ["::", ""]
             is_literal = True

@@ -48,7 +48,13 @@ def draw_samples():
     figure, axis = new_figure()
     x = model.task.grid.axes[0].points
     for frame, alpha in ((20, 0.5), (60, 0.8)):
-        axis.plot(x, fields[:, :, frame].T, color=BLUE if frame == 20 else ORANGE, lw=1, alpha=alpha)
+        axis.plot(
+            x,
+            fields[:, :, frame].T,
+            color=BLUE if frame == 20 else ORANGE,
+            lw=1,
+            alpha=alpha,
+        )
     axis.plot(x, fields[0, :, 0], color=GREY, lw=3)
     save(figure, "samples")
 
@@ -94,7 +100,9 @@ def draw_manifold():
         (data, "$v_0$", BLUE, (-0.08, 0.14)),
     ):
         axis.plot(*point, "o", color=color, ms=8)
-        axis.text(point[0] + shift[0], point[1] + shift[1], label, color=color, fontsize=15)
+        axis.text(
+            point[0] + shift[0], point[1] + shift[1], label, color=color, fontsize=15
+        )
     axis.text(0.1, -0.22, "$H$", color=GREEN, fontsize=16)
     axis.set(xlim=(-1.8, 2), ylim=(-0.75, 1.4))
     save(figure, "manifold")
@@ -103,11 +111,20 @@ def draw_manifold():
 def draw_methods():
     """Draw noise on the left, and the same noise on the manifold of a solution of Heat on the right."""
     task = sapc.get_task("heat", grid=(50, 40))
-    noise = sapc.source.sample(task.grid, 1, generator=torch.Generator().manual_seed(0)).double()
+    noise = sapc.source.sample(
+        task.grid, 1, generator=torch.Generator().manual_seed(0)
+    ).double()
     H = task.manifold(task.dataset("test1", size=1).fields)
     figure, axes = new_figure(2)
     for axis, field in zip(axes, (noise, H.project(noise)), strict=True):
-        axis.imshow(field[0, :, :16].T, origin="lower", aspect="auto", cmap="RdBu_r", vmin=-2, vmax=2)
+        axis.imshow(
+            field[0, :, :16].T,
+            origin="lower",
+            aspect="auto",
+            cmap="RdBu_r",
+            vmin=-2,
+            vmax=2,
+        )
     save(figure, "methods")
 
 
@@ -117,7 +134,8 @@ def draw_results():
     folder = DOCS.parent / "src" / "sapc" / "models" / "pretrained"
     for i, task in enumerate(sapc.task_names()):
         scores = {
-            m: json.loads((folder / f"{task}-{m}" / "scores.json").read_text()) for m in ("ffm", "sapc")
+            m: json.loads((folder / f"{task}-{m}" / "scores.json").read_text())
+            for m in ("ffm", "sapc")
         }
         floor = scores["sapc"]["mean"]["floor"]["w2"]
         values = [scores[m]["mean"]["metrics"]["w2"] / floor for m in ("ffm", "sapc")]
