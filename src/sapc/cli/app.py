@@ -1,4 +1,4 @@
-"""The application: its options, its consoles, and how a command's end becomes an exit code."""
+"""The application: its options, its consoles, and the exit code of a command."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import rich.table
 import typer
@@ -45,7 +45,14 @@ class ExplainedInterrupt(Exception):
 
 @contextmanager
 def interrupt_advice(advice: str = "") -> Iterator[None]:
-    """End the command, if the block is interrupted, with the message of the interrupt, or else with this advice."""
+    """Explain an interrupt of the block: the command ends with its message, or else with this advice.
+
+    Args:
+        advice: What to do now; without it, an interrupt that has no message is not explained.
+
+    Raises:
+        ExplainedInterrupt: The block was interrupted.
+    """
     try:
         yield
     except KeyboardInterrupt as interrupt:
@@ -72,7 +79,7 @@ def root(
         typer.Option("--plugin", metavar="FILE", help="A Python file that defines methods; may be repeated."),
     ] = None,
 ) -> None:
-    """Options of every command."""
+    """Take the options that every command has."""
     global _debug
     _debug = debug
     for file in plugins or ():
@@ -80,17 +87,21 @@ def root(
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Entry point: one sentence and exit code 2 for a user's mistake."""
+    """Run a command and exit; a mistake of the user is one sentence and exit code 2.
+
+    Args:
+        arguments: The words of the command line after `sapc`; those of this process if None.
+    """
     global _debug
     _debug = False
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(
-            errors="backslashreplace"
-        )  # a symbol that the terminal lacks is no reason to fail
+        # A symbol that the terminal lacks is no reason to fail.
+        sys.stdout.reconfigure(errors="backslashreplace")
     with warnings.catch_warnings():
         warnings.showwarning = warn
         warnings.filterwarnings("default", "the preset", DeprecationWarning)
-        warnings.filterwarnings("ignore", "TensorFloat32 tensor cores", UserWarning)  # float32 was asked for
+        # Who does not choose tf32 asks for float32.
+        warnings.filterwarnings("ignore", "TensorFloat32 tensor cores", UserWarning)
         code = _run(sys.argv[1:] if arguments is None else arguments)
         ignore_interrupts()
         sys.exit(code)
@@ -112,7 +123,8 @@ def _run(arguments: list[str]) -> int:
         ignore_interrupts()
         print("sapc: interrupted; nothing half-written was left behind", file=sys.stderr)
         return INTERRUPTED
-    except BrokenPipeError:  # the reader has seen enough
+    except BrokenPipeError:
+        # The reader of the output has seen enough.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except Exception as error:
@@ -126,14 +138,15 @@ def _run(arguments: list[str]) -> int:
 
 
 def _describe_error(error: Exception) -> str | None:
-    """What to tell the user, or None for a mistake of ours."""
+    """Return a sentence for the user, or None if the mistake is ours."""
     if isinstance(error, SapcError):
         return as_options(str(error))
     if isinstance(error, MemoryError):
         return "the memory is exhausted; choose a smaller size or grid"
     if isinstance(error, OSError):
         return f"{error}; check the path and the room on its disk"
-    if hasattr(error, "format_message"):  # a usage error, of click or of the copy that typer carries
+    # A usage error, of click or of the copy that typer carries.
+    if hasattr(error, "format_message"):
         context = getattr(error, "ctx", None)
         command = context.command_path if context else "sapc"
         return f"{error.format_message().rstrip('.')}; see {command} --help"
@@ -141,12 +154,23 @@ def _describe_error(error: Exception) -> str | None:
 
 
 def warn(message: Warning | str, *_: Any, **__: Any) -> None:
-    """A warning, as this program words it."""
+    """Print a warning in the words of the command line."""
     print("sapc: warning: " + " ".join(as_options(str(message)).splitlines()), file=sys.stderr)
 
 
+def end_with_problems() -> NoReturn:
+    """End the command with exit code 1, once it has printed what is wrong."""
+    raise typer.Exit(1)
+
+
 def print_table(table: Table, padding: int = 1, console: Console = out) -> None:
-    """Print a table on a terminal; every cell is whole at 80 columns."""
+    """Print a table on a terminal, every cell on one line.
+
+    Args:
+        table: Texts, some of them bold; the first columns are heads.
+        padding: Columns between cells.
+        console: Where to print.
+    """
     rich_table = rich.table.Table(
         title=table.title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, padding, 0, 0)
     )

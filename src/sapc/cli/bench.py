@@ -1,4 +1,4 @@
-"""`sapc bench`: what steps, samples and projections cost on this machine."""
+"""`sapc bench`: the cost of steps, samples and projections on this machine."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def bench(
 ) -> None:
     """Time training steps and samples, SAPC beside FFM, and projections.
 
-    Every method, the network by itself, and the peers' way of writing them are timed by the scripts in benchmarks/ of the repository.
+    The scripts in benchmarks/ of the repository time every method, the network by itself, and other codes.
 
     Example: [bold]sapc bench --task heat --task stokes_ic --out bench.json[/bold]
     """
@@ -53,9 +53,7 @@ def bench(
     for name in names:
         config.training_config(name, "sapc", size)
     for part in parts or ():
-        if part not in PARTS:
-            choice = ", ".join(PARTS)
-            raise SapcError(f"unknown part {part!r}; choose from {choice}; benchmarks/ has more of them")
+        _check_part(part)
     check_int(steps, "number of sampling steps", 1)
     if path is not None:
         check_target(path, force)
@@ -80,6 +78,12 @@ def bench(
     print(f"preset {size} on {machine}, torch {environment['torch']}, sapc {environment['sapc']}")
     if path is not None:
         print(f"wrote {path}")
+
+
+def _check_part(part: str) -> None:
+    if part not in PARTS:
+        choice = ", ".join(PARTS)
+        raise SapcError(f"unknown part {part!r}; choose from {choice}; benchmarks/ has more of them")
 
 
 def _format_value(value: object) -> str:

@@ -10,7 +10,7 @@ import typer
 
 from ..errors import SapcError
 from ..tasks.check import check as check_task
-from .app import app
+from .app import app, end_with_problems
 from .options import AsJson, take_records
 from .own_data import PHYSICS_HELP, DataFile, OwnDataOptions, ReadingOptions
 
@@ -25,15 +25,22 @@ def check(
     noise: Annotated[int, typer.Option(help="Draws of noise to project.")] = 16,
     as_json: AsJson = False,
 ) -> None:
-    """Say how physics and data of your own fit: residuals of the data, whether noise can be projected, how and how fast.
+    """Say how physics and data of your own fit: residuals of the data, and how noise is projected.
 
-    Example: [bold]sapc check my_physics.py --data my.h5[/bold]. Exit code 1 if there is something to look into.
+    Example: [bold]sapc check my_physics.py --data my.h5[/bold].
+    Exit code 1 if there is something to look into.
     """
-    if data is None:
-        raise SapcError(
-            f"sapc check compares physics with fields of your own; give their file as well: sapc check {physics} --data FILE"
-        )
-    report = check_task(OwnDataOptions(data, physics, None, reading).task(), noise)
+    own_data = OwnDataOptions(data, physics, None, reading)
+    _require_data(own_data)
+    report = check_task(own_data.task(), noise)
     print(json.dumps(report.to_dict()) if as_json else report.text())
     if report.problems:
-        raise typer.Exit(1)
+        end_with_problems()
+
+
+def _require_data(own_data: OwnDataOptions) -> None:
+    if own_data.data is None:
+        raise SapcError(
+            "sapc check compares physics with fields of your own; give their file as well: "
+            f"sapc check {own_data.physics} --data FILE"
+        )

@@ -17,7 +17,7 @@ from ..training.run_folder import RunFolder, resolve_model_path
 from .app import app
 from .options import AsJson
 
-# what each reference is for, and for which methods, in the order to print
+# The purposes of each reference, with the methods they concern, in the order to print.
 Purposes = dict[Reference, dict[str, list[str]]]
 
 BASIS = {
@@ -28,7 +28,8 @@ BASIS = {
     "h5py: files of solutions": references.H5PY,
 }
 PICTURES = {"Matplotlib: the pictures of sapc demo": references.MATPLOTLIB}
-DISTANCES = {  # by metric
+# By metric.
+DISTANCES = {
     "fpd": {"the features of FPD": references.POSEIDON, "FPD itself": references.ECI},
     "frd": {"the encoder of FRD": references.POSEIDON, "the blocks of that encoder": references.SWIN_V2},
 }
@@ -46,8 +47,8 @@ def cite(
 ) -> None:
     """Print what to cite as BibTeX: for the package, for the methods that runs used, or for methods by name.
 
-    Of a run, that is the method that was trained and every method whose scores are in its folder, with what they rest on, and what FPD and
-    FRD rest on where they are among the scores.
+    For a run, these are the method that was trained and every method whose scores are in its folder.
+    References that they rest on follow, and those of FPD and FRD where they are among the scores.
 
     Example: [bold]sapc cite runs/heat-ffm runs/heat-sapc > sapc.bib[/bold]
     """
@@ -70,7 +71,17 @@ def cite(
 
 
 def read_run(path: Path) -> tuple[list[str], set[str]]:
-    """Return the methods that were trained and evaluated in a run folder, and the Fréchet distances among their scores."""
+    """Return the methods and the Fréchet distances that a run folder knows.
+
+    Args:
+        path: The run folder.
+
+    Returns:
+        The methods that were trained and evaluated there, and the distances among their scores.
+
+    Raises:
+        SapcError: A file of scores names no method of this version.
+    """
     methods, metrics = [RunFolder(path).run().method], set[str]()
     for file in sorted(path.glob("scores*.json")):
         scores = read_json(file)
@@ -78,8 +89,8 @@ def read_run(path: Path) -> tuple[list[str], set[str]]:
             methods.append(get_method(scores["settings"]["method"]).name)
         except (KeyError, TypeError, SapcError) as error:
             raise SapcError(
-                f"{file} does not say which method of this version it is of; run `sapc evaluate` again, or, if it is of "
-                "your own method, name the file that defines it: sapc --plugin FILE"
+                f"{file} does not say which method of this version it is of; run `sapc evaluate` again, or, "
+                "if it is of your own method, name the file that defines it: sapc --plugin FILE"
             ) from error
         mean = scores.get("mean")
         values = mean.get("metrics") if isinstance(mean, dict) else None
@@ -88,8 +99,16 @@ def read_run(path: Path) -> tuple[list[str], set[str]]:
 
 
 def bibliography(names: Collection[str], metrics: Collection[str] = ()) -> Purposes:
-    """Return each reference once, with what it is for: the methods, what they and the scores rest on, what everything here rests on."""
-    # in the order of `sapc methods`, so that the same methods make the same file however they were named
+    """Return each reference once, with its purposes.
+
+    Args:
+        names: Methods.
+        metrics: Fréchet distances among the scores.
+
+    Returns:
+        The references of the methods, those that methods and distances rest on, and those of the package.
+    """
+    # In the order of `sapc methods`, so that the same methods make the same file however they were named.
     methods = [get_method(name) for name in method_names(variants=True) if name in names]
     samplers = [m for m in methods if not m.trains and m.weights not in names]
     entries = [(m.reference, "the method" if m.trains else "the sampler", m) for m in methods]

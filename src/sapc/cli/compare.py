@@ -12,7 +12,7 @@ import typer
 
 from ..experiments import Inline
 from ..experiments.comparison import Comparison, notes, tables
-from .app import app, interrupt_advice, print_table
+from .app import app, end_with_problems, interrupt_advice, print_table
 from .options import (
     AsJson,
     Device,
@@ -108,4 +108,4 @@ def compare(
         ):
             print(textwrap.fill(note, 80, break_long_words=False, break_on_hyphens=False))
     if result["failed"]:
-        raise typer.Exit(1)
+        end_with_problems()

@@ -1,4 +1,4 @@
-"""`sapc data`: solve a split and write it."""
+"""`sapc data`: solve a split of a task and write it."""
 
 from __future__ import annotations
 

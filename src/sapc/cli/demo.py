@@ -1,4 +1,4 @@
-"""`sapc demo`: FFM and SAPC side by side, from samples to a picture; or the projection alone on every task."""
+"""`sapc demo`: FFM and SAPC side by side, from samples to a picture; or the projection of noise alone."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ from .progress import TrainingBar, announce_training, stage_bar
 
 METHODS = ("ffm", "sapc")
 METRICS = ("mmse", "smse", "w2", "ce_local", "ce_global")
-REFERENCE = 1225  # solutions to compare with, as published
+# Solutions to compare with, as published.
+REFERENCE = 1225
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,8 @@ class DemoOptions:
     preset: Annotated[
         str | None,
         typer.Option(
-            help="Train both first, by preset small or tiny, instead of taking the models that come with the package."
+            help="Train both first, by preset small or tiny, instead of taking the models "
+            "that come with the package."
         ),
     ] = None
 
@@ -74,19 +76,25 @@ def demo(
 ) -> None:
     """Sample a test set of Heat with FFM and with SAPC, score both and draw them beside the solutions.
 
-    The models come with the package, unless --preset says to train them: then what is trained already is used, and after an
-    interruption the same command continues.
+    The models come with the package, unless --preset says to train them.
+    What is trained already is used, and after an interruption the same command continues.
 
-    Example: [bold]sapc demo --out demo[/bold], [bold]sapc demo --preset small[/bold], or [bold]sapc demo --projection --out pictures[/bold]
+    Example: [bold]sapc demo --out demo[/bold], [bold]sapc demo --preset small[/bold],
+    or [bold]sapc demo --projection --out pictures[/bold]
     """
     changes = {name: value for name, value in vars(options).items() if value is not None}
-    if not projection and size is None:
+    if projection or size is not None:
+        _refuse(changes)
+        _projection(folder, 4 if size is None else size, seed, as_json)
+    else:
         _demonstrate(Demo(out=folder, seed=seed, device=device, **changes), as_json)
-        return
-    if changes:
-        option = "set" if "split" in changes else next(iter(changes))
+
+
+def _refuse(changes: dict[str, Any]) -> None:
+    """Refuse options of the two methods where the projection alone is shown."""
+    for name in changes:
+        option = "set" if name == "split" else name
         raise SapcError(f"--{option} has no meaning with --projection or --size; leave one of them out")
-    _projection(folder, 4 if size is None else size, seed, as_json)
 
 
 # -- two methods --
@@ -94,7 +102,7 @@ def demo(
 
 @dataclass(frozen=True)
 class Demo:
-    """FFM and SAPC on one task: what is sampled and drawn, and where; with a preset, what is trained before that."""
+    """FFM and SAPC on one task: trained, if a preset is given, then sampled, scored and drawn."""
 
     task: str = "heat"
     out: Path = Path("demo")
@@ -107,11 +115,11 @@ class Demo:
 
     @property
     def picture(self) -> Path:
-        """Where the picture goes."""
+        """File of the picture."""
         return self.out / f"{self.task}.png"
 
     def folder(self, method: str) -> RunFolder:
-        """Return where the run of a method is: in the package, unless it is trained here."""
+        """Return the run folder of a method: in the package, unless it is trained here."""
         name = f"{self.task}-{method}"
         if self.preset is not None:
             return RunFolder(self.out / name)
@@ -121,13 +129,13 @@ class Demo:
         return RunFolder(HOME / name)
 
     def run(self, method: str) -> TrainingConfig:
-        """Return the training of a method."""
+        """Return the configuration of the training of a method."""
         if self.preset is None:
             return self.folder(method).run()
         return training_config(self.task, method, self.preset, seed=self.seed)
 
     def check(self) -> None:
-        """Refuse before the work what would fail after it; nothing is created."""
+        """Refuse, before the work, what would fail after it; nothing is created."""
         find_device(self.device)
         for method in METHODS:
             run = self.run(method)
@@ -142,7 +150,8 @@ class Demo:
                 self.folder(method).check(run)
         if self.picture.is_dir():
             raise SapcError(f"{self.picture} is a folder, but the picture goes there; choose another --out")
-        pyplot()  # fails now where matplotlib is missing
+        # Fails now where matplotlib is missing.
+        pyplot()
 
     def train(self, quiet: bool = False) -> None:
         """Train both methods, each from the start or from where it was left."""
@@ -156,15 +165,16 @@ class Demo:
     def score(self, method: str, progress: Progress) -> tuple[Scores, Tensor]:
         """Sample and score one method; return its scores and the very fields that are scored."""
         fields: list[Tensor] = []
+        model = load(self.folder(method).path, self.device)
         scores = evaluate(
-            load(self.folder(method).path, self.device), (self.split,), self.samples, REFERENCE, self.steps, self.seed,
+            model, (self.split,), self.samples, REFERENCE, self.steps, self.seed,
             progress=lambda stage, count, total: progress(f"{method.upper()}, {stage}", count, total),
             on_fields=lambda split, values: fields.append(values),
         )  # fmt: skip
         return scores, fields[0]
 
     def compare(self, progress: Progress = lambda stage, count, total: None) -> dict[str, Any]:
-        """Score both, write scores and picture; return all figures, as JSON can hold them."""
+        """Score both methods, write scores and picture, and return all figures as JSON can hold them."""
         results = {method: self.score(method, progress) for method in METHODS}
         for method in METHODS if self.preset is not None else ():
             write_scores(self.folder(method).path, results[method][0])
@@ -215,7 +225,7 @@ class Demo:
 
 
 def _ratio(a: float, b: float) -> float | None:
-    """How many times smaller b is; nothing where b is zero."""
+    """Return how many times smaller b is than a; None where b is zero."""
     return a / b if b and math.isfinite(a / b) else None
 
 
@@ -239,7 +249,7 @@ def _demonstrate(demonstration: Demo, as_json: bool) -> None:
 
 
 def comparison_table(result: dict[str, Any]) -> Table:
-    """Metrics by method, with the sampling floor and how many times smaller SAPC's are."""
+    """Return the metrics by method, with the sampling floor and the ratio of both methods."""
     ffm, sapc = (result["methods"][m]["metrics"] for m in METHODS)
     rows = []
     for name, factor in result["factor"].items():
@@ -266,7 +276,7 @@ def _projection(folder: Path, size: int, seed: int, as_json: bool) -> None:
 
 
 def residual_table(rows: list[dict[str, Any]]) -> Table:
-    """What the projection does to the residuals of noise, per task."""
+    """Return the residuals of noise before and after the projection, by task."""
     cells = [
         (
             row["task"],

@@ -6,6 +6,7 @@ import json
 import math
 import textwrap
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import stdev
 from typing import Annotated, Any
 
@@ -79,13 +80,11 @@ def evaluate(
 ) -> None:
     """Generate the test sets, compare them with solutions, and write scores.json into the run folder.
 
-    Example: [bold]sapc evaluate runs/heat-sapc --set test0 --samples 100[/bold], or with the paper's fourth metric:
-    [bold]sapc evaluate runs/heat-sapc --poseidon Poseidon-B[/bold]
+    Example: [bold]sapc evaluate runs/heat-sapc --set test0 --samples 100[/bold],
+    or with the paper's fourth metric: [bold]sapc evaluate runs/heat-sapc --poseidon Poseidon-B[/bold]
     """
     if calibrate:
-        raise SapcError(
-            f"--calibrate is a script now: python benchmarks/calibrate_frd.py {folder} --poseidon ..."
-        )
+        _refuse_calibration(folder)
     model = model_options.load(folder)
     measures = fpd.distances(distances.poseidon or None, distances.frd, model.device)
     sets = tuple(options.sets) if options.sets else None
@@ -104,8 +103,16 @@ def evaluate(
         print(textwrap.fill(f"no FPD: {DOWNLOAD_HINT}; --frd takes no weights", 80, break_on_hyphens=False))
     reason = f"training is at step {model.step} of {model.run.steps}"
     if is_from_package:
-        reason = f"{folder} comes with the package; `sapc export {folder} FOLDER` makes a copy whose scores are kept"
+        reason = (
+            f"{folder} comes with the package; `sapc export {folder} FOLDER` makes a copy that keeps scores"
+        )
     print(f"wrote {path}" if path else f"not written: {reason}", flush=True)
+
+
+def _refuse_calibration(folder: Path) -> None:
+    raise SapcError(
+        f"--calibrate is a script now: python benchmarks/calibrate_frd.py {folder} --poseidon ..."
+    )
 
 
 def _print(result: Scores) -> None:
@@ -117,7 +124,7 @@ def _print(result: Scores) -> None:
 
 
 def score_table(result: Scores) -> Table:
-    """Return the metrics by set, with the sampling floor below those that have one."""
+    """Return the metrics by set, each with its sampling floor below it, where it has one."""
     sets, mean = result.sets, result.mean
     columns: list[SetScores | MeanScores] = [*sets.values(), *([mean] if len(sets) > 1 else [])]
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
@@ -138,7 +145,7 @@ def score_table(result: Scores) -> Table:
 
 
 def trajectory_table(name: str, trajectory: dict[str, Any]) -> Table:
-    """A few times of a set's sampling runs: the quarters, the last step, the result."""
+    """Return a few times of the sampling runs of a set: the quarters, the last step and the result."""
     times = trajectory["times"]
     quarters = (min(range(len(times)), key=lambda i: abs(times[i] - t)) for t in (1, 0.75, 0.5, 0.25))
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
@@ -172,7 +179,8 @@ def _print_summary(result: Scores) -> None:
     mean, settings = result.mean, result.settings
     print(
         f"{settings.samples} samples per set with {settings.method}, {mean.evaluations} evaluations and "
-        f"{mean.seconds_per_sample:.3g} s each on {settings.device}, peak memory {mean.peak_memory / 2**30:.2f} GiB"
+        f"{mean.seconds_per_sample:.3g} s each on {settings.device}, "
+        f"peak memory {mean.peak_memory / 2**30:.2f} GiB"
     )
     for weights in settings.more.get("fpd_weights", ()):
         print(f"fpd by {weights['file']}, sha256 {weights['sha256']}")

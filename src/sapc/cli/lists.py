@@ -1,4 +1,4 @@
-"""`sapc tasks` and `sapc methods`: what there is."""
+"""`sapc tasks` and `sapc methods`: lists of both."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def tasks(as_json: AsJson = False) -> None:
 
 @app.command()
 def methods(as_json: AsJson = False) -> None:
-    """List the methods: what they train, evaluations of the network per sample, what they satisfy exactly, where they come from.
+    """List the methods: what they train, evaluations per sample, what they satisfy exactly, references.
 
     Example: [bold]sapc methods[/bold], with one of your own [bold]sapc --plugin my_method.py methods[/bold]
     """

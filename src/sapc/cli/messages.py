@@ -1,10 +1,10 @@
-"""Messages in the words of the command line: what Python calls `time='last'` is `--time last` here."""
+"""Messages in the words of the command line: `time='last'` in Python is `--time last` here."""
 
 from __future__ import annotations
 
 import re
 
-# Arguments of the library by the option of the same meaning; those with a value come before the bare names.
+# Options by the arguments of the library that mean the same; those with a value come before the bare names.
 OPTIONS = (
     (r"\btime='(\w+)'", r"--time \1"),
     (r"\bsamples='(\w+)'", r"--samples-dim \1"),
@@ -22,7 +22,14 @@ OPTIONS = (
 
 
 def as_options(text: str) -> str:
-    """Replace the library's arguments in a message by the options that say the same."""
+    """Replace the library's arguments in a message by the options that say the same.
+
+    Args:
+        text: A message of the library.
+
+    Returns:
+        The message for the command line.
+    """
     for argument, option in OPTIONS:
         text = re.sub(argument, option, text)
     return text

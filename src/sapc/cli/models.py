@@ -58,13 +58,15 @@ def export(
         str | None, typer.Option(help="Under which you pass it on, for its card: apache-2.0.")
     ] = None,
 ) -> None:
-    """Write a trained model as a folder to pass on: weights, configuration, scores and a card, in the layout of the Hugging Face hub.
+    """Write a trained model as a folder to pass on, in the layout of the Hugging Face hub.
 
-    Example: [bold]sapc export runs/heat-sapc heat-sapc-full --half[/bold], then [bold]sapc sample heat-sapc-full[/bold]
+    The folder has weights, configuration, scores and a card.
+
+    Example: [bold]sapc export runs/heat-sapc heat-sapc-full --half[/bold],
+    then [bold]sapc sample heat-sapc-full[/bold]
     """
     home = RunFolder(resolve_model_path(folder))
-    if not home.is_trained and home.config.is_file():
-        raise SapcError(f"{folder} is not trained to its end; finish it with `sapc train --resume {folder}`")
+    _check_trained(folder, home)
     run = home.run()
     network, _, metadata = read_network(folder, home, run)
     metadata.setdefault("device", _device(home))
@@ -73,8 +75,15 @@ def export(
     target = write_model(path, run, network.state_dict(), metadata, half=half, scores=scores, card=card)
     size = sum(file.stat().st_size for file in target.iterdir())
     print(
-        f"wrote {target}: {run.task} {run.method}, {parameter_count(network):,} parameters, {size / 1e6:.1f} MB"
+        f"wrote {target}: {run.task} {run.method}, {parameter_count(network):,} parameters, "
+        f"{size / 1e6:.1f} MB"
     )
+
+
+def _check_trained(path: Path, folder: RunFolder) -> None:
+    """Refuse a run that is not trained to its end; `path` is how the user calls it."""
+    if not folder.is_trained and folder.config.is_file():
+        raise SapcError(f"{path} is not trained to its end; finish it with `sapc train --resume {path}`")
 
 
 def _describe_model(name: str) -> dict[str, Any]:
@@ -99,7 +108,7 @@ def _describe_model(name: str) -> dict[str, Any]:
 
 
 def _device(folder: RunFolder) -> str:
-    """What the run was trained on, if that was noted."""
+    """Return the device of the training, if the run folder says it."""
     try:
         return str(read_json(folder.environment)["starts"][-1]["device"])
     except (SapcError, KeyError, TypeError, IndexError):

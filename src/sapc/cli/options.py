@@ -82,8 +82,8 @@ class TaskOptions:
 def take_records(command: Callable[..., None]) -> Callable[..., None]:
     """Turn each parameter of a command that is a record into one option per field of the record.
 
-    Typer knows commands with one parameter per option. A record is a dataclass whose fields are declared as such parameters are;
-    its fields may be records, too. Options keep the order in which they are declared.
+    Typer wants one parameter per option. A record is a dataclass whose fields are declared as such parameters
+    are; its fields may be records, too. Options keep the order in which they are declared.
 
     Args:
         command: A function with annotated parameters; those that are records are keyword-only.

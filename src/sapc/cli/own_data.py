@@ -31,8 +31,8 @@ class DimensionOptions:
         str | None,
         typer.Option(
             "--time",
-            help="The dimension that is time: its name, or first (after the samples) or last where it has none. "
-            "\\[t or time, else there is none]",
+            help="The dimension that is time: its name, or first (after the samples) or last "
+            "where it has none. \\[t or time, else there is none]",
         ),
     ] = None
     samples_dim: Annotated[
@@ -110,9 +110,13 @@ class OwnDataOptions:
         return Task.from_data(fields, physics, self.name, share=self.reading.share)
 
     def attach(self, run: TrainingConfig) -> TrainingConfig:
-        """Give a run of own data its physics and data again.
+        """Attach physics and data to a run of own data; a run folder does not store them.
 
-        How the file is read is known from the run; what the command line says of it goes first.
+        Args:
+            run: Its configuration, which knows how the file was read; what the command line says goes first.
+
+        Returns:
+            The configuration with its task.
         """
         data, physics = self.files()
         return run.attach(physics, data, self.reading.dimensions.explicit())
@@ -120,7 +124,11 @@ class OwnDataOptions:
     def option_words(self, run: TrainingConfig) -> list[str]:
         """Return the options by which other commands find physics and data of a run.
 
-        How the data are read is left out where the run itself says it.
+        Args:
+            run: Its configuration; what it says itself about the reading of the file is left out.
+
+        Returns:
+            Words of a command line.
         """
         data, physics = self.files()
         words = ["--physics", str(physics), "--data", str(data)]
