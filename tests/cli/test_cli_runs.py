@@ -297,6 +297,40 @@ def test_a_condition_may_be_initial_frames(call, run, frames):
         np.testing.assert_array_equal(file["fields"][:, :, 0], truth[:k])
 
 
+def test_as_many_frames_as_times_are_read_as_one_field_with_a_warning(call, run):
+    frames = sapc.get_task("heat", grid=(16, 16)).dataset("train", size=16).fields[:, :, 0].double().numpy()
+    line = (
+        "sample",
+        run,
+        "--steps",
+        "1",
+        "--members",
+        "1",
+        "--condition",
+        "c.npz",
+        "--force",
+        "--out",
+        "s.npz",
+    )
+    np.savez("c.npz", condition=frames)
+    code, out, err = call(*line)
+    assert code == 0
+    assert "1 fields of heat" in out
+    assert is_one_sentence(err)
+    assert "of shape (16, 16) is read as one field (x, t); if it is 16 conditions at one t" in err
+    # The shape that the warning names is no longer ambiguous, and neither is a field with gaps.
+    assert "give it the shape (16, 16, 1)" in err
+    np.savez("c.npz", condition=frames[:, :, None])
+    code, out, err = call(*line)
+    assert (code, err) == (0, "")
+    assert "16 fields of heat" in out
+    frames[:, 1:] = np.nan
+    np.savez("c.npz", condition=frames)
+    code, out, err = call(*line)
+    assert (code, err) == (0, "")
+    assert "1 fields of heat" in out
+
+
 def test_a_condition_of_a_single_number_is_refused(call, run):
     np.savez("c.npz", condition=np.float64(3))
     code, _, err = call("sample", run, "--n", "2", "--condition", "c.npz", "--out", "s.npz")
@@ -396,6 +430,10 @@ BAD = {
         "`sapc train --resume run --steps 30` goes on from there",
     ),
     "from nothing": ([*TINY, "--from", "nowhere"], "nowhere is not a run folder"),
+    "from another number of axes": (
+        ["train", "navier_stokes", "--preset", "tiny", "--from", "run"],
+        "the network of run has 2 axes, and navier_stokes has 3",
+    ),
     "from another network": ([*TINY, "--from", "run", "--hidden", "8"], "the network of run does not fit"),
     "a shipped model": (
         ["train", "--resume", "heat-sapc", "--steps", "9999"],

@@ -353,7 +353,10 @@ BAD = {
     "no such axis": ("check {f}/my_physics.py --data {f}/my.h5 --periodic z", "no axis 'z'"),
     "name": ("train --data {f}/my.h5 --physics {f}/my_physics.py --name a-b", "letters, digits and _"),
     "share": ("check {f}/my_physics.py --data {f}/my.h5 --validation-share 2", "between 0 and 1"),
-    "no data for check": ("check {f}/my_physics.py", "--data FILE"),
+    "no data for check": (
+        "check {f}/my_physics.py",
+        "give their file as well: sapc check {f}/my_physics.py --data FILE",
+    ),
     "sample without physics": ("sample heat-sapc --data {f}/my.h5 --n 1", "is a task of this package"),
     "quantiles": ("sample heat-sapc --quantiles 0.5 --out {f}/x.h5", "name the file .nc"),
     "quantile": ("sample heat-sapc --quantiles 2 --out {f}/x.nc", "between 0 and 1"),
@@ -392,7 +395,7 @@ def test_bad_calls_end_in_one_sentence(folder, tmp_path, capsys, monkeypatch, na
     assert run(*line.format(f=folder).split()) == 2
     err = capsys.readouterr().err
     assert is_one_sentence(err), err
-    assert message in err
+    assert message.format(f=folder) in err
     # Nobody has to know Python's words to use the command line.
     assert not re.search(
         r"\w=('|\(|True|False|\W)|in Python", err.replace("--data needs --physics FILE", "")

@@ -1,4 +1,4 @@
-"""Progress on standard error: a bar on a terminal; a training elsewhere says a line now and then."""
+"""Progress on standard error: a bar on a terminal; elsewhere a training prints a line every ten seconds."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ LINE_SECONDS = 10.0
 
 @contextmanager
 def progress_bar(label: str) -> Iterator[Callable[[int, int], None]]:
-    """A bar under one label, called with (done, total)."""
+    """Show a bar under one label; what it yields is called with (done, total)."""
     with stage_bar(label) as stage:
         yield lambda count, total: stage(label, count, total)
 
 
 @contextmanager
 def stage_bar(label: str) -> Iterator[Callable[[str, int, int], None]]:
-    """A bar for work in stages, called with (stage, done, total)."""
+    """Show a bar for work in stages; what it yields is called with (stage, done, total)."""
     columns = (
         TextColumn("{task.description}", markup=False),
         BarColumn(),
@@ -62,7 +62,13 @@ def stage_bar(label: str) -> Iterator[Callable[[str, int, int], None]]:
 
 
 class TrainingBar:
-    """Step, losses, steps per second and time left; called with (step, steps, losses). The first step is announced."""
+    """Bar of a training, with losses, steps per second and the time left; called with (step, steps, losses).
+
+    Args:
+        label: What is trained.
+        announcement: A line to print at the first step.
+        quiet: Show nothing.
+    """
 
     def __init__(self, label: str, announcement: str = "", quiet: bool = False) -> None:
         self.label, self.announcement, self.quiet, self.has_begun = label, announcement, quiet, False
@@ -88,11 +94,11 @@ class TrainingBar:
         self.bar.stop()
 
     def show_solutions(self, split: str, count: int, total: int) -> None:
-        """Show how many solutions of a split are there, before the first step."""
+        """Show how many solutions of a split are computed, before the first step."""
         self.show_preparation(f"solving the {split} set", count, total)
 
     def show_preparation(self, stage: str, count: int, total: int) -> None:
-        """Show how far something is that comes before the first step."""
+        """Show the progress of a stage before the first step."""
         text = f"{self.label}: {stage}"
         if count == total:
             self.bar.reset(self.row, description=f"{self.label}: preparing", total=None)
@@ -101,7 +107,7 @@ class TrainingBar:
         self._print_line(f"{text}, {count} of {total}")
 
     def _print_line(self, text: str) -> None:
-        """A line where there is no bar, if the last one is some time ago."""
+        """Print a line where there is no bar, if the last one was printed some time ago."""
         now = time.monotonic()
         if self.bar.disable and not self.quiet and now - self.last_line_time > LINE_SECONDS:
             self.last_line_time = now
@@ -124,7 +130,16 @@ class TrainingBar:
 
 
 def describe_training(run: TrainingConfig, folder: RunFolder, details: str = "") -> str:
-    """Return a line on what is trained and where."""
+    """Return a line that says what is trained, and where.
+
+    Args:
+        run: The configuration.
+        folder: Its run folder.
+        details: More on the run.
+
+    Returns:
+        The line.
+    """
     grid = " x ".join(map(str, run.grid))
     verb = "continuing" if folder.checkpoint.is_file() or run.stages else "training"
     return f"{verb} {run.method} on {run.task}, {grid} points, {run.steps} steps{details} in {folder.path}"
@@ -140,7 +155,13 @@ def announce_training(run: TrainingConfig, folder: RunFolder, quiet: bool) -> st
 
 
 class CellBars:
-    """One bar after the other for cells that are worked on in this process; a line for each that is done or has failed."""
+    """Bars for the cells that this process works on, one after the other; each cell ends with a line.
+
+    Args:
+        study: The study of the cells.
+        is_alone: Whether there is one cell only, whose failure ends the command.
+        quiet: Print nothing.
+    """
 
     def __init__(self, study: Study, is_alone: bool, quiet: bool) -> None:
         self.study, self.is_alone, self.quiet, self.stack = study, is_alone, quiet, ExitStack()
@@ -155,7 +176,7 @@ class CellBars:
         self.stack.close()
 
     def show_state(self, cell: Cell, record: Mapping[str, Any]) -> None:
-        """Begin the next bar, or say how a cell has ended."""
+        """Begin the next bar, or print how a cell has ended."""
         self.stack.close()
         self.methods.add(cell.method)
         state, self.training = record["state"], None
@@ -165,17 +186,16 @@ class CellBars:
         elif state == "evaluating":
             self.stage = self.stack.enter_context(stage_bar(cell.method))
         elif state == "done" and not self.quiet:
-            print(
-                f"scored: {cell.method}, {cell.settings.samples} samples per set in {record['seconds']:.3g} s",
-                flush=True,
-            )
-        elif state == "failed" and not self.is_alone:  # alone it is the end of the command anyway
+            samples, seconds = cell.settings.samples, record["seconds"]
+            print(f"scored: {cell.method}, {samples} samples per set in {seconds:.3g} s", flush=True)
+        # A cell that is alone ends the command with its error anyway.
+        elif state == "failed" and not self.is_alone:
             warn(f"{cell.method} failed, going on with the others: {record['error']}")
 
     def show_progress(
         self, cell: Cell, stage: str, count: int, total: int, losses: Mapping[str, float]
     ) -> None:
-        """Show how far the cell is."""
+        """Show the progress of a cell in its stage."""
         if self.training is None:
             self.stage(f"{cell.method}, {stage}", count, total)
         elif stage == "training":

@@ -32,9 +32,11 @@ def report(
 ) -> None:
     """Make tables, figures and one HTML page from everything that was evaluated.
 
-    The page, index.html, needs no other file. What is missing, failed or does not belong together stands at its top.
+    The page, index.html, needs no other file.
+    What is missing, failed or does not belong together stands at its top.
 
-    Example: [bold]sapc report runs/study --out report[/bold], or [bold]sapc report runs/heat-sapc runs/heat-ffm[/bold]
+    Example: [bold]sapc report runs/study --out report[/bold],
+    or [bold]sapc report runs/heat-sapc runs/heat-ffm[/bold]
     """
     with stage_bar("collecting") as bar:
         result = make_report([resolve_model_path(path) for path in paths], folder, title, bar)

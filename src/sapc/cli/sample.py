@@ -47,7 +47,8 @@ class ConditionOptions:
         int | None,
         typer.Option(
             "--n",
-            help="Fields to draw, over all conditions together. \\[about 64, or one per condition of the file]",
+            help="Fields to draw, over all conditions together. "
+            "\\[about 64, or one per condition of the file]",
         ),
     ] = None
     members: Annotated[
@@ -68,16 +69,16 @@ class ConditionOptions:
     condition: Annotated[
         Path | None,
         typer.Option(
-            help="Take it from a dataset, or an npz or HDF5 file with an array `condition` of one field or several; "
-            "of your own data from a file like them. Only pinned values count: the others may be NaN, "
+            help="Take it from a dataset, or an npz or HDF5 file with an array `condition` of one field "
+            "or several; of your own data from a file like them. Only pinned values count: the others may be NaN, "
             "and the file may hold them alone, as an initial frame."
         ),
     ] = None
     sensors: Annotated[
         Path | None,
         typer.Option(
-            help="Also pin what sensors measured: a CSV file with a column per axis, `value`, and `channel`, `sample` "
-            "if there are several."
+            help="Also pin what sensors measured: a CSV file with a column per axis, `value`, and `channel`, "
+            "`sample` if there are several."
         ),
     ] = None
 
@@ -92,7 +93,14 @@ class ConditionOptions:
         return source | ({"sensors": str(self.sensors)} if self.sensors else {})
 
     def read(self, task: Task) -> tuple[Tensor, Pin | None, int]:
-        """Return the conditions, what sensors pin besides, and how many fields to draw in all."""
+        """Read or draw the conditions.
+
+        Args:
+            task: The task that is sampled.
+
+        Returns:
+            The conditions, what sensors pin besides, and how many fields to draw in all.
+        """
         for number, noun in ((self.n, "samples"), (self.members, "members")):
             if number is not None:
                 check_int(number, f"number of {noun}", 1)
@@ -115,7 +123,7 @@ class ConditionOptions:
             return task.dataset(split, size=size, progress=bar).fields
 
     def _count_conditions(self, split: str, available: int | None) -> int:
-        """Return how many conditions to take from a set; it has `available`, or as many as are needed if None."""
+        """Return how many conditions to take from a set, which has `available`, or any number if None."""
         n, members = self.n, self.members
         if n is not None and members is not None and n % members:
             raise SapcError(
@@ -135,7 +143,8 @@ class ConditionOptions:
         if n % available:
             raise SapcError(
                 f"{supply}, of which --n {n} cannot draw equally many fields each; "
-                f"ask for --n {available * (n // available)} or another multiple, or say with --members how many of each"
+                f"ask for --n {available * (n // available)} or another multiple, "
+                "or say with --members how many of each"
             )
         return available
 
@@ -144,12 +153,13 @@ class ConditionOptions:
         n, members = self.n, self.members
         if n is not None and n % conditions:
             raise SapcError(
-                f"{conditions} conditions for {n} samples; --n takes a multiple of {conditions}, or leave it out"
+                f"{conditions} conditions for {n} samples; "
+                f"--n takes a multiple of {conditions}, or leave it out"
             )
         if n is not None and members is not None and n != conditions * members:
             raise SapcError(
-                f"{conditions} conditions with --members {members} are {conditions * members} fields, not --n {n}; "
-                "leave one of them out"
+                f"{conditions} conditions with --members {members} are {conditions * members} fields, "
+                f"not --n {n}; leave one of them out"
             )
         if members is not None:
             return members
@@ -236,8 +246,8 @@ def _print(path: Path, fields: Tensor, metadata: dict[str, Any], as_json: bool) 
     shape = " x ".join(map(str, fields.shape[1:]))
     origin = ", ".join(metadata["condition"].values())
     print(
-        f"wrote {path}: {len(fields)} fields of {run['task']} ({metadata['method']}, {origin}, {metadata['steps']} steps, "
-        f"seed {metadata['seed']}) on {shape} points"
+        f"wrote {path}: {len(fields)} fields of {run['task']} ({metadata['method']}, {origin}, "
+        f"{metadata['steps']} steps, seed {metadata['seed']}) on {shape} points"
     )
     if metadata["conditions"] > 1:
         print(f"{metadata['conditions']} conditions, {metadata['members']} fields of each in a row")

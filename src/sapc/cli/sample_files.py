@@ -1,8 +1,8 @@
 """Conditions from files, and samples into files: HDF5, npz or NetCDF.
 
-Samples of k conditions, m of each, are n = k m fields with the m of each condition in a row. HDF5 and npz hold `fields` `(n, *grid)`, the
-conditions themselves, `condition` `(k, *grid)`, and of every field the numbers `condition_index` and `member_index`; NetCDF has the
-dimensions `condition` and `member`.
+Samples of k conditions, m of each, are n = k m fields with the m of each condition in a row. HDF5 and npz hold
+`fields` `(n, *grid)`, the conditions themselves, `condition` `(k, *grid)`, and of every field the numbers
+`condition_index` and `member_index`; NetCDF has the dimensions `condition` and `member`.
 """
 
 from __future__ import annotations
@@ -35,9 +35,17 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 
 def read_condition(path: Path, task: Task) -> Tensor:
-    """Conditions `(k, *grid)` from a dataset, or from the array `condition`, else `fields`, else the only one of a file.
+    """Read conditions from a dataset, or from the array `condition`, else `fields`, else the only one of a file.
 
-    A file may hold the pinned part alone, as an initial frame.
+    Args:
+        path: An HDF5, npz or NetCDF file; it may hold the pinned part alone, as an initial frame.
+        task: The task that is sampled.
+
+    Returns:
+        Conditions `(k, *grid)`, NaN where the file has nothing.
+
+    Raises:
+        SapcError: The file cannot be read, is of another task, or does not fit the grid.
     """
     if not path.is_file():
         raise SapcError(f"there is no file {path}; --condition takes an npz, HDF5 or NetCDF file")
@@ -62,7 +70,7 @@ def read_condition(path: Path, task: Task) -> Tensor:
 
 
 def _read_like_data(path: Path, task: Task) -> Tensor:
-    """Conditions from a file like the one that was trained on, or of this program; what does not count may be NaN or left out."""
+    """Read conditions from a file like that of the training, or of `sapc sample`; gaps may be NaN or left out."""
     if (condition := _read_sampled_condition(path, task)) is not None:
         return condition
     by_channel = {}
@@ -82,7 +90,11 @@ def _read_like_data(path: Path, task: Task) -> Tensor:
 
 
 def _read_pinned_part(path: Path, task: Task, problem: SapcError | None = None) -> Tensor:
-    """Conditions from a file without a dimension of samples, or with the pinned part alone; else `problem` was that of whole fields."""
+    """Read conditions without a dimension of samples, or the pinned part alone.
+
+    Raises:
+        SapcError: Neither fits; `problem`, if given, says why the file holds no whole fields.
+    """
     reading = task.description.reading
     space = tuple(axis.name for axis in task.grid.space)
     order = (task.grid.time.name, *space) if reading.get("time") == "first" else task.grid.names
@@ -93,7 +105,7 @@ def _read_pinned_part(path: Path, task: Task, problem: SapcError | None = None) 
 
 
 def _grid_mismatch(path: Path, file_grid: Grid, task_grid: Grid) -> SapcError:
-    """How the grid of a file differs from that of the samples."""
+    """Describe how the grid of a file differs from that of the samples."""
     if file_grid.names != task_grid.names:
         return SapcError(
             f"{path} has the axes {', '.join(file_grid.names)}; expected {', '.join(task_grid.names)}"
@@ -108,7 +120,7 @@ def _grid_mismatch(path: Path, file_grid: Grid, task_grid: Grid) -> SapcError:
 
 
 def _read_sampled_condition(path: Path, task: Task) -> Tensor | None:
-    """The array `condition` of a file that `sapc sample` has written."""
+    """Read the array `condition` of a file of `sapc sample`; None for another file."""
     try:
         array = _read(path)
     except SapcError:
@@ -121,7 +133,18 @@ def _read_sampled_condition(path: Path, task: Task) -> Tensor | None:
 
 
 def parse_quantiles(text: str | None, path: Path) -> tuple[float, ...]:
-    """`0.05,0.95` as numbers."""
+    """Read `0.05,0.95` as numbers.
+
+    Args:
+        text: Numbers joined by commas, or None.
+        path: The file to write, which must be NetCDF to hold quantiles.
+
+    Returns:
+        The quantiles; none without a text.
+
+    Raises:
+        SapcError: They are no numbers between 0 and 1, or the file is not NetCDF.
+    """
     if text is None:
         return ()
     if path.suffix.lower() != ".nc":
@@ -151,9 +174,11 @@ def _read(path: Path) -> Array | Dataset:
                 return _select_array(path, names, lambda name: load_array(path, file[name]))
     except SapcError:
         raise
-    except Exception as error:  # numpy and h5py report damage by whatever they met first
+    # numpy and h5py report damage by whatever they met first.
+    except Exception as error:
         raise SapcError(
-            f"{path} is not a readable npz or HDF5 file ({first_line(error)}); write the condition as one of them"
+            f"{path} is not a readable npz or HDF5 file ({first_line(error)}); "
+            "write the condition as one of them"
         ) from error
     return load_dataset(path)
 
@@ -169,7 +194,7 @@ def _select_array(path: Path, names: list[str], get: Callable[[str], Array]) -> 
 
 
 def check_suffix(path: Path) -> None:
-    """Refuse a name that tells no format."""
+    """Refuse a name whose suffix stands for no format."""
     if path.suffix.lower() not in SUFFIXES:
         raise SapcError(f"the suffix of --out picks the format: {', '.join(SUFFIXES)}; got {path.name!r}")
 
@@ -181,17 +206,26 @@ def write_samples(
     task: Task,
     quantiles: tuple[float, ...] = (),
 ) -> None:
-    """Write `fields` and the conditions `condition` with a JSON description, atomically.
+    """Write samples and their conditions, with a description; nothing half-written is left behind.
 
-    As NetCDF the samples of each condition have their mean, deviation and quantiles beside them.
+    Args:
+        path: The file, whose suffix picks the format.
+        arrays: `fields` `(n, *grid)` and `condition` `(k, *grid)`.
+        metadata: Where the samples come from, as JSON can hold it.
+        task: The task, for titles, units and coordinates.
+        quantiles: Quantiles of the samples of each condition; NetCDF also has their mean and deviation.
     """
     if path.suffix.lower() == ".nc":
         attributes = {"title": f"Samples of {task.title}", "sapc": {"format": FORMAT, **metadata}}
-        units, labels = task.units, task.labels
         dataset = to_xarray(
-            arrays["fields"], task.grid, units=units, labels=labels, quantiles=quantiles, attributes=attributes,
+            arrays["fields"],
+            task.grid,
+            units=task.units,
+            labels=task.labels,
+            quantiles=quantiles,
+            attributes=attributes,
             conditions=arrays["condition"],
-        )  # fmt: skip
+        )
         write_netcdf(path, dataset)
         return
     content, header = io.BytesIO(), json.dumps({"format": FORMAT, **metadata})
@@ -210,6 +244,6 @@ def write_samples(
 
 
 def _member_indices(arrays: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Which condition each field belongs to, and which of its members it is."""
+    """Return the number of the condition of each field, and its number among the members of that condition."""
     n, k = len(arrays["fields"]), len(arrays["condition"])
     return {"condition_index": torch.arange(n) // (n // k), "member_index": torch.arange(n) % (n // k)}

@@ -1,4 +1,4 @@
-"""`sapc study`: a list of runs, from training to scores, on one machine or a cluster; and where it stands."""
+"""`sapc study`: a list of runs, from training to scores, on one machine or a cluster; and its status."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from ..experiments import (
     statuses,
 )
 from ..experiments.report.format import Table
-from .app import app, err, interrupt_advice, print_table, warn
+from .app import app, end_with_problems, err, interrupt_advice, print_table, warn
 from .options import AsJson, Device, Poseidon, split_pairs, take_records
 
 study_app = typer.Typer(
@@ -67,7 +67,8 @@ class EngineOptions:
     workers: Annotated[
         int | None,
         typer.Option(
-            help="Jobs at a time; a Ray cluster decides itself. \\[one per GPU, else one per core, four at most]"
+            help="Jobs at a time; a Ray cluster decides itself. "
+            "\\[one per GPU, else one per core, four at most]"
         ),
     ] = None
     device: Device = "auto"
@@ -91,7 +92,8 @@ class EngineOptions:
 
 MARKS = {"done": "done", "running": "runs", "failed": "FAILED", "stopped": "stopped", "waiting": "-"}
 SHORT = {"reaction_diffusion": "react_diff", "navier_stokes": "navier_st"}
-MAX_ERRORS = 6  # errors that are spelled out
+# Errors that are spelled out.
+MAX_ERRORS = 6
 
 
 @study_app.command()
@@ -105,8 +107,9 @@ def run(
     poseidon: Poseidon = None,
     as_json: AsJson = False,
 ) -> None:
-    """Train what is missing, sample and score it; what is done is skipped, and what fails does not stop the rest.
+    """Train what is missing, sample and score it.
 
+    What is done is skipped, and what fails does not stop the rest.
     After an interruption, of whatever kind, the same command goes on where it was.
 
     Example: [bold]sapc study run studies/smoke.py[/bold]
@@ -142,10 +145,11 @@ def run(
     open_cells = [s.cell.name for s in results if s.state not in ("done", "failed") and not detach]
     if open_cells:
         warn(
-            f"{len(open_cells)} cells are not done, as {open_cells[0]}: stopped, or another process works on them"
+            f"{len(open_cells)} cells are not done, as {open_cells[0]}: "
+            "stopped, or another process works on them"
         )
     if open_cells or any(s.state == "failed" for s in results):
-        raise typer.Exit(1)
+        end_with_problems()
 
 
 @study_app.command()
@@ -159,7 +163,7 @@ def status(
     poseidon: Poseidon = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show the grid of cells: done, running, failed (with the error), stopped or waiting, and an estimate of the time left.
+    """Show the grid of cells: done, running, failed (with the error), stopped or waiting, and the time left.
 
     Example: [bold]sapc study status studies/smoke.py[/bold]
     """
@@ -171,16 +175,22 @@ def status(
 
 
 def _describe_start(study: Study, cells: Sequence[Cell], engine: Engine) -> str:
-    """What is about to happen."""
+    """Describe what is about to happen."""
     trainings = len({cell.folder for cell in cells})
     rate = f", {engine.workers} at a time" if engine.workers else ""
     sizes = "/".join(dict.fromkeys(cell.run.preset for cell in cells))
-    return f"{study.name}: {len(cells)} cells in {trainings} trainings, preset {sizes}{rate}; logs in {study.out / 'logs'}"
+    return (
+        f"{study.name}: {len(cells)} cells in {trainings} trainings, preset {sizes}{rate}; "
+        f"logs in {study.out / 'logs'}"
+    )
 
 
 @contextmanager
 def _signals_as_interrupts() -> Iterator[None]:
-    """SIGTERM is heard as Ctrl-C is: what runs is asked to save. Ctrl-C even where a shell has it ignored, as trainings hear it."""
+    """Raise KeyboardInterrupt for SIGTERM as for Ctrl-C, so that what runs is asked to save.
+
+    Ctrl-C is heard even where a shell lets it be ignored, as trainings hear it.
+    """
     before = {n: signal.signal(n, signal.default_int_handler) for n in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
@@ -196,7 +206,7 @@ def parse_parameters(texts: list[str] | None) -> dict[str, Any]:
 
 
 class _StudyBar:
-    """What happens, while it does: a bar on a terminal, elsewhere a line per cell that is done or has failed."""
+    """Progress of a study: a bar on a terminal, elsewhere a line per cell that is done or has failed."""
 
     def __init__(self, study: Study, cells: Sequence[Cell], quiet: bool) -> None:
         self.study, self.cells, self.quiet = study, cells, quiet
@@ -215,7 +225,7 @@ class _StudyBar:
         self.bar.stop()
 
     def show_state(self, cell: Cell, record: Mapping[str, Any]) -> None:
-        """Note or print a new state of a cell."""
+        """Record and print a new state of a cell."""
         state, is_silent = record["state"], self.quiet or not self.bar.disable
         self.phases.pop(cell.name, None)
         self.finished_names.discard(cell.name)
@@ -232,7 +242,7 @@ class _StudyBar:
         self.refresh()
 
     def refresh(self) -> None:
-        """Show where things are."""
+        """Show the cells at work and how many are done."""
         if self.bar.disable:
             return
         names = ", ".join(self._share(cell) for cell in self.cells if cell.name in self.phases) or "starting"
@@ -247,7 +257,7 @@ class _StudyBar:
 
 
 def _print(study: Study, results: Sequence[Status], workers: int, estimate: bool, as_json: bool) -> None:
-    """Print where cells stand, as tables or as JSON."""
+    """Print the states of cells, as tables or as JSON."""
     counts = {state: sum(s.state == state for s in results) for state in MARKS}
     seconds, unknown = remaining_time(results, 1 if as_json and not estimate else workers)
     if as_json:
@@ -282,7 +292,7 @@ def _print_errors(failures: Sequence[Status]) -> None:
 
 
 def grid_table(results: Sequence[Status], title: str) -> Table:
-    """Methods down, tasks across: so it fits into 80 columns."""
+    """Return the states of cells, methods down and tasks across, so that it fits into 80 columns."""
     tasks = list(dict.fromkeys(s.cell.run.task for s in results))
     methods = list(dict.fromkeys(s.cell.method for s in results))
     marks = {(s.cell.run.task, s.cell.method): _mark(s) for s in results}

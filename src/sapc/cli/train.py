@@ -14,10 +14,11 @@ import typer
 
 from ..errors import SapcError, SapcWarning
 from ..methods.registry import plugin_files
+from ..tasks import Task, get_task
 from ..tasks.check import check as check_task
-from ..training import config, distributed
+from ..training import distributed
 from ..training import loop as training
-from ..training.config import TrainingConfig
+from ..training.config import TrainingConfig, training_config
 from ..training.continuation import extension, fine_tuning
 from ..training.run_folder import RunFolder, default_folder, is_shipped, resolve_model_path
 from .app import app, interrupt_advice, warn
@@ -28,7 +29,7 @@ from .progress import TrainingBar, describe_training
 
 @dataclass(frozen=True)
 class TrainingOptions:
-    """What a training may set of its configuration; each field is a setting of `TrainingConfig`, or of its network."""
+    """Settings of a training; each field is one of `TrainingConfig` or of its network."""
 
     seed: Annotated[int | None, typer.Option(help="Seed of data, weights and batches. \\[0]")] = None
     steps: Annotated[int | None, typer.Option(help="Optimiser steps in all.")] = None
@@ -57,7 +58,7 @@ class TrainingOptions:
 
 @dataclass(frozen=True)
 class ExecutionOptions:
-    """Where a training runs, and what it writes besides."""
+    """Where a training runs, and what else it writes."""
 
     device: Device = "auto"
     devices: Annotated[int, typer.Option(help="Processes on this machine, one per GPU.")] = 1
@@ -103,9 +104,10 @@ def train(
 ) -> None:
     """Train a model in a run folder. The same command, or --resume, continues a run that was interrupted.
 
-    Example: [bold]sapc train heat --method sapc --preset small[/bold], or on four GPUs [bold]sapc train heat --devices 4[/bold];
-    your own data and laws: [bold]sapc train --data my.h5 --physics my_physics.py[/bold]; a finished run with more steps:
-    [bold]sapc train --resume runs/heat-sapc-small --steps 3000[/bold]
+    Example: [bold]sapc train heat --method sapc --preset small[/bold];
+    on four GPUs: [bold]sapc train heat --devices 4[/bold];
+    your own data and laws: [bold]sapc train --data my.h5 --physics my_physics.py[/bold];
+    a finished run with more steps: [bold]sapc train --resume runs/heat-sapc-small --steps 3000[/bold]
     """
     own_data.check()
     changes = settings.changes()
@@ -120,8 +122,7 @@ def train(
     else:
         has_data = own_data.data is not None
         preset = preset or ("small" if has_data else default_preset(execution.device))
-        run = _new_config(task, method or "sapc", preset, _sizes(start) | changes, own_data)
-        run = run if start is None else fine_tuning(run, start)
+        run = _new_config(_find_task(task, own_data), method or "sapc", preset, changes, start)
         path = path or default_folder(run)
     folder = RunFolder(path)
     _check(run, folder, execution.devices)
@@ -139,20 +140,24 @@ def train(
 
 
 def _option_of(setting: str) -> str:
-    """Return the option that sets a setting."""
+    """Return the option that makes a setting."""
     return "--option" if setting == "options" else f"--{setting.replace('_', '-')}"
 
 
+<<<<<<< HEAD
 def _sizes(start: Path | None) -> dict[str, Any]:
     """Return the sizes of the network whose weights a run begins with."""
     return {} if start is None else {"backbone": RunFolder(resolve_model_path(start)).run().backbone}
 
 
+=======
+>>>>>>> d8e341a (Command line: as many frames as times are read with a warning; --from names the axes)
 def _resume_config(path: Path, options: list[str], steps: int | None) -> TrainingConfig:
     """Read the configuration of the run to continue; `options` are those that go not with it."""
     if options:
         raise SapcError(
-            f"--resume reads the settings from {path}, so {options[0]} cannot be given as well; leave one of them out"
+            f"--resume reads the settings from {path}, so {options[0]} cannot be given as well; "
+            "leave one of them out"
         )
     if is_shipped(resolve_model_path(path)):
         raise SapcError(
@@ -163,22 +168,38 @@ def _resume_config(path: Path, options: list[str], steps: int | None) -> Trainin
 
 
 def _new_config(
-    task: str | None, method: str, preset: str, changes: dict[str, Any], own_data: OwnDataOptions
+    task: str | Task, method: str, preset: str, changes: dict[str, Any], start: Path | None
 ) -> TrainingConfig:
-    """Make the configuration of a new run, of a task of this package or of own data."""
+    """Make the configuration of a new run, with the network whose weights it begins with."""
+    if start is None:
+        return training_config(task, method, preset, **changes)
+    task_object = get_task(task) if isinstance(task, str) else task
+    backbone = RunFolder(find(start)).run().backbone
+    n_axes, expected = len(task_object.grid.points_per_axis), len(getattr(backbone, "modes", ()))
+    if expected not in (0, n_axes):
+        raise SapcError(
+            f"the network of {start} has {expected} axes, and {task_object.name} has {n_axes}; "
+            "take a run with as many axes, or leave --from out"
+        )
+    run = training_config(task, method, preset, **{"backbone": backbone, **changes})
+    return fine_tuning(run, start)
+
+
+def _find_task(task: str | None, own_data: OwnDataOptions) -> str | Task:
+    """Return the name of a task of this package, or make the task of own data and warn of its problems."""
     if own_data.data is None:
         if task is None:
             raise SapcError(
-                "sapc train needs a task, as in `sapc train heat`, --data FILE --physics FILE, or --resume FOLDER; "
-                "see sapc tasks"
+                "sapc train needs a task, as in `sapc train heat`, --data FILE --physics FILE, "
+                "or --resume FOLDER; see sapc tasks"
             )
-        return config.training_config(task, method, preset, **changes)
+        return task
     if task is not None:
         raise SapcError(f"--data trains on your own fields, and {task!r} names a task; leave one of them out")
     own_task = own_data.task()
     for problem in check_task(own_task, noise=4).problems:
         warnings.warn(f"{problem} (see sapc check)", SapcWarning, stacklevel=2)
-    return config.training_config(own_task, method, preset, **changes)
+    return own_task
 
 
 def _check(run: TrainingConfig, folder: RunFolder, devices: int) -> None:

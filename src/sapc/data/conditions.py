@@ -9,6 +9,7 @@ k m samples, the m of each condition in a row.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..errors import SapcError
+from ..errors import SapcError, SapcWarning
 from ..grid import Axis, Grid
 from .reading.axes import read_axis
 from .reading.formats import Variable, Variables, open_variables
@@ -92,7 +93,10 @@ def place_conditions(values: Array, grid: Grid, mask: Tensor) -> Tensor | None:
         return None
     place = _Place(Path(), grid, mask, ())
     axes = place.fit_shape(values.shape, grid.names)
-    return None if axes is None else place.put(values.astype(np.float64), axes)
+    if axes is None:
+        return None
+    place.warn_if_ambiguous(values, axes)
+    return place.put(values.astype(np.float64), axes)
 
 
 class _Place:
@@ -111,6 +115,8 @@ class _Place:
         if dims is None:
             raise SapcError(self.refusal(variable))
         values = variable.read().astype(np.float64)
+        if not has_names:
+            self.warn_if_ambiguous(values, dims)
         for i, name in enumerate(dims):
             if name in self.grid.names and self._is_reversed(name, values.shape[i], variables):
                 values = np.flip(values, i)
@@ -136,6 +142,21 @@ class _Place:
                 if len(dims) == len(shape) and all(map(self._has_size, dims, shape)):
                     return dims
         return None
+
+    def warn_if_ambiguous(self, values: Array, dims: tuple[str, ...]) -> None:
+        """Warn where one whole field has the shape of several pinned parts: of as many frames as there are times."""
+        part = tuple(name for name in self.order if name != self.name)
+        fits = values.shape[1:] == tuple(self.grid[name].n for name in part)
+        # Where values are missing, it is a whole field.
+        if self.name is None or dims != self.order or not fits or not np.isfinite(values).all():
+            return
+        shape = (len(values), *(1 if name == self.name else self.grid[name].n for name in self.order))
+        warnings.warn(
+            f"the condition of shape {values.shape} is read as one field ({', '.join(dims)}); "
+            f"if it is {len(values)} conditions at one {self.name}, give it the shape {shape}",
+            SapcWarning,
+            stacklevel=2,
+        )
 
     def put(self, values: Array, dims: tuple[str, ...]) -> Tensor:
         """Values along `dims` as `(k, *lattice)`, NaN elsewhere."""
