@@ -51,7 +51,8 @@ def interrupt_advice(advice: str = "") -> Iterator[None]:
         advice: What to do now; without it, an interrupt that has no message is not explained.
 
     Raises:
-        ExplainedInterrupt: The block was interrupted.
+        ExplainedInterrupt: The block was interrupted, and there is something to say.
+        KeyboardInterrupt: There is nothing to say.
     """
     try:
         yield

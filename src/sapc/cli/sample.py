@@ -70,8 +70,8 @@ class ConditionOptions:
         Path | None,
         typer.Option(
             help="Take it from a dataset, or an npz or HDF5 file with an array `condition` of one field "
-            "or several; of your own data from a file like them. Only pinned values count: the others may be NaN, "
-            "and the file may hold them alone, as an initial frame."
+            "or several; of your own data from a file like them. Only pinned values count: "
+            "the others may be NaN, and the file may hold them alone, as an initial frame."
         ),
     ] = None
     sensors: Annotated[

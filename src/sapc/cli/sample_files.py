@@ -1,7 +1,7 @@
 """Conditions from files, and samples into files: HDF5, npz or NetCDF.
 
-Samples of k conditions, m of each, are n = k m fields with the m of each condition in a row. HDF5 and npz hold
-`fields` `(n, *grid)`, the conditions themselves, `condition` `(k, *grid)`, and of every field the numbers
+Samples of k conditions, m of each, are n = k m fields with the m of each condition in a row. HDF5 and npz
+hold `fields` `(n, *grid)`, the conditions themselves, `condition` `(k, *grid)`, and of every field the numbers
 `condition_index` and `member_index`; NetCDF has the dimensions `condition` and `member`.
 """
 
@@ -35,10 +35,11 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 
 def read_condition(path: Path, task: Task) -> Tensor:
-    """Read conditions from a dataset, or from the array `condition`, else `fields`, else the only one of a file.
+    """Read conditions from a file.
 
     Args:
-        path: An HDF5, npz or NetCDF file; it may hold the pinned part alone, as an initial frame.
+        path: A dataset, or an HDF5, npz or NetCDF file with an array `condition`, else `fields`, else a single
+            one. It may hold the pinned part alone, as an initial frame.
         task: The task that is sampled.
 
     Returns:
@@ -70,7 +71,7 @@ def read_condition(path: Path, task: Task) -> Tensor:
 
 
 def _read_like_data(path: Path, task: Task) -> Tensor:
-    """Read conditions from a file like that of the training, or of `sapc sample`; gaps may be NaN or left out."""
+    """Read conditions from a file like that of the training, or of `sapc sample`; gaps may be left out."""
     if (condition := _read_sampled_condition(path, task)) is not None:
         return condition
     by_channel = {}
@@ -90,11 +91,7 @@ def _read_like_data(path: Path, task: Task) -> Tensor:
 
 
 def _read_pinned_part(path: Path, task: Task, problem: SapcError | None = None) -> Tensor:
-    """Read conditions without a dimension of samples, or the pinned part alone.
-
-    Raises:
-        SapcError: Neither fits; `problem`, if given, says why the file holds no whole fields.
-    """
+    """Read conditions without a dimension of samples, or the pinned part alone; `problem` is of whole fields."""
     reading = task.description.reading
     space = tuple(axis.name for axis in task.grid.space)
     order = (task.grid.time.name, *space) if reading.get("time") == "first" else task.grid.names
@@ -244,6 +241,6 @@ def write_samples(
 
 
 def _member_indices(arrays: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return the number of the condition of each field, and its number among the members of that condition."""
+    """Return the number of the condition of each field, and its number among the members of it."""
     n, k = len(arrays["fields"]), len(arrays["condition"])
     return {"condition_index": torch.arange(n) // (n // k), "member_index": torch.arange(n) % (n // k)}

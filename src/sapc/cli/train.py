@@ -144,14 +144,6 @@ def _option_of(setting: str) -> str:
     return "--option" if setting == "options" else f"--{setting.replace('_', '-')}"
 
 
-<<<<<<< HEAD
-def _sizes(start: Path | None) -> dict[str, Any]:
-    """Return the sizes of the network whose weights a run begins with."""
-    return {} if start is None else {"backbone": RunFolder(resolve_model_path(start)).run().backbone}
-
-
-=======
->>>>>>> d8e341a (Command line: as many frames as times are read with a warning; --from names the axes)
 def _resume_config(path: Path, options: list[str], steps: int | None) -> TrainingConfig:
     """Read the configuration of the run to continue; `options` are those that go not with it."""
     if options:
@@ -174,7 +166,7 @@ def _new_config(
     if start is None:
         return training_config(task, method, preset, **changes)
     task_object = get_task(task) if isinstance(task, str) else task
-    backbone = RunFolder(find(start)).run().backbone
+    backbone = RunFolder(resolve_model_path(start)).run().backbone
     n_axes, expected = len(task_object.grid.points_per_axis), len(getattr(backbone, "modes", ()))
     if expected not in (0, n_axes):
         raise SapcError(
@@ -234,9 +226,16 @@ class _Job:
         with warnings.catch_warnings(), bar:
             warnings.showwarning = warn
             training.train(
-                run, self.path, device=execution.device, compiled=execution.compiled, tensorboard=execution.tensorboard,
-                progress=bar, data_progress=bar.show_solutions, start=self.start, keep_optimiser=True,
-            )  # fmt: skip
+                run,
+                self.path,
+                device=execution.device,
+                compiled=execution.compiled,
+                tensorboard=execution.tensorboard,
+                progress=bar,
+                data_progress=bar.show_solutions,
+                start=self.start,
+                keep_optimiser=True,
+            )
 
 
 def is_main_process() -> bool:
