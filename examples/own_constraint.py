@@ -1,9 +1,11 @@
-"""How to add a constraint: any differentiable function of the fields, here a quadratic invariant of two channels.
+"""How to add a constraint: any differentiable function of the fields, here a quadratic invariant.
 
-    q' = p,  p' = -q      an oscillator at every point x: q^2 + p^2 does not change in time, and differs from point to point
+    q' = p,  p' = -q      an oscillator at every point x: q^2 + p^2 does not change in time, and varies along
+    x
 
-No structure is declared for it, so it takes the dense path: the Jacobian of all rows by automatic differentiation, which is fine for a
-small grid. Pins, projection, training and sampling are the same code as for the laws that have structure.
+No structure is declared for it, so it takes the dense path: the Jacobian of all rows by automatic
+differentiation, which is fine for a small grid. Pins, projection, training and sampling are the same code as
+for the laws that have structure.
 
     python examples/own_constraint.py
 """
@@ -18,7 +20,7 @@ GRID = sapc.Grid((sapc.Axis("x", 12, kind="periodic"), sapc.Axis("t", 8, 0.0, 3.
 
 
 def simulate(n, seed):
-    """Oscillators whose amplitude and phase vary along x."""
+    """Simulate oscillators whose amplitude and phase vary along x."""
     g = torch.Generator().manual_seed(seed)
     x, t = GRID.mesh()
     a, b, shift = torch.rand(3, n, 1, 1, generator=g, dtype=torch.float64)
@@ -28,13 +30,13 @@ def simulate(n, seed):
 
 
 def energy(u):
-    """How q^2 + p^2 has changed since the first frame, at every point and time: rows `(batch, points x times)`."""
+    """Return the change of q^2 + p^2 since the first frame: rows `(batch, points x times)`."""
     e = u.square().sum(1)
     return (e[..., 1:] - e[..., :1]).flatten(1)
 
 
 def physics(grid):
-    """q is known at the start, p at one point; the energy of every point is kept."""
+    """Pin q at the start and p at one point, and keep the energy of every point."""
     return (
         sapc.Pin.frame(0, grid=grid, channel="q")
         & sapc.Pin.at(grid, x=0, channel="p")
@@ -43,7 +45,7 @@ def physics(grid):
 
 
 def main():
-    """By itself, and in a model."""
+    """Use the constraint by itself, and in a model."""
     u = simulate(64, seed=0)
     H = physics(GRID).on(u[:4])
     v, report = H.solve(u[:4] + 0.3 * torch.randn(4, *GRID.shape, dtype=torch.float64))

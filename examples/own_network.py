@@ -1,6 +1,7 @@
 """A network of your own, in one file: a small U-Net in place of the FNO, on Heat and on fields from a file.
 
-A network is any torch.nn.Module (fields, times) -> fields. The samples of SAPC satisfy their constraints whatever it is.
+A network is any torch.nn.Module (fields, times) -> fields. The samples of SAPC satisfy their constraints
+whatever it is.
 """
 
 import sys
@@ -46,7 +47,7 @@ def show(model, condition):
 if __name__ == "__main__":
     home = sys.argv[1] if len(sys.argv) > 1 else tempfile.mkdtemp()
 
-    # A class makes the network with the seed of the run; a module, as UNet(width=8), begins with the weights that it has.
+    # A class makes the network with the seed of the run; a module, as UNet(width=8), keeps its weights.
     model = sapc.train("heat", preset="tiny", out=f"{home}/heat", network=UNet, steps=60)
     show(model, model.task.dataset("test0", size=1).fields)
     # The folder names the class, and does not import it: whoever loads the model passes the network again.

@@ -1,14 +1,17 @@
-"""From raw simulations to a sampled ensemble that keeps its mass: the shallow-water equations, a worked example with data of one's own.
+"""From simulations to a sampled ensemble that keeps its mass: shallow water, as data of one's own.
 
     h_t + (h u)_x + (h v)_y = 0
-    u_t + u u_x + v u_y + g h_x = 0          on a periodic square, g = 1, h the height of the water, (u, v) its velocity
+    u_t + u u_x + v u_y + g h_x = 0      on a periodic square, g = 1; h: height of the water, (u, v): velocity
     v_t + u v_x + v v_y + g h_y = 0
 
-What is known is the height at the start; what is not known are the currents, which are random. So one initial height has many futures.
-Every one of them has the same mass: int h dx dy does not change, and samples will keep it to rounding.
+The height is known at the start; the currents are not, and are random. So one initial height has many
+futures. Every one of them has the same mass: int h dx dy does not change, and samples will keep it to
+rounding.
 
-    python examples/shallow_water.py runs/shallow            # simulate, look, train, sample, compare: a few minutes on two CPU cores
-    python examples/shallow_water.py runs/shallow --steps 30 # the same in seconds; the samples mean nothing, but keep their mass
+    # Simulate, look, train, sample, compare: a few minutes on two CPU cores.
+    python examples/shallow_water.py runs/shallow
+    # The same in seconds; the samples mean nothing, but keep their mass.
+    python examples/shallow_water.py runs/shallow --steps 30
 """
 
 import argparse
@@ -24,11 +27,11 @@ POINTS, FRAMES, END = 16, 10, 0.5
 
 
 def simulate(samples, seed, bumps=None):
-    """Finite volumes on a staggered grid (h in cells, u and v on faces, averaged back), Heun steps: mass is kept to rounding."""
+    """Simulate by central differences and Heun steps; mass is kept to rounding."""
     rng = np.random.default_rng(seed)
     x = (np.arange(POINTS) + 0.5) / POINTS
     X, Y = np.meshgrid(x, x, indexing="ij")
-    # a bump at a random place, and currents from a random stream function: three waves
+    # A bump at a random place, and currents from a random stream function: three waves.
     place = rng.uniform(0, 1, (samples, 2)) if bumps is None else np.broadcast_to(bumps, (samples, 2))
     distances = [np.sin(np.pi * (Z - place[:, i, None, None])) ** 2 for i, Z in enumerate((X, Y))]
     h = 1 + 0.3 * np.exp(-8 * (distances[0] + distances[1]))
@@ -45,11 +48,12 @@ def simulate(samples, seed, bumps=None):
         for _ in range(steps):
             first = slope(state)
             state = state + dt / 2 * (first + slope(state + dt * first))
-    return np.stack(frames, -1).astype(np.float32)  # (channel, sample, x, y, t)
+    # (channel, sample, x, y, t)
+    return np.stack(frames, -1).astype(np.float32)
 
 
 def slope(state):
-    """Central differences; heights by fluxes, so that their sum does not change."""
+    """Return central differences; those of h are of fluxes, so that the sum of h does not change."""
     h, u, v = state
     d = lambda f, axis: (np.roll(f, -1, axis) - np.roll(f, 1, axis)) * (POINTS / 2)
     return np.stack(
@@ -62,7 +66,7 @@ def slope(state):
 
 
 def save(path, fields):
-    """As NetCDF, the way any simulation code might."""
+    """Write NetCDF, as any simulation code might."""
     x, dims = (np.arange(POINTS) + 0.5) / POINTS, ("sample", "x", "y", "time")
     units = {"h": "m", "u": "m s-1", "v": "m s-1"}
     xr.Dataset(
@@ -76,13 +80,13 @@ def save(path, fields):
 
 
 def physics(grid):
-    """The height is known at the start, and mass is conserved."""
+    """Pin the height at the start, and conserve mass."""
     mass = sapc.Balance(grid.integral("h"), grid=grid)
     return sapc.Pin.frame(0, grid=grid, channel="h") & mass
 
 
 def main():
-    """All of it."""
+    """Simulate, train, sample and compare."""
     parser = argparse.ArgumentParser()
     parser.add_argument("out", type=Path)
     parser.add_argument("--samples", type=int, default=600)
@@ -99,7 +103,7 @@ def main():
         task, preset="small", out=options.out / "model", steps=options.steps, batch=16, progress=show
     )
 
-    # one initial height that the training has not seen, with 64 simulations of what may follow
+    # One initial height that the training has not seen, with 64 simulations of what may follow.
     truth = torch.from_numpy(simulate(64, seed=1, bumps=(0.3, 0.6))).movedim(0, 1).double()
     fields = model.sample(64, condition=truth[:1], steps=50)
 
@@ -112,19 +116,19 @@ def main():
 
 
 def show(step, steps, losses):
-    """A line now and then."""
+    """Print every hundredth step."""
     if step % 100 == 0 or step == steps:
         print(f"step {step} of {steps}: loss {losses.get('loss', float('nan')):.3f}", flush=True)
 
 
 def compare(fields, truth, grid, units, path):
-    """Mean and spread beside the simulations', and the ensemble as a file that xarray and ParaView open."""
+    """Compare mean and spread with the simulations', and write a file that xarray and ParaView open."""
     for i, name in enumerate(grid.channels):
         ours, theirs = fields[:, i, ..., -1], truth[:, i, ..., -1]
         mean = (ours.mean(0) - theirs.mean(0)).square().mean().sqrt() / theirs.std()
         spread = (ours.std(0).mean() / theirs.std(0).mean()).item()
         print(
-            f"{name} at the end: mean off by {mean:.2f} of the deviation, spread {spread:.2f} of the simulations'"
+            f"{name} at the end: mean off by {mean:.2f} of the deviation, spread {spread:.2f} of simulations'"
         )
     dataset = sapc.to_xarray(fields, grid, units=units, quantiles=(0.05, 0.5, 0.95))
     sapc.data.write_netcdf(path, dataset)

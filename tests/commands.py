@@ -1,4 +1,4 @@
-"""What the tests of the command line share; its fixtures are in conftest.py."""
+"""Helpers of tests of the command line; its fixtures are in conftest.py."""
 
 from __future__ import annotations
 

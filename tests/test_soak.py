@@ -24,7 +24,7 @@ CHEAP = "files,projections,commands"
 
 
 def soak(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """The program itself, beside this package: in a process that checks types, other errors would come first."""
+    """Run the program itself: in a process that checks types, other errors would come first."""
     path = os.pathsep.join((str(TESTS), str(Path(sapc.__file__).parent.parent)))
     line = [sys.executable, "-m", "soak", "--workers", "1", *arguments]
     environment = {**os.environ, "PYTHONPATH": path}

@@ -1,4 +1,4 @@
-"""What things cost: the figures are there, fit together and are printed whole. How large they are is no test's business."""
+"""Costs: the figures exist, fit together and are printed whole. How large they are is no test's business."""
 
 from __future__ import annotations
 
@@ -85,7 +85,8 @@ def test_one_part_of_one_task_as_json(call, folder):
 
 with _measure.peak(CPU) as _peak:
     pass
-REPORTS_MEMORY = _peak.bytes is not None  # whether this system says how much memory a call took
+# Whether this system says how much memory a call took.
+REPORTS_MEMORY = _peak.bytes is not None
 
 
 def costs(task, names, timer=None, peers=True):
@@ -184,7 +185,8 @@ def test_the_networks_work_is_part_of_the_gradient():
     v = make_velocity(run.make_network(), task, truth, pull=0.9)
     vt, t = torch.randn_like(truth).requires_grad_(), torch.full((len(truth),), 0.5, dtype=torch.float64)
     (slope,) = torch.autograd.grad(v(vt, t).sum(), vt)
-    remainder = slope - 0.9 / 0.5  # what the replaced velocity does not explain is the network's
+    # What the replaced velocity does not explain is the network's.
+    remainder = slope - 0.9 / 0.5
     assert 0 < remainder.abs().max() < 1e-4
     assert len(remainder.unique()) > remainder.numel() // 2
 
@@ -285,7 +287,8 @@ def test_projections_of_every_task_agree(projections):
     for row in rows:
         assert math.isclose(row["ratio"], row["dense_ms"] / row["ours_ms"])
         assert max(row["ours_residual"], row["dense_residual"]) < 1e-11
-        assert row["apart"] < 1e-9  # the same solver on the same rows takes the same way
+        # The same solver on the same rows takes the same way.
+        assert row["apart"] < 1e-9
         assert 1 <= row["dense_fields"] <= row["ours_fields"] == 4
         assert row["jacobian_bytes"] == 24 * row["rows"] * math.prod(row["grid"])
         assert row["stacked_bytes"] == 8 * (row["rows"] + row["pins"]) * math.prod(row["grid"])
@@ -330,7 +333,8 @@ def test_an_error_that_is_not_memory_goes_on():
 @pytest.mark.parametrize("pieces", [1, 64, 1024])
 def test_memory_is_what_was_held_at_once(pieces):
     size = 2**26
-    for _ in range(2):  # what the first one freed has to count for the second
+    # What the first one freed has to count for the second.
+    for _ in range(2):
         with _measure.peak(CPU) as peak:
             tensors = [torch.ones(size // 4 // pieces) for _ in range(pieces)]
             del tensors
@@ -349,7 +353,8 @@ def test_the_published_network_if_it_is_missing():
     assert (row["path"], row["step_ms"], row["left_out"]) == ("neuraloperator", None, "not installed")
 
 
-@pytest.mark.filterwarnings("ignore")  # its own
+# Warnings of that package.
+@pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("task", ["heat", "navier_stokes"])
 def test_the_published_network_if_it_is_there(task):
     neuralop = pytest.importorskip("neuralop")

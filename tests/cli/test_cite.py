@@ -1,4 +1,4 @@
-"""What to cite: entries that BibTeX accepts, and `sapc cite` for the package, for runs and for methods by name."""
+"""Citations: entries that BibTeX accepts, and `sapc cite` for the package, for runs and for methods."""
 
 from __future__ import annotations
 
@@ -242,7 +242,8 @@ def test_methods_by_name_once_and_in_one_order(call):
 def test_what_methods_rest_on(call):
     _, out, _ = call("cite", "--method", "pbfm", "--method", "dflow")
     assert keys(out) == [
-        "baldan2026physics", "benhamu2024dflow", "kerrigan2024functional", "liu2025config", "liu1989limited", *BASIS
+        "baldan2026physics", "benhamu2024dflow", "kerrigan2024functional", "liu2025config", "liu1989limited",
+        *BASIS,
     ]  # fmt: skip
     assert "% DFLOW: what it rests on\n@article{liu1989limited" in out
 

@@ -232,7 +232,8 @@ def _limit_file_size(size: int):
     return limit
 
 
-LIMITS = (0, 1024, 20 * 1024, 66 * 1024, 70 * 1024)  # the file has 72 KiB: before, in and after the fields
+# The file has 72 KiB: before, in and after the fields.
+LIMITS = (0, 1024, 20 * 1024, 66 * 1024, 70 * 1024)
 
 
 @pytest.mark.slow
@@ -269,7 +270,8 @@ def test_an_interrupted_run_leaves_nothing(folder, tmp_path):
     with subprocess.Popen(line, preexec_fn=take_interrupts, **pipes) as process:
         try:
             deadline = time.monotonic() + 30
-            while time.monotonic() < deadline and _cpu_seconds(process.pid) < 4:  # importing takes less
+            # Importing takes less.
+            while time.monotonic() < deadline and _cpu_seconds(process.pid) < 4:
                 time.sleep(0.1)
             process.send_signal(signal.SIGINT)
             out, err = process.communicate(timeout=30)

@@ -89,8 +89,10 @@ def test_from_training_to_scores(call, folder):
 
 def test_settings_reach_the_run(call):
     code, out, _ = call(
-        *TINY, "--method", "ffm", "--grid", "12x10", "--batch", "2", "--lr", "1e-3", "--train", "5", "--validation", "3",
-        "--steps", "2", "--modes", "3", "--hidden", "5", "--projection", "6", "--time-channels", "8", "--blocks", "1",
+        *TINY, "--method", "ffm", "--grid", "12x10", "--batch", "2", "--lr", "1e-3", "--train", "5",
+        "--validation", "3",
+        "--steps", "2", "--modes", "3", "--hidden", "5", "--projection", "6", "--time-channels", "8",
+        "--blocks", "1",
         "--precision", "tf32", "--projector", "nearest", "--out", "here", "--json",
     )  # fmt: skip
     assert code == 0
@@ -151,7 +153,8 @@ def test_an_interrupted_training_is_continued_to_the_same_bits(call, folder):
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     with subprocess.Popen(line, preexec_fn=take_interrupts, **pipes) as process:
         try:
-            assert process.stdout.readline().startswith("training sapc on heat")  # it has made a step
+            # It has made a step.
+            assert process.stdout.readline().startswith("training sapc on heat")
             process.send_signal(signal.SIGINT)
             _, err = process.communicate(timeout=60)
         finally:

@@ -1,4 +1,4 @@
-"""The demonstrations: two methods side by side, from training to a picture; and noise on the manifolds of all tasks."""
+"""Demonstrations: two methods side by side, from training to a picture; noise on all manifolds."""
 
 from __future__ import annotations
 
@@ -138,7 +138,8 @@ def test_options_reach_the_result(call, demo_folder):
         name: list(json.loads((demo_folder / f"heat-sapc/{name}.json").read_text())["sets"])
         for name in ("scores", "scores-part")
     }
-    assert sets == {"scores": ["test1"], "scores-part": ["test3"]}  # what was there is not lost
+    # Scores of other sets are not lost.
+    assert sets == {"scores": ["test1"], "scores-part": ["test3"]}
 
 
 @pytest.mark.slow
@@ -170,7 +171,8 @@ def interrupted_after(start: str, *arguments: str) -> str:
 @pytest.mark.slow
 def test_an_interrupted_training_is_continued_to_the_same_bits(call, folder, finished_demo):
     """Stopped in the training of FFM, then finished by the same command."""
-    err = interrupted_after("training ffm on heat", *QUICK)  # said after a step
+    # Printed after a step.
+    err = interrupted_after("training ffm on heat", *QUICK)
     assert "training stopped at step " in err
     assert "the same command continues" in err
     assert not Path("d/heat.png").exists()

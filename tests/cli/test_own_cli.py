@@ -1,4 +1,4 @@
-"""The command line on data of one's own, from a file of simulations to an ensemble in NetCDF; and what bad input does."""
+"""The command line on data of one's own, from a file of simulations to an ensemble; and bad input."""
 
 import json
 import math
@@ -150,11 +150,12 @@ def test_conditions_from_a_file_need_only_what_is_pinned(folder, trained_run, tm
     with np.load(tmp_path / "s.npz") as file:
         fields = torch.from_numpy(file["fields"])
     assert fields.shape == (3, 2, 12, 6)
-    assert np.abs(fields[:, 0, :, 0].numpy() - h[..., 0]).max() < 1e-6  # the file is read as float32
+    # The file is read as float32.
+    assert np.abs(fields[:, 0, :, 0].numpy() - h[..., 0]).max() < 1e-6
 
 
 def test_more_fields_than_were_held_out_are_as_many_of_each(folder, trained_run, tmp_path, capsys):
-    """Two were held out, so four fields are two of each, and five are refused instead of beginning again with the first."""
+    """Two were held out, so four fields are two of each; five are refused, not begun again with the first."""
     line = ("--physics", folder / "my_physics.py", "--data", folder / "my.h5", "--steps", 1)
     assert run("sample", trained_run, *line, "--n", 4, "--out", tmp_path / "four.npz") == 0
     assert "2 conditions, 2 fields of each in a row" in capsys.readouterr().out
@@ -411,7 +412,8 @@ def test_without_its_physics_a_model_cannot_be_used(trained_run, tmp_path, capsy
 @pytest.mark.slow
 def test_a_study_of_own_data_runs_in_worker_processes_and_has_a_report(folder, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    code = f"{PHYSICS}\nTASK = sapc.Task.from_data(sapc.read_fields({str(folder / 'my.h5')!r}), physics, 'water')\n"
+    fields = f"sapc.read_fields({str(folder / 'my.h5')!r})"
+    code = f"{PHYSICS}\nTASK = sapc.Task.from_data({fields}, physics, 'water')\n"
     (tmp_path / "my_task.py").write_text(code)
     study = 'import sapc\nfrom sapc.experiments import cells\nsapc.load_plugin("my_task.py")\n'
     (tmp_path / "own.py").write_text(
@@ -428,9 +430,8 @@ def test_a_study_of_own_data_runs_in_worker_processes_and_has_a_report(folder, t
 
 
 def test_a_task_of_ones_own_class(tmp_path, monkeypatch):
-    monkeypatch.setattr(
-        "sapc.tasks.registry.TASKS", dict(sapc.tasks.registry.TASKS)
-    )  # known in this test only
+    # Known in this test only.
+    monkeypatch.setattr("sapc.tasks.registry.TASKS", dict(sapc.tasks.registry.TASKS))
     heat = type(sapc.get_task("heat"))
 
     class Warm(sapc.Task):

@@ -1,4 +1,4 @@
-"""`python -m soak --minutes 10`: run cases, print what is bad and how to repeat it; exit code 1 if anything is."""
+"""`python -m soak --minutes 10`: run cases, print the bad ones and how to repeat them; then exit 1."""
 
 from __future__ import annotations
 

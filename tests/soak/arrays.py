@@ -1,4 +1,4 @@
-"""Ways to damage the arrays of HDF5 and npz files: other types, shapes, sizes and values, and links to other files."""
+"""Ways to damage arrays in HDF5 and npz files: other types, shapes and values, links to other files."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ import numpy as np
 
 from .odd_values import ODD_JSON
 
-SECRET = 1234.5  # what stands in a file that nobody asked to be read
+# Content of a file that nobody asked to be read.
+SECRET = 1234.5
 USUAL_ATTRIBUTES = (
     "_FillValue",
     "scale_factor",

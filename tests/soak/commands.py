@@ -1,7 +1,8 @@
-"""Command lines of every command, made of its options options with good and odd values, run in this process.
+"""Command lines of every command, made of its declared options with good and odd values, run in this process.
 
-A line begins as one that works. Then a few of its words are changed, dropped, doubled or added. Whatever comes of it ends with exit code
-0, 1 or 2, without a traceback; with exit code 2 there is one sentence, and every file is as it was.
+A line begins as one that works. Then a few of its words are changed, dropped, doubled or added. Whatever
+comes of it ends with exit code 0, 1 or 2, without a traceback; with exit code 2 there is one sentence, and
+every file is as it was.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ LINES = {
     "sample run --n 2 --steps 2 --sensors sensors.csv --set test1 --out out.npz": 2,
     "sample own --physics physics.py --data waves.npz --n 2 --steps 2 --out out.nc": 3,
     "evaluate run --set test0 --samples 2 --reference 4 --steps 2 --floor-repeats 1": 3,
-    "compare heat --preset tiny --method ffm --samples 2 --reference 4 --steps 2 --floor-repeats 1 --out new": 1,
+    "compare heat --preset tiny --method ffm --samples 2 --reference 4 --steps 2 --floor-repeats 1 "
+    "--out new": 1,
     "export run new": 3,
     "study status study": 1,
     "study status study.py": 1,
@@ -80,7 +82,8 @@ ODD = (
     "%s", "é", "３", "𝟛", "🐍", "../x", "/", ".",
     "~", "/dev/null", "/proc/self/mem", "nowhere/at/all", "x" * 300, "x" * 5000, "9" * 30, "9" * 5000,
     "0x10", "1_0", "1,2", ",", "x=", "=1",
-    "x=nan", "0x0", "-1x5", "3x3", "1x1", "100000x100000", "a\nb", "--", "-", "run", "heat.h5", "meta", "cuda", "mps", "cpu:7",
+    "x=nan", "0x0", "-1x5", "3x3", "1x1", "100000x100000", "a\nb", "--", "-", "run", "heat.h5", "meta",
+    "cuda", "mps", "cpu:7",
 )  # fmt: skip
 ODD_NUMBERS = {
     "int": ("-1", "0", "1", "17", "20000", "1000000", "9999999999999", str(2**63), "9" * 30, "-" + "9" * 30),
@@ -88,7 +91,8 @@ ODD_NUMBERS = {
 }  # fmt: skip
 # Their work, or the processes they start, would be as large as asked for.
 WORK = {
-    "--steps", "--devices", "--workers", "--floor-repeats", "--blocks", "--noise", "--size", "--reference", "--train", "--validation",
+    "--steps", "--devices", "--workers", "--floor-repeats", "--blocks", "--noise", "--size", "--reference",
+    "--train", "--validation",
 }  # fmt: skip
 # So many that no machine has room for them, which has to be noticed before the work.
 COUNTS, EXCESS_COUNTS = (
@@ -97,7 +101,8 @@ COUNTS, EXCESS_COUNTS = (
 )
 # Options left alone: they compile, need weights from elsewhere, or show tracebacks on purpose.
 LEFT_OUT = {
-    "--compile", "--poseidon", "--calibrate", "--debug", "--frd", "--tensorboard", "--address", "--slurm", "--projection",
+    "--compile", "--poseidon", "--calibrate", "--debug", "--frd", "--tensorboard", "--address", "--slurm",
+    "--projection",
 }  # fmt: skip
 
 

@@ -1,6 +1,6 @@
-"""Ways to damage a file: its bytes, the values of JSON, of logs and tables, the header of safetensors, code; arrays are in `arrays`.
+"""Ways to damage a file: its bytes, values of JSON, logs and tables, the header of safetensors, code.
 
-Each takes a random generator and a path, changes the file, and returns what it did.
+Each takes a random generator and a path, changes the file, and returns what it did; arrays are in `arrays`.
 """
 
 from __future__ import annotations
@@ -155,7 +155,8 @@ def spoil_header(rng: random.Random, path: Path) -> str:
     header = json.loads(content[8 : 8 + size])
     about = json.loads(header["__metadata__"]["about"])
     if rng.random() < 0.7:
-        about.pop("sha256", None)  # as files of version 0.1.0 have none, so that others of its entries count
+        # Files of version 0.1.0 have none, so that their other entries count.
+        about.pop("sha256", None)
         header["__metadata__"]["about"] = json.dumps(about)
     if rng.random() < 0.5:
         text, description = spoil_value(rng, about)
@@ -177,11 +178,15 @@ def spoil_header(rng: random.Random, path: Path) -> str:
 def spoil_code(rng: random.Random, path: Path) -> str:
     """Put an odd line into Python code."""
     odd = rng.choice((
-        "raise SystemExit", "raise SystemExit(3)", "return None", "1 / 0", "(" * 500, "x = 'é\udc80'", "import nothing_here",
-        "def physics(grid): return 5", "def physics(): return 5", "physics = 5", "def physics(grid): return physics(grid)",
+        "raise SystemExit", "raise SystemExit(3)", "return None", "1 / 0", "(" * 500, "x = 'é\udc80'",
+        "import nothing_here",
+        "def physics(grid): return 5", "def physics(): return 5", "physics = 5",
+        "def physics(grid): return physics(grid)",
         "def physics(grid): return sapc.Pin.frame(99)", "def physics(grid): return sapc.Balance(lambda u: u)",
-        "def physics(grid): return sapc.Constraint(lambda u: u.flatten(1) * float('nan'))", "def physics(grid): raise SystemExit",
-        "def physics(grid): return sapc.Affine(grid.integral('u'), value='x')", "def physics(grid): return grid",
+        "def physics(grid): return sapc.Constraint(lambda u: u.flatten(1) * float('nan'))",
+        "def physics(grid): raise SystemExit",
+        "def physics(grid): return sapc.Affine(grid.integral('u'), value='x')",
+        "def physics(grid): return grid",
     ))  # fmt: skip
     lines = path.read_text().splitlines()
     at = rng.choice((0, len(lines)))

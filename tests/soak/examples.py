@@ -3,8 +3,9 @@
 run/          trained and evaluated          own/       trained on data of one's own
 unfinished/   stopped after two steps        study/     a study that has run, and study.py
 model/        exported
-heat.h5       from `sapc data`               waves.*    fields of one's own: npz, h5, nc (NetCDF-4), cdf (NetCDF-3)
-samples.*     from `sapc sample`: conditions sensors.csv, physics.py
+heat.h5       from `sapc data`               samples.*  from `sapc sample`: conditions
+waves.*       fields of one's own: npz, h5, nc (NetCDF-4), cdf (NetCDF-3)
+sensors.csv, physics.py
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ def physics(grid):
 """
 STUDY = """from sapc.experiments import cells
 
-runs = cells(["heat"], ["sapc"], preset="tiny", sets=("test0",), samples=2, sampling_steps=2, reference=4, floor_repeats=1)
+scoring = dict(sets=("test0",), samples=2, sampling_steps=2, reference=4, floor_repeats=1)
+runs = cells(["heat"], ["sapc"], preset="tiny", **scoring)
 """
 SENSORS = "x,t,value\n0.25,0.4,0.5\n0.5,0.8,-0.25\n"
 TIMINGS = {"seconds": 1.0, "seconds_per_sample": 1.0, "peak_memory": 1, "time": "2026-01-01T00:00:00+00:00"}
@@ -156,7 +158,8 @@ def _settle(folder: Path) -> None:
     for path in folder.rglob("*.jsonl"):
         lines = [json.dumps(_settle_value(json.loads(line))) + "\n" for line in path.read_text().splitlines()]
         path.write_text("".join(lines))
-    if not (folder / "scores.json").exists():  # which know the digest of the weights
+    # Scores know the digest of the weights.
+    if not (folder / "scores.json").exists():
         for path in folder.glob("*.safetensors"):
             tensors, about = load_tensors(path)
             save_tensors(path, tensors, _settle_value(about))

@@ -1,7 +1,8 @@
 """Damaged files and folders, opened by the public readers.
 
-What is damaged has to be refused by a `SapcError` of one sentence, or to be read as if nothing had happened. What the file itself can
-vouch for, by a checksum, must not come out changed; and nothing may come out of a file that another file only points to.
+What is damaged has to be refused by a `SapcError` of one sentence, or to be read as if nothing had happened.
+What the file itself can vouch for, by a checksum, must not come out changed; and nothing may come out of a
+file that another file only points to.
 """
 
 from __future__ import annotations

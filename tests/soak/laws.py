@@ -12,7 +12,7 @@ import torch
 import sapc
 
 Array = np.ndarray
-# From fields (batch, *grid): the residuals, and the sums of the sizes of what is added up in them, both (batch, rows).
+# From fields (batch, *grid): the residuals and the sums of the sizes of their terms, both (batch, rows).
 Rows = Callable[[Array], tuple[Array, Array]]
 LONG = np.longdouble
 
@@ -23,12 +23,13 @@ class Law:
 
     constraint: sapc.constraints.ConstraintTerm
     rows: Rows
-    matrix: Array | None = None  # of an affine law, (rows, points)
-    value: Array | None = None  # which its rows take, (batch or 1, rows)
-    slopes: Callable[[Array], Array] | None = (
-        None  # of a curved law, the gradients of its rows at one field, (rows, points)
-    )
-    is_within_reach: bool = False  # of a curved law, whether the first field can surely be projected
+    # Of an affine law: (rows, points), and the values that its rows take, (batch or 1, rows).
+    matrix: Array | None = None
+    value: Array | None = None
+    # Of a curved law: the gradients of its rows at one field, (rows, points).
+    slopes: Callable[[Array], Array] | None = None
+    # Of a curved law: whether the first field can surely be projected.
+    is_within_reach: bool = False
 
 
 @dataclass(frozen=True)
@@ -114,7 +115,7 @@ def integral_and_rows(scene: Scene, pin_values: Array) -> Law:
 
 
 def energy_balance(scene: Scene, pin_values: Array) -> Law:
-    """The integral of u^2, or of u + |u|^3 / 9, in units of the scale, decays at a rate proportional to that of u^2."""
+    """The integral of u^2, or of u + |u|^3 / 9, in units of the scale, decays with that of u^2."""
     grid, size = scene.grid, scene.scale
     decay, squares = scene.rng.choice((0.0, 0.02, 0.1)), scene.rng.random() < 0.5
     w, times = np.tile(quadrature(grid).reshape(-1), grid.n_channels), np.asarray(grid.time.points, LONG)

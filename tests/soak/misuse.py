@@ -1,6 +1,7 @@
-"""Misuse of the Python interface: every public callable, with each of its arguments replaced in turn by something odd.
+"""Misuse of the Python interface: every public callable, with each of its arguments replaced in turn.
 
-A call with one odd argument may work, if the value makes sense after all, or raise `SapcError`; anything else is a mistake of ours.
+A call with one odd argument may work, if the value makes sense after all, or raise `SapcError`; anything else
+is a mistake of ours.
 
     for name, thunk in cases():
         if (error := problem(thunk)) is not None:
@@ -37,7 +38,8 @@ class Target(NamedTuple):
     name: str
     function: Callable[..., Any]
     arguments: dict[str, Any]
-    left_out: tuple[str, ...] = ()  # arguments that are not replaced
+    # Arguments that are not replaced.
+    left_out: tuple[str, ...] = ()
 
 
 class Strange:
@@ -47,16 +49,24 @@ class Strange:
 def odd_values() -> dict[str, Any]:
     """What may be given by mistake."""
     return {
-        "None": None, "True": True, "-1": -1, "0": 0, "1.5": 1.5, "nan": math.nan, "inf": math.inf, "2^70": 2**70,
-        "''": "", "'x'": "x", "'a/../b'": "a/../b", "NUL": "\0", "bytes": b"x", "[]": [], "()": (), "{}": {}, "['x']": ["x"],
-        "[None]": [None], "{'x': 1}": {"x": 1}, "set": {1}, "object": object(), "strange": Strange(), "class": int,
+        "None": None, "True": True, "-1": -1, "0": 0, "1.5": 1.5, "nan": math.nan, "inf": math.inf,
+        "2^70": 2**70,
+        "''": "", "'x'": "x", "'a/../b'": "a/../b", "NUL": "\0", "bytes": b"x", "[]": [], "()": (), "{}": {},
+        "['x']": ["x"],
+        "[None]": [None], "{'x': 1}": {"x": 1}, "set": {1}, "object": object(), "strange": Strange(),
+        "class": int,
         "function": lambda *_: None, "complex": 1j, "range": range(3), "module": math,
         "device": torch.device("meta"), "dtype": torch.float16,
-        "no numbers": torch.zeros(0), "scalar": torch.tensor(1.0), "vector": torch.zeros(3), "no rows": torch.zeros(0, *GRID),
-        "other grid": torch.zeros(2, 5, 7), "more axes": torch.zeros(2, *GRID, 3), "nan field": torch.full((2, *GRID), math.nan),
-        "inf field": torch.full((2, *GRID), math.inf), "whole field": torch.zeros(2, *GRID, dtype=torch.int64),
-        "bool field": torch.zeros(2, *GRID, dtype=torch.bool), "complex field": torch.zeros(2, *GRID, dtype=torch.complex64),
-        "half field": torch.zeros(2, *GRID, dtype=torch.float16), "meta field": torch.zeros(2, *GRID, device="meta"),
+        "no numbers": torch.zeros(0), "scalar": torch.tensor(1.0), "vector": torch.zeros(3),
+        "no rows": torch.zeros(0, *GRID),
+        "other grid": torch.zeros(2, 5, 7), "more axes": torch.zeros(2, *GRID, 3),
+        "nan field": torch.full((2, *GRID), math.nan),
+        "inf field": torch.full((2, *GRID), math.inf),
+        "whole field": torch.zeros(2, *GRID, dtype=torch.int64),
+        "bool field": torch.zeros(2, *GRID, dtype=torch.bool),
+        "complex field": torch.zeros(2, *GRID, dtype=torch.complex64),
+        "half field": torch.zeros(2, *GRID, dtype=torch.float16),
+        "meta field": torch.zeros(2, *GRID, device="meta"),
         "sparse field": torch.zeros(2, *GRID).to_sparse(), "array": torch.zeros(2, *GRID).numpy(),
     }  # fmt: skip
 
@@ -258,7 +268,8 @@ def _models() -> Iterator[Target]:
         sapc.training_config,
         {"task": "heat", "method": "ffm", "preset": "tiny", "grid": GRID},
     )
-    changes = {"steps": 2, "lr": 1e-3, "modes": 4, "hidden": 4, "backbone": Backbone((4, 4), 4, 8, 4), "options": {}, "seed": 0,
+    changes = {"steps": 2, "lr": 1e-3, "modes": 4, "hidden": 4, "backbone": Backbone((4, 4), 4, 8, 4),
+               "options": {}, "seed": 0,
                "precision": "fp16", "schedule": "cosine", "batch": 2}  # fmt: skip
     yield Target(
         "training_config(more)", lambda **a: sapc.training_config("heat", "ffm", "tiny", **a), changes
@@ -470,7 +481,8 @@ def _data() -> Iterator[Target]:
     yield Target("read_sensors", sapc.read_sensors, {"path": file, "grid": grid})
     try:
         xarray_dataset = sapc.to_xarray(data.fields, grid)
-    except sapc.SapcError:  # xarray is not installed
+    except sapc.SapcError:
+        # xarray is not installed.
         return
     yield Target(
         "to_xarray",
@@ -493,8 +505,9 @@ def cases() -> Iterator[tuple[str, Thunk]]:
     for target in targets():
         for argument in target.arguments:
             for label, value in values.items() if argument not in target.left_out else ():
+                # It would be done, in its time.
                 if label == "2^70" and argument in ("steps", "repeats", "floor_repeats"):
-                    continue  # it would be done, in its time
+                    continue
                 name = f"{target.name}({argument}={label})"
                 yield name, lambda t=target, a=argument, v=value: t.function(**{**t.arguments, a: v})
 

@@ -1,7 +1,7 @@
 """Cases in processes of their own, a few at a time, bounded in time and memory.
 
-Every process is forked from this one, which has imported everything and done nothing, so a case costs milliseconds more than its work and
-knows nothing of the cases before it.
+Every process is forked from this one, which has imported everything and done nothing, so a case costs
+milliseconds more than its work and knows nothing of the cases before it.
 """
 
 from __future__ import annotations
@@ -25,10 +25,13 @@ from typing import Any
 from .case import Case
 
 FORK = multiprocessing.get_context("fork")
-MEGABYTES = 500  # more than a case may take beyond what the package itself takes
-SECONDS = {"signals": 240, "commands": 120}  # all others end within
+# More than a case may take beyond what the package itself takes.
+MEGABYTES = 500
+# Limits of kinds, and of all others.
+SECONDS = {"signals": 240, "commands": 120}
 MAX_SECONDS = 30
-POLL_SECONDS = 0.05  # seconds between two looks at time and memory
+# Between two looks at time and memory.
+POLL_SECONDS = 0.05
 
 
 @dataclass(frozen=True)
@@ -108,7 +111,8 @@ def _work(case: Case, folder: Path, examples: Path, answer: Any) -> None:
     for stream in (1, 2):
         os.dup2(output, stream)
     sys.stdout, sys.stderr = (open(stream, "w", buffering=1, closefd=False) for stream in (1, 2))  # noqa: SIM115
-    tempfile.tempdir = str(folder)  # what a case leaves there is removed with it
+    # What a case leaves there is removed with it.
+    tempfile.tempdir = str(folder)
     warnings.simplefilter("ignore")
     before = _resident(os.getpid())
     reason = case.check(folder / "work", examples)

@@ -12,7 +12,8 @@ from sapc import cli
 
 from .case import BadCase
 
-LONGEST_SENTENCE = 1000  # characters
+# In characters.
+LONGEST_SENTENCE = 1000
 
 
 @dataclass(frozen=True)
@@ -57,11 +58,9 @@ def call(*line: object) -> Outcome:
 
 def contents(folder: Path) -> dict[str, str]:
     """Every file of a folder with a digest of its content, and every folder."""
-    return {
-        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else "folder"
-        for path in sorted(folder.rglob("*"))
-        if path.name != ".lock"
-    }  # fmt: skip
+    digest = lambda path: hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else "folder"
+    paths = [path for path in sorted(folder.rglob("*")) if path.name != ".lock"]
+    return {str(path.relative_to(folder)): digest(path) for path in paths}
 
 
 def leftovers(folder: Path) -> list[str]:

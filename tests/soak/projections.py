@@ -1,11 +1,12 @@
-"""Random constraints on random grids; what comes back is checked by residuals that are computed here, in numpy.
+"""Random constraints on random grids; the result is checked by residuals that are computed here, in numpy.
 
-Nothing of the package measures its own result: laws are written a second time, in extended precision, and the nearest point of an affine
-manifold is solved for a second time, as a dense least-squares problem. A case draws
+Nothing of the package measures its own result: laws are written a second time, in extended precision, and the
+nearest point of an affine manifold is solved for a second time, as a dense least-squares problem. A case
+draws
 
     a grid of one to three axes, one or several channels, a batch, a dtype, sizes of 1e-8 to 1e8
     pins on frames, faces, channels or single points, with values of the field or of their own
-    a law: none, a conserved integral, a balance with nonlinear stored quantity and rate, affine rows, any residual
+    a law: none, a conserved integral, a balance with nonlinear quantity and rate, affine rows, any residual
 """
 
 from __future__ import annotations
@@ -23,8 +24,10 @@ import sapc
 from .case import BadCase
 from .laws import LAWS, LONG, Array, Law, Scene
 
-EPS, TOLERANCE = 2.0**-52, 1e-12  # of float64, and of the solver
-SLACK = 4  # terms are added up a little differently here
+# Of float64, and of the solver.
+EPS, TOLERANCE = 2.0**-52, 1e-12
+# Terms are added up a little differently here.
+SLACK = 4
 
 
 def check(rng: random.Random, seed: int, examples: Path) -> None:
@@ -71,7 +74,8 @@ def _check_projection(scene: Scene) -> None:
     if law is None or law.matrix is not None:
         if not converged.all():
             raise BadCase(
-                f"an affine projection ({report.algorithm}) says that it has not converged, |R| {report.residual.max():.1e}"
+                f"an affine projection ({report.algorithm}) says that it has not converged, "
+                f"|R| {report.residual.max():.1e}"
             )
         _check_nearest(law, mask, pin_values, start, end)
     else:
@@ -128,11 +132,11 @@ def _check_pins(end: torch.Tensor, mask: Array, pin_values: Array) -> None:
 
 
 def _check_rows(law: Law | None, end: torch.Tensor, converged: Array) -> None:
-    """Where convergence is claimed, every residual is rounding of its own terms, in the dtype of the result."""
+    """Where convergence is claimed, a residual is rounding of its own terms, in the dtype of the result."""
     if law is None:
         return
     rows, terms = law.rows(end.numpy().astype(LONG))
-    # What docs/how-to/constraints.md states, for the float64 result; rounding to the dtype of the fields comes on top.
+    # As docs/how-to/constraints.md states for float64; rounding to the dtype of the fields is added.
     tolerance = np.maximum(16 * EPS * terms, TOLERANCE * np.minimum(terms, 1))
     rounding = float(torch.finfo(end.dtype).eps) * terms
     limit = SLACK * (tolerance + rounding)
@@ -140,7 +144,8 @@ def _check_rows(law: Law | None, end: torch.Tensor, converged: Array) -> None:
     if distance[converged].any():
         worst = float((np.abs(rows) / np.maximum(terms, 1e-300))[converged].max())
         raise BadCase(
-            f"converged is claimed, but a residual is {worst:.1e} of its terms, and {float(np.abs(rows)[converged].max()):.1e}"
+            f"converged is claimed, but a residual is {worst:.1e} of its terms, "
+            f"and {float(np.abs(rows)[converged].max()):.1e}"
         )
 
 
@@ -168,9 +173,8 @@ def _check_stationary(
     law: Law, mask: Array, pin_values: Array, start: torch.Tensor, end: torch.Tensor, report: Any
 ) -> None:
     """At a point that is called nearest, the correction is a combination of the rows' gradients."""
-    is_near = (
-        float(start[0].abs().max()) >= np.abs(pin_values).max()
-    )  # from far below, a norm is doubled again and again
+    # From far below, a norm is doubled again and again.
+    is_near = float(start[0].abs().max()) >= np.abs(pin_values).max()
     if law.is_within_reach and is_near and not report.converged[0]:
         raise BadCase(f"a field within reach is not projected, |R| {float(report.residual[0]):.1e}")
     if end.dtype != torch.float64:
@@ -218,4 +222,7 @@ def _describe(scene: Scene, mask: Array, law: Law | None, start: torch.Tensor) -
     law_name = type(law.constraint).__name__ if law else "pins only"
     shape = "x".join(map(str, scene.grid.shape))
     start_size = float(start.abs().max())
-    return f"{law_name} on {scene.batch} x {shape} {start.dtype}, {int(mask.sum())} pinned, size {scene.scale:.0e}, start {start_size:.0e}"
+    return (
+        f"{law_name} on {scene.batch} x {shape} {start.dtype}, {int(mask.sum())} pinned, "
+        f"size {scene.scale:.0e}, start {start_size:.0e}"
+    )

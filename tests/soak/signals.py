@@ -1,7 +1,7 @@
 """Commands that are killed at a random moment, by Ctrl-C, by a scheduler or for good, and then run again.
 
-A command that was killed says nothing but its sentence and leaves nothing half-written; the same command then ends well, and what it
-writes is to the last bit what a command writes that nobody disturbed.
+A command that was killed says nothing but its sentence and leaves nothing half-written; the same command then
+ends well, and what it writes is to the last bit what a command writes that nobody disturbed.
 """
 
 from __future__ import annotations
@@ -28,8 +28,9 @@ from .examples import copy_example
 from .program import call, leftovers
 
 INTERRUPT_CODE = 130
-START_SECONDS = 1.5  # seconds in which a process mostly imports
-LONGEST = 60  # seconds
+# In which a process mostly imports.
+START_SECONDS = 1.5
+MAX_SECONDS = 60
 
 
 def check(rng: random.Random, seed: int, examples: Path) -> None:
@@ -43,7 +44,7 @@ def check(rng: random.Random, seed: int, examples: Path) -> None:
     for _ in range(times):
         _kill(rng, command, number)
     process = _start(command)
-    _, err = process.communicate(timeout=LONGEST)
+    _, err = process.communicate(timeout=MAX_SECONDS)
     if process.returncode and not (command.once and process.returncode == 2):
         raise BadCase(
             f"the same command then ended with {process.returncode}: {err.strip().splitlines()[-1:]}"
@@ -66,10 +67,10 @@ def _kill(rng: random.Random, command: Command, number: signal.Signals) -> None:
         _wait(process, rng.uniform(0, 0.3))
     process.send_signal(number)
     try:
-        _, err = process.communicate(timeout=LONGEST)
+        _, err = process.communicate(timeout=MAX_SECONDS)
     except subprocess.TimeoutExpired as late:
         process.kill()
-        raise BadCase(f"still running {LONGEST} seconds after {number.name}") from late
+        raise BadCase(f"still running {MAX_SECONDS} seconds after {number.name}") from late
     if "Traceback (most" in err:
         raise BadCase(f"{number.name} shows a traceback: {err.strip().splitlines()[-1]}")
     if process.returncode not in (0, INTERRUPT_CODE, -number, *((2,) if command.once else ())):
@@ -120,7 +121,8 @@ def _make_place(command: Command, examples: Path, name: str) -> None:
 def _is_same(a: Any, b: Any) -> bool:
     if isinstance(a, dict):
         return a.keys() == b.keys() and all(_is_same(a[key], b[key]) for key in a)
-    return np.asarray(a).tobytes() == np.asarray(b).tobytes()  # to the bit, NaN too
+    # To the bit, NaN too.
+    return np.asarray(a).tobytes() == np.asarray(b).tobytes()
 
 
 # -- what is killed --
@@ -133,7 +135,8 @@ class Command:
     line: str
     needs: tuple[str, ...]
     result: Callable[[Path], Any]
-    once: bool = False  # whether it refuses, rightly, to do again what is done
+    # Whether it refuses, rightly, to do again what is done.
+    once: bool = False
 
 
 def _tensors(name: str) -> Callable[[Path], Any]:

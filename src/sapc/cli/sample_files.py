@@ -1,8 +1,8 @@
 """Conditions from files, and samples into files: HDF5, npz or NetCDF.
 
 Samples of k conditions, m of each, are n = k m fields with the m of each condition in a row. HDF5 and npz
-hold `fields` `(n, *grid)`, the conditions themselves, `condition` `(k, *grid)`, and of every field the numbers
-`condition_index` and `member_index`; NetCDF has the dimensions `condition` and `member`.
+hold `fields` `(n, *grid)`, the conditions themselves, `condition` `(k, *grid)`, and of every field the
+numbers `condition_index` and `member_index`; NetCDF has the dimensions `condition` and `member`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ def read_condition(path: Path, task: Task) -> Tensor:
     """Read conditions from a file.
 
     Args:
-        path: A dataset, or an HDF5, npz or NetCDF file with an array `condition`, else `fields`, else a single
+        path: A dataset, or an HDF5, npz or NetCDF file with an array `condition`, else `fields`, else a
+        single
             one. It may hold the pinned part alone, as an initial frame.
         task: The task that is sampled.
 
@@ -91,7 +92,7 @@ def _read_like_data(path: Path, task: Task) -> Tensor:
 
 
 def _read_pinned_part(path: Path, task: Task, problem: SapcError | None = None) -> Tensor:
-    """Read conditions without a dimension of samples, or the pinned part alone; `problem` is of whole fields."""
+    """Read conditions without a dimension of samples, or the pinned part; `problem` is of whole fields."""
     reading = task.description.reading
     space = tuple(axis.name for axis in task.grid.space)
     order = (task.grid.time.name, *space) if reading.get("time") == "first" else task.grid.names
