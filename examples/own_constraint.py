@@ -1,7 +1,6 @@
 """How to add a constraint: any differentiable function of the fields, here a quadratic invariant.
 
-    q' = p,  p' = -q      an oscillator at every point x: q^2 + p^2 does not change in time, and varies along
-    x
+    q' = p,  p' = -q      an oscillator at every point x; q^2 + p^2 does not change in time
 
 No structure is declared for it, so it takes the dense path: the Jacobian of all rows by automatic
 differentiation, which is fine for a small grid. Pins, projection, training and sampling are the same code as

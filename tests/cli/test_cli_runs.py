@@ -300,6 +300,7 @@ def test_a_condition_may_be_initial_frames(call, run, frames):
         np.testing.assert_array_equal(file["fields"][:, :, 0], truth[:k])
 
 
+@pytest.mark.filterwarnings("always:the condition of shape")
 def test_as_many_frames_as_times_are_read_as_one_field_with_a_warning(call, run):
     frames = sapc.get_task("heat", grid=(16, 16)).dataset("train", size=16).fields[:, :, 0].double().numpy()
     line = (
