@@ -1,8 +1,8 @@
-"""Fields from elsewhere: what users have simulated or measured, from their files and back into files.
+"""Fields of your own: simulated or measured, read from files and written back into files.
 
 data = sapc.read_fields("waves.nc", periodic=("x",))       # NetCDF, HDF5 or npz -> Fields
 train, validation = data.split_rows()
-at = sapc.read_sensors("gauges.csv", data.grid)            # CSV -> Sensors
+sensors = sapc.read_sensors("gauges.csv", data.grid)       # CSV -> Sensors
 sapc.data.write_netcdf("new.nc", sapc.to_xarray(samples, data.grid, units=data.units))
 """
 

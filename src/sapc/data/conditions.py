@@ -1,10 +1,11 @@
 """Conditions in files, and samples of several conditions.
 
-A condition counts only where a field is pinned. So a file of conditions may leave out the axis along which a single point is pinned: where
-the initial frame is pinned, it holds the initial frame. It may also leave out the dimension that counts conditions, if there is only one.
+A condition counts only where a field is pinned. So a file of conditions may leave out the axis along which a
+single point is pinned: where the initial frame is pinned, it holds the initial frame. It may also leave out
+the dimension that counts conditions, if there is only one.
 
-Samples of k conditions, m of each, are written along the dimensions `condition` and `member`; whoever reads them back as fields gets
-k m samples, the m of each condition in a row.
+Samples of k conditions, m of each, are written along the dimensions `condition` and `member`. Whoever reads
+them back as fields gets k m samples, the m of each condition in a row.
 """
 
 from __future__ import annotations
@@ -25,21 +26,31 @@ from .reading.formats import Variable, Variables, open_variables
 from .reading.hdf5 import Array
 
 CONDITION, MEMBER = "condition", "member"
-ENDING = "_condition"  # of the name of a channel's conditions, in files of samples
+CONDITION_SUFFIX = "_condition"
+"""End of the name of a channel's conditions, in files of samples."""
 
 
 def flatten_members(variables: Variables, samples: str | None = None) -> Variables:
-    """Join the dimensions `condition` and `member` to one of samples; what is along one of them alone is no field and left out."""
+    """Join the dimensions `condition` and `member` to one of samples.
+
+    Args:
+        variables: All variables of a file. Those along one of the two dimensions alone are no fields and left
+            out.
+        samples: Name of the dimension of samples, if the caller gave it.
+
+    Returns:
+        The variables of a file of samples; those of another file as they are.
+    """
     pair = (CONDITION, MEMBER)
     if samples in pair or not any(v.dims[:2] == pair for v in variables.values()):
         return variables
 
-    def joined(v: Variable) -> Variable:
+    def join(v: Variable) -> Variable:
         shape = (v.shape[0] * v.shape[1], *v.shape[2:])
         return replace(v, shape=shape, dims=("sample", *v.dims[2:]), load=lambda: v.read().reshape(shape))
 
     return {
-        name: joined(v) if v.dims[:2] == pair else v
+        name: join(v) if v.dims[:2] == pair else v
         for name, v in variables.items()
         if v.dims[:2] == pair or not set(v.dims) & set(pair)
     }
@@ -49,58 +60,76 @@ def has_conditions(path: Path, grid: Grid) -> bool:
     """Tell whether a file is one of samples that holds their conditions under names of their own."""
     try:
         with open_variables(path) as variables:
-            return any(f"{name}{ENDING}" in variables for name in grid.channels or ("u",))
+            return any(f"{name}{CONDITION_SUFFIX}" in variables for name in grid.channels or ("u",))
     except SapcError:
         return False
 
 
 def read_conditions(path: Path, grid: Grid, mask: Tensor, order: Sequence[str] = ()) -> Tensor:
-    """Read conditions `(k, *grid)` in float64, NaN where the file has nothing.
+    """Read conditions from a file.
 
-    mask    where fields are pinned, as `grid.shape`
-    order   the names of the axes in the order of the file, where that is not the grid's and dimensions bear no names
+    Args:
+        path: The file.
+        grid: Grid of the task.
+        mask: Where fields are pinned, shaped as `grid.shape`.
+        order: Names of the axes in the order of the file, where that is not the grid's and dimensions have no
+            names.
+
+    Returns:
+        Conditions `(k, *grid)` in float64, NaN where the file has nothing.
+
+    Raises:
+        SapcError: The file has no channel of the task, or not as many conditions of each.
     """
     names = grid.channels or ("u",)
     masks = mask.reshape(grid.n_channels, *grid.points_per_axis)
-    found: dict[str, Tensor] = {}
+    values: dict[str, Tensor] = {}
     with open_variables(path) as variables:
         for name, pinned in zip(names, masks, strict=True):
-            variable = variables.get(f"{name}{ENDING}") or variables.get(name)
-            # Of a channel that nothing is pinned of, nothing counts: it need not fit.
-            is_wanted = bool(pinned.any()) or not bool(mask.any())
-            if variable is not None and is_wanted:
-                found[name] = _Place(path, grid, pinned, tuple(order)).read(variable, variables)
-        there = ", ".join(v.describe() for v in variables.values())
-    if not found:
+            variable = variables.get(f"{name}{CONDITION_SUFFIX}") or variables.get(name)
+            # A channel without a pinned point has no condition: it need not fit.
+            is_relevant = bool(pinned.any()) or not bool(mask.any())
+            if variable is not None and is_relevant:
+                values[name] = _Placement(path, grid, pinned, tuple(order)).read(variable, variables)
+        contents = ", ".join(v.describe() for v in variables.values())
+    if not values:
         raise SapcError(
-            f"{path} has none of the channels {', '.join(names)}; it has {there or 'no arrays'}: name an array after its channel"
+            f"{path} has none of the channels {', '.join(names)}; it has {contents or 'no arrays'}: "
+            "name an array after its channel"
         )
-    counts = {name: len(values) for name, values in found.items()}
+    counts = {name: len(conditions) for name, conditions in values.items()}
     if len(set(counts.values())) > 1:
-        told = ", ".join(f"{n} of {name}" for name, n in counts.items())
-        raise SapcError(f"{path} has different numbers of conditions: {told}; give as many of each")
-    nothing = torch.full_like(next(iter(found.values())), torch.nan)
-    channels = [found.get(name, nothing) for name in names]
+        numbers = ", ".join(f"{n} of {name}" for name, n in counts.items())
+        raise SapcError(f"{path} has different numbers of conditions: {numbers}; give as many of each")
+    nothing = torch.full_like(next(iter(values.values())), torch.nan)
+    channels = [values.get(name, nothing) for name in names]
     return channels[0] if grid.n_channels == 1 else torch.stack(channels, 1)
 
 
 def place_conditions(values: Array, grid: Grid, mask: Tensor) -> Tensor | None:
-    """Put an array `(*grid)`, `(k, *grid)`, or the same without the axis of a single pinned point, into conditions `(k, *grid)`.
+    """Put an array on the grid as conditions.
 
-    None where it has another shape. A shape that fits in several ways is taken in the order of this list.
+    Args:
+        values: An array `(*grid)`, `(k, *grid)`, or the same without the axis of a single pinned point. A
+            shape that fits in several ways is taken in this order.
+        grid: Grid of the task.
+        mask: Where fields are pinned, shaped as `grid.shape`.
+
+    Returns:
+        Conditions `(k, *grid)`, or None where the array has another shape.
     """
     if grid.n_channels > 1:
         return None
-    place = _Place(Path(), grid, mask, ())
-    axes = place.fit_shape(values.shape, grid.names)
+    placement = _Placement(Path(), grid, mask, ())
+    axes = placement.fit_shape(values.shape, grid.names)
     if axes is None:
         return None
-    place.warn_if_ambiguous(values, axes)
-    return place.put(values.astype(np.float64), axes)
+    placement.warn_if_ambiguous(values, axes)
+    return placement.put(values.astype(np.float64), axes)
 
 
-class _Place:
-    """Where the values of a variable belong on the grid of a task."""
+class _Placement:
+    """Place the values of a variable on the grid of a task."""
 
     def __init__(self, path: Path, grid: Grid, mask: Tensor, order: tuple[str, ...]) -> None:
         self.path, self.grid, self.order = path, grid, order or grid.names
@@ -109,7 +138,7 @@ class _Place:
         self.name = None if self.single is None else grid.names[self.single[0]]
 
     def read(self, variable: Variable, variables: Variables) -> Tensor:
-        """The values of a variable, `(k, *lattice)`."""
+        """Read the values of a variable, `(k, *points)`."""
         has_names = any(d is not None for d in variable.dims)
         dims = self.fit_names(variable) if has_names else self.fit_shape(variable.shape, self.order)
         if dims is None:
@@ -128,14 +157,18 @@ class _Place:
         return self.put(values, dims)
 
     def fit_names(self, variable: Variable) -> tuple[str, ...] | None:
-        """The dimensions by name: those of the grid, or all but the one of the pinned point, and at most one that counts conditions."""
+        """Return the dimensions by name, or None.
+
+        They are those of the grid, or all but the one of the pinned point, and at most one that counts
+        conditions.
+        """
         dims = tuple(d if d is not None and d in self.grid.names else CONDITION for d in variable.dims)
-        missing = set(self.grid.names) - set(dims)
+        absent = set(self.grid.names) - set(dims)
         fits = all(self._has_size(d, n) for d, n in zip(dims, variable.shape, strict=True))
-        return dims if fits and dims.count(CONDITION) <= 1 and missing <= {self.name} else None
+        return dims if fits and dims.count(CONDITION) <= 1 and absent <= {self.name} else None
 
     def fit_shape(self, shape: tuple[int, ...], order: Sequence[str]) -> tuple[str, ...] | None:
-        """The dimensions by length: whole fields first, then pinned parts, each without and with a number of conditions."""
+        """Return the dimensions by length: whole fields, else pinned parts, of one or several conditions."""
         whole, part = tuple(order), tuple(name for name in order if name != self.name)
         for names in (whole, part):
             for dims in (names, (CONDITION, *names)):
@@ -144,7 +177,7 @@ class _Place:
         return None
 
     def warn_if_ambiguous(self, values: Array, dims: tuple[str, ...]) -> None:
-        """Warn where one whole field has the shape of several pinned parts: of as many frames as there are times."""
+        """Warn where one whole field has the shape of several pinned parts, as many as there are times."""
         part = tuple(name for name in self.order if name != self.name)
         fits = values.shape[1:] == tuple(self.grid[name].n for name in part)
         # Where values are missing, it is a whole field.
@@ -159,7 +192,7 @@ class _Place:
         )
 
     def put(self, values: Array, dims: tuple[str, ...]) -> Tensor:
-        """Values along `dims` as `(k, *lattice)`, NaN elsewhere."""
+        """Return values along `dims` as `(k, *points)`, NaN elsewhere."""
         if CONDITION not in dims:
             values, dims = values[None], (CONDITION, *dims)
         present = [name for name in self.grid.names if name in dims]
@@ -174,48 +207,52 @@ class _Place:
         return out
 
     def refusal(self, variable: Variable) -> str:
-        """What a variable should be instead."""
+        """Say what a variable should be instead."""
 
-        def told(names: Sequence[str]) -> str:
+        def sizes(names: Sequence[str]) -> str:
             return ", ".join(f"{name}: {self.grid[name].n}" for name in names)
 
         part = [name for name in self.grid.names if name != self.name]
-        pinned = f", or ({told(part)}), what is pinned" if self.name else ""
+        pinned = f", or ({sizes(part)}), what is pinned" if self.name else ""
         return (
-            f"{self.path}: {variable.describe()} does not fit the grid; expected ({told(self.grid.names)}){pinned}, "
-            "with a dimension before it if there are several conditions"
+            f"{self.path}: {variable.describe()} does not fit the grid; expected "
+            f"({sizes(self.grid.names)}){pinned}, with a dimension before it if there are several conditions"
         )
 
     def _has_size(self, name: str, n: int) -> bool:
         return name == CONDITION or n == self.grid[name].n or (n == 1 and name == self.name)
 
     def _is_reversed(self, name: str, n: int, variables: Variables) -> bool:
-        """Whether an axis of the file decreases; refuses one that is not the grid's."""
-        own, coordinate = self.grid[name], variables.get(name)
+        """Tell whether an axis of the file decreases; refuse one that is not the grid's."""
+        grid_axis, coordinate = self.grid[name], variables.get(name)
         if coordinate is None or coordinate.shape != (n,):
             return False
-        if n < own.n:
-            self._check_point(own, coordinate)
+        if n < grid_axis.n:
+            self._check_point(grid_axis, coordinate)
             return False
-        axis, is_reversed = read_axis(self.path, name, n, coordinate, own.kind)
+        axis, is_reversed = read_axis(self.path, name, n, coordinate, grid_axis.kind)
         # Coordinates are rounded.
-        if max(abs(axis.start - own.start), abs(axis.stop - own.stop)) > 1e-3 * own.spacing:
+        distance = max(abs(axis.start - grid_axis.start), abs(axis.stop - grid_axis.stop))
+        if distance > 1e-3 * grid_axis.spacing:
             raise SapcError(
-                f"{self.path} is on another grid: {name} has {n} points of [{axis.start:g}, {axis.stop:g}] ({axis.kind}), and "
-                f"{own.n} of [{own.start:g}, {own.stop:g}] ({own.kind}) are needed"
+                f"{self.path} is on another grid: {name} has {n} points of [{axis.start:g}, {axis.stop:g}] "
+                f"({axis.kind}), and {grid_axis.n} of [{grid_axis.start:g}, {grid_axis.stop:g}] "
+                f"({grid_axis.kind}) are needed"
             )
         return is_reversed
 
-    def _check_point(self, own: Axis, coordinate: Variable) -> None:
-        """The one point that a file has of an axis must be the pinned one."""
+    def _check_point(self, axis: Axis, coordinate: Variable) -> None:
+        """Refuse a file whose one point of an axis is not the pinned one."""
         assert self.single is not None
-        at, wanted = float(np.ravel(coordinate.read())[0]), float(own.points[self.single[1]])
-        if not abs(at - wanted) <= own.spacing / 2:
-            raise SapcError(f"{self.path} is at {own.name} = {at:g}, and pinned is {own.name} = {wanted:g}")
+        point, pinned_point = float(np.ravel(coordinate.read())[0]), float(axis.points[self.single[1]])
+        if not abs(point - pinned_point) <= axis.spacing / 2:
+            raise SapcError(
+                f"{self.path} is at {axis.name} = {point:g}, and pinned is {axis.name} = {pinned_point:g}"
+            )
 
 
 def _single(mask: Tensor) -> tuple[int, int] | None:
-    """The axis, and the index along it, whose points are pinned, all of them and no others."""
+    """Return the axis, and the index along it, where all points are pinned and no others; or None."""
     for axis in range(mask.ndim):
         rows = mask.movedim(axis, 0).flatten(1)
         index = rows.any(1).nonzero().flatten()

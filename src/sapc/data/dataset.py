@@ -1,8 +1,8 @@
 """Datasets: solutions with the parameters that made them, and their files.
 
-A file is HDF5 and explains itself: the fields, one array per parameter, the grid, where the data came from,
+A file is HDF5 and describes itself: the fields, one array per parameter, the grid, where the data came from,
 and a SHA-256 checksum over all of it. Writing is atomic: a file under its final name is complete, whatever
-interrupted the writer. Folders made for a file that then fails are taken away again.
+interrupted the writer. Folders made for a file that then fails are removed again.
 """
 
 from __future__ import annotations
@@ -28,14 +28,34 @@ from .reading.hdf5 import Array, load_array, open_hdf5
 
 FORMAT = "sapc-dataset-1"
 HEADER = {
-    "task": str, "options": dict, "split": str, "seed": int, "grid": dict, "parameters": list, "provenance": dict,
-}  # fmt: skip
+    "task": str,
+    "options": dict,
+    "split": str,
+    "seed": int,
+    "grid": dict,
+    "parameters": list,
+    "provenance": dict,
+}
 
 
 @explain_misuse
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """Solutions of one task: `fields` float32 `(n, *grid)`, `parameters` float64 with the same first axis."""
+    """Solutions of one task.
+
+    Attributes:
+        task: Name of the task.
+        split: Name of the split or test set.
+        seed: Seed of the draw.
+        grid: Grid of the fields.
+        fields: The solutions `(n, *grid)` in float32.
+        parameters: What made them, by name; float64 with the same first axis.
+        options: Options of the task.
+        provenance: Versions, device, solver and time of the computation.
+
+    Raises:
+        SapcError: Fields, grid and parameters do not fit together.
+    """
 
     task: str
     split: str
@@ -60,7 +80,14 @@ class Dataset:
 
     @explain_misuse
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write the dataset to an HDF5 file, atomically, and return its path."""
+        """Write the dataset to an HDF5 file, atomically.
+
+        Args:
+            path: The file.
+
+        Returns:
+            Its path.
+        """
         import h5py
 
         header = json.dumps(self.describe(), sort_keys=True)
@@ -77,19 +104,29 @@ class Dataset:
         return Path(path)
 
     def describe(self) -> dict[str, Any]:
-        """What a file of it says besides the numbers, as JSON can hold it."""
-        plain = {
+        """Return everything but the numbers, as JSON can hold it."""
+        metadata = {
             "options": dict(self.options),
             "provenance": dict(self.provenance),
             "grid": self.grid.to_dict(),
         }
         identity = {"task": self.task, "split": self.split, "seed": self.seed}
-        return {**identity, **plain, "parameters": list(self.parameters)}
+        return {**identity, **metadata, "parameters": list(self.parameters)}
 
 
 @explain_misuse
 def load_dataset(path: str | os.PathLike[str]) -> Dataset:
-    """Read a dataset back, bit for bit, after checking that the file is whole."""
+    """Read a dataset back, bit for bit, after checking that the file is complete.
+
+    Args:
+        path: A file that `Dataset.save` wrote.
+
+    Returns:
+        The dataset.
+
+    Raises:
+        SapcError: There is no such file, it is damaged, or of another kind.
+    """
     path = check_path(path, "a dataset")
     if not path.is_file():
         raise SapcError(f"there is no dataset file {path}; write one with `sapc data TASK --out PATH`")
@@ -100,7 +137,8 @@ def load_dataset(path: str | os.PathLike[str]) -> Dataset:
             return read_dataset(path, file)
     except SapcError:
         raise
-    except Exception as error:  # h5py reports damage by whatever its C library met first
+    # h5py reports damage by whatever its C library met first.
+    except Exception as error:
         raise SapcError(
             f"{path} is not a readable dataset file ({first_line(error)}); "
             "it is damaged or of another kind: write it again"
@@ -108,45 +146,59 @@ def load_dataset(path: str | os.PathLike[str]) -> Dataset:
 
 
 def read_dataset(path: Path, file: Any) -> Dataset:
-    """The contents of an open file of this format; refuses what does not match its checksum."""
+    """Read an open file of this format.
+
+    Args:
+        path: The file, for messages.
+        file: The file, opened by h5py.
+
+    Returns:
+        The dataset.
+
+    Raises:
+        SapcError: The contents do not match the checksum, or are not those of a dataset.
+    """
     header, digest = (file.attrs.get(name) for name in ("header", "sha256"))
     if not isinstance(header, str) or not isinstance(digest, str):
         raise SapcError(f"{path} has no header with a checksum, as every dataset; write it again")
-    about = _parse_header(path, header)
+    metadata = _parse_header(path, header)
     fields = _read_array(path, file, "fields")
-    parameters = {name: _read_array(path, file, f"parameters/{name}") for name in about["parameters"]}
+    parameters = {name: _read_array(path, file, f"parameters/{name}") for name in metadata["parameters"]}
     if checksum(header, fields, parameters) != digest:
         raise SapcError(f"the contents of {path} do not match its checksum; it is damaged: write it again")
     try:
-        grid = Grid.from_dict(about["grid"])
+        grid = Grid.from_dict(metadata["grid"])
     except SapcError as error:
         raise SapcError(f"{path}: {error}") from error
     if fields.dtype.kind != "f" or fields.shape[1:] != grid.shape:
         raise SapcError(
-            f"{path} holds {fields.dtype} fields of shape {fields.shape}, but its grid needs floating-point numbers of "
-            f"(n, {', '.join(map(str, grid.shape))}); write it again"
+            f"{path} holds {fields.dtype} fields of shape {fields.shape}, but its grid needs "
+            f"floating-point numbers of (n, {', '.join(map(str, grid.shape))}); write it again"
         )
     tensors = {name: torch.from_numpy(value) for name, value in parameters.items()}
-    options = {key: _tuples(value) for key, value in about["options"].items()}
-    identity = (about["task"], about["split"], about["seed"])
-    return Dataset(*identity, grid, torch.from_numpy(fields), tensors, options, about["provenance"])
+    options = {key: _tuples(value) for key, value in metadata["options"].items()}
+    identity = (metadata["task"], metadata["split"], metadata["seed"])
+    return Dataset(*identity, grid, torch.from_numpy(fields), tensors, options, metadata["provenance"])
 
 
 def _parse_header(path: Path, header: str) -> dict[str, Any]:
     try:
-        about = parse_json(header)
+        content = parse_json(header)
     except SapcError as error:
         raise SapcError(
             f"the header of {path} is not readable JSON; it is damaged: write it again"
         ) from error
-    entries = about if isinstance(about, dict) else {}
+    entries = content if isinstance(content, dict) else {}
     for name, kind in HEADER.items():
         if not isinstance(entries.get(name), kind):
             raise SapcError(
-                f"the header of {path} has {entries.get(name)!r:.40} for {name!r}, expected a {kind.__name__}; write it again"
+                f"the header of {path} has {entries.get(name)!r:.40} for {name!r}, "
+                f"expected a {kind.__name__}; write it again"
             )
     if not all(isinstance(name, str) for name in entries["parameters"]):
-        raise SapcError(f"the header of {path} names parameters {about['parameters']!r:.60}; write it again")
+        raise SapcError(
+            f"the header of {path} names parameters {entries['parameters']!r:.60}; write it again"
+        )
     return entries
 
 
@@ -162,32 +214,42 @@ def _read_array(path: Path, file: Any, name: str) -> Array:
 
 
 def checksum(header: str, fields: Array, parameters: Mapping[str, Array]) -> str:
-    """The SHA-256 of all of it."""
+    """Compute the SHA-256 of all contents of a dataset.
+
+    Args:
+        header: The header, as JSON.
+        fields: The fields.
+        parameters: The parameters by name.
+
+    Returns:
+        The digest in hexadecimal.
+    """
     digest = hashlib.sha256(header.encode())
-    for name, given in (("fields", fields), *sorted(parameters.items())):
-        array = np.ascontiguousarray(given)
+    for name, values in (("fields", fields), *sorted(parameters.items())):
+        array = np.ascontiguousarray(values)
         digest.update(f"{name} {array.dtype.str} {array.shape}".encode())
         digest.update(array.reshape(-1).view(np.uint8).data)
     return digest.hexdigest()
 
 
 class _Sink(io.RawIOBase):
-    """A file that HDF5 can always write to: the first failure is kept and raised once HDF5 has closed.
+    """A file that HDF5 can always write to: the first failure is raised once HDF5 has closed.
 
     HDF5 must not see a full disk: it cannot close a file that it cannot flush, and tries again while the
     interpreter exits, which ends in a crash.
     """
 
     def __init__(self, path: Path) -> None:
-        self._file = open(path, "r+b", buffering=0)  # noqa: SIM115 (closed by close)
+        # `close` closes it.
+        self._file = open(path, "r+b", buffering=0)  # noqa: SIM115
         self._error: BaseException | None = None
 
     def write(self, data: Any) -> int:
-        rest = memoryview(data).cast("B")
-        size = len(rest)
+        remainder = memoryview(data).cast("B")
+        size = len(remainder)
         try:
-            while self._error is None and len(rest):
-                rest = rest[self._file.write(rest) :]
+            while self._error is None and len(remainder):
+                remainder = remainder[self._file.write(remainder) :]
         except BaseException as error:
             self._error = error
         return size
@@ -210,7 +272,7 @@ class _Sink(io.RawIOBase):
         return self._file.tell()
 
     def flush(self) -> None:
-        """Nothing is held back."""
+        """Do nothing: no bytes are held back."""
 
     def close(self) -> None:
         self._file.close()
@@ -227,5 +289,5 @@ def _array(tensor: Tensor) -> Array:
 
 
 def _tuples(value: Any) -> Any:
-    """JSON knows lists only; options are immutable."""
+    """Turn the lists of JSON into tuples, as options are immutable."""
     return tuple(_tuples(v) for v in value) if isinstance(value, list) else value

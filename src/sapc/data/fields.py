@@ -1,6 +1,7 @@
-"""Fields with what is known of them: grid, units, where they came from, and which are for training.
+"""Fields with their metadata: grid, units, origin, and which samples are for training.
 
-Unless the file says which samples are for training, a seeded permutation picks a share of them for validation.
+Unless the file says which samples are for training, a seeded permutation picks a share of them for
+validation.
 """
 
 from __future__ import annotations
@@ -22,9 +23,20 @@ SPLITS = ("train", "validation")
 @explain_misuse
 @dataclass(frozen=True, eq=False)
 class Fields:
-    """Samples `(n, *grid.shape)`; `grid.channels` names the variables, `units` and `labels` go by channel and axis name.
+    """Samples of fields on a grid, with their metadata.
 
-    `reading` is what was said of the file's dimensions when it was read: `samples`, `time` and `steady`, as far as they were given.
+    Attributes:
+        values: The samples `(n, *grid.shape)`; numpy arrays are welcome.
+        grid: Their grid, whose `channels` name the variables.
+        units: Units by name of channel or axis.
+        labels: Long names by name of channel or axis.
+        origin: Where they come from: path and SHA-256 of the file, and the name of its dimension of samples.
+        split: "train" or "validation" for each sample, if the file says so.
+        reading: The arguments `samples`, `time` and `steady` that the file was read with, as far as they were
+            given.
+
+    Raises:
+        SapcError: The values do not fit the grid, or the split does not fit the values.
     """
 
     values: Tensor
@@ -36,8 +48,8 @@ class Fields:
     reading: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        given: Any = self.values
-        object.__setattr__(self, "values", torch.as_tensor(given))  # numpy arrays are welcome
+        values: Any = self.values
+        object.__setattr__(self, "values", torch.as_tensor(values))
         if not self.values.is_floating_point():
             raise SapcError(f"fields are floating-point numbers, got {self.values.dtype}; convert them first")
         self.grid.check(self.values, "fields' array")
@@ -58,20 +70,31 @@ class Fields:
     def split_rows(
         self, share: float = 0.1, seed: int = 0
     ) -> tuple[Int64[Tensor, " train"], Int64[Tensor, " validation"]]:
-        """Which samples are for training and which for validation: the file's own split, else a seeded one."""
+        """Split the samples into those for training and those for validation.
+
+        Args:
+            share: Share of the samples for validation, if the file has no split.
+            seed: Seed of the permutation that picks them.
+
+        Returns:
+            Rows for training and rows for validation: the split of the file, else a seeded one.
+
+        Raises:
+            SapcError: There are too few samples for one of the two.
+        """
         n = len(self)
         if n < 2:
             raise SapcError(f"training and validation need at least 2 samples, got {n}; give more")
         if not 0 < share < 1:
             raise SapcError(f"the share for validation must lie between 0 and 1, got {share}")
         if self.split is None:
-            held = min(max(1, round(share * n)), n - 1)
+            n_validation = min(max(1, round(share * n)), n - 1)
             rows = torch.randperm(n, generator=torch.Generator().manual_seed(seed))
-            return rows[held:].sort().values, rows[:held].sort().values
+            return rows[n_validation:].sort().values, rows[:n_validation].sort().values
         train, validation = (torch.tensor([i for i in range(n) if self.split[i] == s]) for s in SPLITS)
         if not len(train) or not len(validation):
             raise SapcError(
-                f"the split of the file has {len(train)} samples for training and {len(validation)} for validation; "
-                "each needs one, or leave `split` out of the file"
+                f"the split of the file has {len(train)} samples for training and {len(validation)} for "
+                "validation; each needs one, or leave `split` out of the file"
             )
         return train, validation

@@ -1,4 +1,4 @@
-"""Normalization: a network works with channels of mean 0 and deviation 1, while data and laws keep their units.
+"""Normalize fields: the network sees channels of mean 0 and deviation 1; data and laws keep their units.
 
 w = (u - m) / s      with m and s one number per channel
 """
@@ -24,7 +24,7 @@ class Identity:
     is_identity: ClassVar[bool] = True
 
     def normalize(self, u: Tensor) -> Tensor:
-        """Return `u`."""
+        """Return `u` as it is."""
         return u
 
     denormalize = normalize
@@ -32,7 +32,13 @@ class Identity:
 
 @dataclass(frozen=True)
 class Normalizer:
-    """Mean and deviation of every channel of the fields on a grid."""
+    """Normalize every channel by its mean and deviation.
+
+    Attributes:
+        grid: Grid of the fields.
+        mean: m, one number per channel.
+        deviation: s, one positive number per channel.
+    """
 
     grid: Grid
     mean: tuple[float, ...]
@@ -41,7 +47,18 @@ class Normalizer:
 
     @classmethod
     def fit(cls, fields: Tensor, grid: Grid) -> Normalizer:
-        """Measure mean and deviation over samples and points."""
+        """Measure mean and deviation over samples and points.
+
+        Args:
+            fields: Fields `(n, *grid)`.
+            grid: Their grid.
+
+        Returns:
+            The normalizer.
+
+        Raises:
+            SapcError: A channel is constant.
+        """
         grid.check(fields)
         rows = fields.reshape(len(fields), grid.n_channels, -1).transpose(0, 1).flatten(1)
         means, deviations = [], []
@@ -54,18 +71,39 @@ class Normalizer:
         return cls(grid, tuple(means), tuple(deviations))
 
     def columns(self, u: Tensor) -> tuple[Tensor, Tensor]:
-        """Return m and s, shaped to broadcast against a field or a batch of fields."""
+        """Return m and s, shaped to broadcast against a field or a batch of fields.
+
+        Args:
+            u: Fields, for their device.
+
+        Returns:
+            m and s in float64.
+        """
         shape = (-1, *(1,) * len(self.grid.axes)) if self.grid.n_channels > 1 else ()
         m, s = (torch.tensor(x, dtype=torch.float64, device=u.device) for x in (self.mean, self.deviation))
         return m.reshape(shape), s.reshape(shape)
 
     def normalize(self, u: Tensor) -> Tensor:
-        """Normalize: w = (u - m) / s."""
+        """Normalize: w = (u - m) / s.
+
+        Args:
+            u: Fields `(n, *grid)` in units of the data.
+
+        Returns:
+            w in the dtype of `u`.
+        """
         m, s = self.columns(u)
         return ((u.double() - m) / s).to(u.dtype)
 
     def denormalize(self, w: Tensor) -> Tensor:
-        """Invert `normalize`: u = m + s w."""
+        """Invert `normalize`: u = m + s w.
+
+        Args:
+            w: Fields `(n, *grid)` as the network has them.
+
+        Returns:
+            u in the dtype of `w`.
+        """
         m, s = self.columns(w)
         return (m + s * w.double()).to(w.dtype)
 
@@ -77,7 +115,19 @@ class Normalizer:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any], grid: Grid) -> Normalizer:
-        """Invert `to_dict`; refuse what is not one finite number per channel."""
+        """Invert `to_dict`.
+
+        Args:
+            data: Mean and deviation.
+            grid: Grid of the fields.
+
+        Returns:
+            The normalizer.
+
+        Raises:
+            SapcError: Mean and deviation are not one finite number per channel, or a deviation is not
+                positive.
+        """
         mean, deviation = data.get("mean", ()), data.get("deviation", ())
         for values in (mean, deviation):
             is_per_channel = has_type(values, Sequence[float]) and len(values) == grid.n_channels

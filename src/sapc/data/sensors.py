@@ -1,8 +1,11 @@
 """Sensors: values known at places, from a CSV file onto the nearest points of a grid.
 
-A column per axis with coordinates in the axis's units, `value`, `channel` if the grid has several, and optionally `sample`: 0 to m - 1,
-each with the same places. Other columns are left alone. A periodic axis wraps. Distances are in steps of the grid: at more than half a
-step outside the domain a sensor is refused, at more than a quarter from its point there is a warning.
+The file has a column per axis with coordinates in the axis's units, `value`, `channel` if the grid has
+several,
+and optionally `sample`: 0 to m - 1, each with the same places. Other columns are ignored. A periodic axis
+wraps.
+Distances are in steps of the grid: a sensor more than half a step outside the domain is refused, and one more
+than a quarter of a step from its point gives a warning.
 """
 
 from __future__ import annotations
@@ -28,7 +31,13 @@ from ..grid import Axis, Grid
 
 @dataclass(frozen=True, eq=False)
 class Sensors:
-    """What is known of `m` fields: `mask` where, `values` what (NaN elsewhere), `max_offset` the largest distance from a point in steps."""
+    """Values of m fields that are known at sensors.
+
+    Attributes:
+        mask: Where there are sensors.
+        values: The values in float64, NaN elsewhere.
+        max_offset: Largest distance of a sensor from its grid point, in steps.
+    """
 
     mask: Bool[Tensor, "*grid"]
     values: Float64[Tensor, "m *grid"]
@@ -38,18 +47,29 @@ class Sensors:
 
 
 class _Reading(NamedTuple):
-    """A line of the file: where it is, which sample, where on the grid, how far from there, what."""
+    """A line of the file: its place, the sample, the grid point, the distance from it, the value."""
 
     line: str
     sample: int
     point: tuple[int, ...]
-    off: float
+    offset: float
     value: float
 
 
 @explain_misuse
 def read_sensors(path: str | os.PathLike[str], grid: Grid) -> Sensors:
-    """Values at sensors from a CSV file, on the points of `grid` that are nearest."""
+    """Read values at sensors from a CSV file, onto the nearest points of a grid.
+
+    Args:
+        path: The file: a column per axis, `value`, `channel` if the grid has several, optionally `sample`.
+        grid: The grid.
+
+    Returns:
+        Mask and values on the grid.
+
+    Raises:
+        SapcError: The file cannot be read, or sensors contradict each other or the grid.
+    """
     path = check_path(path, "a file of sensors")
     if not isinstance(grid, Grid):
         raise SapcError(f"sensors need a grid, as read_sensors(path, task.grid), got {type(grid).__name__}")
@@ -64,55 +84,58 @@ def read_sensors(path: str | os.PathLike[str], grid: Grid) -> Sensors:
     require_memory(8 * m * math.prod(grid.shape), f"the sensors of {m} samples in {path}")
     values = torch.full((m, *grid.shape), math.nan, dtype=torch.float64)
     for r in readings:
-        known = float(values[(r.sample, *r.point)])
-        if not math.isnan(known) and known != r.value:
+        previous_value = float(values[(r.sample, *r.point)])
+        if not math.isnan(previous_value) and previous_value != r.value:
             raise SapcError(
-                f"{r.line}: another sensor on the same grid point has the value {known:g}, this one {r.value:g}; "
-                "keep one of them, or use a finer grid"
+                f"{r.line}: another sensor on the same grid point has the value {previous_value:g}, "
+                f"this one {r.value:g}; keep one of them, or use a finer grid"
             )
         values[(r.sample, *r.point)] = r.value
     mask = ~values.isnan()
     for i in range(1, m):
         if not torch.equal(mask[i], mask[0]):
             raise SapcError(
-                f"{path}: samples 0 and {i} have sensors on {int(mask[0].sum())} and {int(mask[i].sum())} grid points, not the same; "
-                "every sample needs the same places: write a file per set of places"
+                f"{path}: samples 0 and {i} have sensors on {int(mask[0].sum())} and {int(mask[i].sum())} "
+                "grid points, not the same; every sample needs the same places: "
+                "write a file per set of places"
             )
-    return Sensors(mask[0], values, _warned(path, readings))
+    return Sensors(mask[0], values, _check_offsets(path, readings))
 
 
-def _warned(path: Path, readings: list[_Reading]) -> float:
-    """The largest distance from a grid point, with a warning if it is more than a quarter of a step."""
-    far, off = sum(r.off > 0.25 + 1e-9 for r in readings), max(r.off for r in readings)
-    if far:
-        told = f"{far} of {len(readings)} sensors are more than a quarter of a step from their grid point, at most {off:.2f}"
-        warnings.warn(f"{path}: {told}; use a finer grid", SapcWarning, stacklevel=3)
-    return off
+def _check_offsets(path: Path, readings: list[_Reading]) -> float:
+    """Return the largest distance from a grid point, and warn if it is more than a quarter of a step."""
+    n_far, offset = sum(r.offset > 0.25 + 1e-9 for r in readings), max(r.offset for r in readings)
+    if n_far:
+        message = (
+            f"{n_far} of {len(readings)} sensors are more than a quarter of a step from their grid point, "
+            f"at most {offset:.2f}"
+        )
+        warnings.warn(f"{path}: {message}; use a finer grid", SapcWarning, stacklevel=3)
+    return offset
 
 
 def _rows(path: Path, grid: Grid) -> list[tuple[str, Mapping[str, str]]]:
-    """The lines of the file by column, each with its place for messages."""
+    """Return the lines of the file by column, each with its place for messages."""
     try:
         with open(path, newline="", encoding="utf-8-sig") as content:
             lines = csv.reader(content, strict=True)
-            stripped = ((lines.line_num, [cell.strip() for cell in row]) for row in lines)
-            found = [(f"{path}, line {number}", row) for number, row in stripped if any(row)]
+            rows = ((lines.line_num, [cell.strip() for cell in row]) for row in lines)
+            entries = [(f"{path}, line {number}", row) for number, row in rows if any(row)]
     except FileNotFoundError as error:
         raise SapcError(f"there is no file {path}; sensors are read from a CSV file") from error
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise SapcError(f"{path} cannot be read ({first_line(error)}); write it as CSV in UTF-8") from error
-    needed = [*grid.names, "value", *(("channel",) if grid.n_channels > 1 else ())]
-    header = found[0][1] if found else []
-    missing = [name for name in needed if name not in header]
-    if missing or len(set(header)) < len(header):
+    columns = [*grid.names, "value", *(("channel",) if grid.n_channels > 1 else ())]
+    header = entries[0][1] if entries else []
+    if not set(columns) <= set(header) or len(set(header)) < len(header):
         raise SapcError(
-            f"{path} needs a first line that names the columns {', '.join(needed)} once each, separated by commas; "
-            f"got {', '.join(header) or 'an empty file'}"
+            f"{path} needs a first line that names the columns {', '.join(columns)} once each, separated by "
+            f"commas; got {', '.join(header) or 'an empty file'}"
         )
-    for line, row in found[1:]:
+    for line, row in entries[1:]:
         if len(row) != len(header):
             raise SapcError(f"{line}: {len(row)} entries for {len(header)} columns; give one each")
-    return [(line, dict(zip(header, row, strict=True))) for line, row in found[1:]]
+    return [(line, dict(zip(header, row, strict=True))) for line, row in entries[1:]]
 
 
 def _reading(line: str, row: Mapping[str, str], grid: Grid) -> _Reading:
@@ -126,7 +149,9 @@ def _reading(line: str, row: Mapping[str, str], grid: Grid) -> _Reading:
     sample = row.get("sample", "0")
     if not (sample.isascii() and sample.isdigit() and len(sample) < 10):
         raise SapcError(f"{line}: sample is {sample!r:.40}; number the samples 0, 1, 2, ...")
-    return _Reading(line, int(sample), index, max(off for _, off in places), _number(line, row, "value"))
+    return _Reading(
+        line, int(sample), index, max(offset for _, offset in places), _number(line, row, "value")
+    )
 
 
 def _number(line: str, row: Mapping[str, str], column: str) -> float:
@@ -140,12 +165,12 @@ def _number(line: str, row: Mapping[str, str], column: str) -> float:
 
 
 def _place(line: str, axis: Axis, at: float) -> tuple[int, float]:
-    """The nearest point of an axis, and how many steps it is away."""
+    """Return the nearest point of an axis, and how many steps it is away."""
     h = axis.spacing
     if not axis.start - h / 2 <= at <= axis.stop + h / 2:
         raise SapcError(
-            f"{line}: {axis.name} = {at:g} is outside the domain [{axis.start:g}, {axis.stop:g}] by more than half a step "
-            f"({h / 2:g}); check the units, or leave out the line"
+            f"{line}: {axis.name} = {at:g} is outside the domain [{axis.start:g}, {axis.stop:g}] by more "
+            f"than half a step ({h / 2:g}); check the units, or leave out the line"
         )
     steps = (at - float(axis.points[0])) / h
     nearest = round(steps)

@@ -1,8 +1,8 @@
-"""Read axes from coordinates: finite, strictly increasing or decreasing, equally spaced to a thousandth of the step.
+"""Read axes from coordinates: finite, strictly monotonic, equally spaced to a thousandth of the step.
 
 A coordinate gives the points of its axis. What lies beyond the last point depends on the kind of the axis
-(`grid.Axis`), which the caller gives, else the attribute `sapc_kind` or `periodic` of the coordinate, else it is
-closed. Axes that decrease are reversed, and the fields with them. An axis without a coordinate is [0, 1].
+(`grid.Axis`), which the caller gives, else the attribute `sapc_kind` or `periodic` of the coordinate, else it
+is closed. Axes that decrease are reversed, and the fields with them. An axis without a coordinate is [0, 1].
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def _kind(path: Path, coordinate: Variable) -> str:
 
 
 def _exact_axis(coordinate: Variable, points: Array, axis: Axis) -> Axis | None:
-    """Return the axis with the ends in `sapc_bounds`, bit for bit, or None where they do not belong to the points.
+    """Return the axis with exactly the ends in `sapc_bounds`, or None where they do not belong to the points.
 
     A part of a file keeps the attributes of the whole, so the bounds may be those of a longer axis.
     """

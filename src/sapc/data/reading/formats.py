@@ -1,4 +1,4 @@
-"""Read files as arrays: whatever the format, a file is a set of variables with shape, attributes and dimensions.
+"""Read files as arrays: in every format, a file is a set of variables with shape, attributes and dimensions.
 
 The first bytes tell the format: NetCDF-4 (HDF5 whose every dimension has a scale, by xarray), plain HDF5 (by
 h5py), NetCDF-3 (by xarray and scipy), npz, and the dataset files of this package, whose checksum is verified.
@@ -198,7 +198,7 @@ def _hdf5(path: Path, name: str, array: Any) -> Variable:
 
 
 def _dimension_names(array: Any) -> tuple[str | None, ...]:
-    """Read names of dimensions from an HDF5 array: its labels and scales, or a list of names in an attribute."""
+    """Read names of dimensions from an HDF5 array: labels, scales, or a list of names in an attribute."""
     pairs = zip(_texts(array, "DIMENSION_LABELS"), _scales(array), strict=True)
     names = [label or scale for label, scale in pairs]
     for key in ("dims", "dimensions", "_ARRAY_DIMENSIONS"):
@@ -223,8 +223,8 @@ def _texts(array: Any, key: str) -> list[str | None]:
 def _scales(array: Any) -> list[str | None]:
     """Return the name of each dimension's scale, None where it has none.
 
-    They are read from the attribute: HDF5's own functions for scales end the process where the attribute is of
-    another type.
+    They are read from the attribute: HDF5's own functions for scales end the process where the attribute is
+        of another type.
     """
     import h5py
 

@@ -1,8 +1,8 @@
 """Read HDF5 files of strangers: only what lies in the file itself, was written, and fits into memory.
 
 An HDF5 file can name other files, whose bytes then look like its own: by external links, external storage and
-virtual data sets. None of them is followed here. It can also declare arrays of any size without a byte of them:
-what was never written reads as zeros.
+virtual data sets. None of them is followed here. It can also declare arrays of any size without a byte of
+them: what was never written reads as zeros.
 """
 
 from __future__ import annotations

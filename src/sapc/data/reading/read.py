@@ -1,9 +1,9 @@
-"""Read fields from files: a channel per variable, samples first, time last, on a grid of equally spaced points.
+"""Read fields from files: a channel per variable, samples first, time last, on equally spaced points.
 
 `formats` opens files, `variables` picks the channels and identifies their dimensions, `axes` reads the
-coordinates; here the values are put in order and checked. Nothing is filled in or left out: a value that is not
-finite, an axis that is not equally spaced or a channel that is constant ends with an error that says where.
-Units stay as the file has them.
+coordinates; here the values are put in order and checked. Nothing is filled in or left out: a value that is
+not finite, an axis that is not equally spaced or a channel that is constant ends with an error that says
+where. Units stay as the file has them.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def read_fields(
 
 
 def _allocate(path: Path, channels: Sequence[Variable], shape: tuple[int, ...], dtype: Any) -> Array:
-    """Allocate an array for all channels, if one of them fits beside it: as the file has it, converted, and a mask."""
+    """Allocate an array for all channels; one more must fit as the file has it, converted, and as a mask."""
     with readable(path):
         for variable in channels:
             variable.check()
@@ -153,8 +153,8 @@ def _check_values(variable: Variable, layout: Layout, raw: Array, values: Array)
                 f"{channel} too large for {dtype}, first at {place}; read with dtype=torch.float64"
             )
         raise SapcError(
-            f"{channel} that are missing, NaN or infinite, the first at index {place}; fill them or leave out "
-            "these samples or points"
+            f"{channel} that are missing, NaN or infinite, the first at index {place}; fill them or leave "
+            "out these samples or points"
         )
     if values.min() == values.max():
         raise SapcError(f"{path}: channel {variable.name!r} is {values.flat[0]:.6g} everywhere; leave it out")

@@ -1,20 +1,22 @@
 """Find which variables of a file are the channels, and which of their dimensions are samples, space and time.
 
-Channels are the variables that the caller names, else those of most dimensions, which must agree in them. Bounds
-of coordinates are no channels. Where variables of most dimensions disagree, those along a dimension of samples
+Channels are the variables that the caller names, else those of most dimensions, which must agree in them.
+Bounds of coordinates are no channels. Where variables of most dimensions disagree, those along a dimension of
+samples
 are taken: beside fields, a file may hold their quantiles.
 
 The dimension of samples is named by the caller, else bears one of the usual names, else is the first. Time is
-named by the caller, else has CF's `axis = "T"` or `standard_name = "time"` or is called t or time, else does not
-exist. Space keeps the order of the file.
+named by the caller, else has CF's `axis = "T"` or `standard_name = "time"` or is called t or time, else does
+not exist. Space keeps the order of the file.
 
-Dimensions without a name, as in plain HDF5 and npz files, are called dim_0, dim_1, ... in messages, and `first`
-(after the samples) and `last` where the caller names them. They find their coordinates among the one-dimensional
-arrays of the file by length, x, y, z in this order where lengths are the same. Which one is time is not guessed.
+Dimensions without a name, as in plain HDF5 and npz files, are called dim_0, dim_1, ... in messages, and
+`first` (after the samples) and `last` where the caller names them. They find their coordinates among the
+one-dimensional arrays of the file by length, x, y, z in this order where lengths are the same. Which one is
+time is not guessed.
 
-A coordinate of another length than its axis is an error. The exception are times with one entry more than there
-are frames, as PDEBench writes them, where the last is the time of a frame that is not in the file. The frames
-then have the others, with a warning.
+A coordinate of another length than its axis is an error. The exception are times with one entry more than
+there are frames, as PDEBench writes them, where the last is the time of a frame that is not in the file. The
+frames then have the others, with a warning.
 """
 
 from __future__ import annotations
@@ -100,7 +102,7 @@ def _largest(path: Path, variables: Variables, samples: str | None) -> list[Vari
 
 
 def is_samples(dim: str | None, samples: str | None, variables: Variables) -> bool:
-    """Tell whether a dimension is that of the samples, by its name or by the standard name of its coordinate."""
+    """Tell whether a dimension is that of the samples, by its name or its coordinate's standard name."""
     if dim is None or samples is not None:
         return dim is not None and dim == samples
     coordinate = variables.get(dim)
@@ -180,8 +182,9 @@ def find_layout(
     space = [d for d in dims if d not in (sample_dim, time_dim)]
     if not 1 <= len(space) <= 3:
         raise SapcError(
-            f"{path}: {channel.describe()} has {len(space)} spatial dimensions ({', '.join(space) or 'none'}); "
-            "1 to 3 are needed: take a slice, or name the others by samples= and time="
+            f"{path}: {channel.describe()} has {len(space)} spatial dimensions "
+            f"({', '.join(space) or 'none'}); 1 to 3 are needed: take a slice, or "
+            "name the others by samples= and time="
         )
     coordinates = finder.find_coordinates(space, sample_dim, time_dim)
     if time_dim is None and not steady and any(d not in coordinates for d in finder.without_name(space)):
@@ -207,7 +210,7 @@ class _LayoutFinder:
         return [d for d in dims if self.channel.dims[self.dims.index(d)] is None]
 
     def _fit(self, dim: str, coordinate: Variable, time: str | None) -> Variable:
-        """Return a coordinate with one entry per point of its dimension; the last of n + 1 times is left out."""
+        """Return a coordinate with one entry per point of its axis; the last of n + 1 times is left out."""
         n = self.size(dim)
         if coordinate.shape == (n,):
             return coordinate
@@ -217,8 +220,8 @@ class _LayoutFinder:
             return replace(coordinate, shape=(n,), load=lambda: coordinate.read()[:n])
         hint = "" if time is not None else "; or say which dimension is time, as time='first'"
         raise SapcError(
-            f"{self.path}: the coordinate {coordinate.name!r} has shape {coordinate.shape}, but axis {dim!r} of "
-            f"{self.channel.describe()} has {n} points; give it one entry per point, "
+            f"{self.path}: the coordinate {coordinate.name!r} has shape {coordinate.shape}, but axis "
+            f"{dim!r} of {self.channel.describe()} has {n} points; give it one entry per point, "
             f"or another name if it is no coordinate{hint}"
         )
 
@@ -240,15 +243,16 @@ class _LayoutFinder:
                 return dim
         if self.dims[0] == time or self.axis_letter(self.dims[0]) is not None:
             raise SapcError(
-                f"{self.path}: {self.channel.describe()} has no dimension of samples; several runs are needed: "
-                "stack them along a dimension called sample, or name it by samples="
+                f"{self.path}: {self.channel.describe()} has no dimension of samples; several runs are "
+                "needed: stack them along a dimension called sample, or name it by samples="
             )
         return self.dims[0]
 
     def _check_dimension(self, dim: str, argument: str) -> str:
         if dim not in self.dims:
             raise SapcError(
-                f"{self.path}: {self.channel.describe()} has no dimension {dim!r} for {argument}=; name another"
+                f"{self.path}: {self.channel.describe()} has no dimension {dim!r} for {argument}=; "
+                "name another"
             )
         return dim
 
@@ -268,8 +272,8 @@ class _LayoutFinder:
             )
         if steady and times:
             raise SapcError(
-                f"{self.path}: {self.channel.describe()} has the time {times[0]!r}, but steady=True was said; "
-                "leave that out or keep one frame"
+                f"{self.path}: {self.channel.describe()} has the time {times[0]!r}, but steady=True was "
+                "said; leave that out or keep one frame"
             )
         return times[0] if times else dims[-1] if steady is False else None
 
@@ -284,7 +288,7 @@ class _LayoutFinder:
         return [v for v in lists if v.name not in SAMPLE_VARIABLES]
 
     def find_coordinates(self, space: Sequence[str], sample: str, time: str | None) -> dict[str, Variable]:
-        """Return coordinates by dimension: that of the same name, or for dimensions without a name by length."""
+        """Return coordinates by dimension: of the same name, or for dimensions without a name by length."""
         dims = [*space, *((time,) if time else ())]
         coordinates = {d: self._fit(d, self.variables[d], time) for d in dims if d in self.variables}
         if time is not None and self.without_name([time]):
@@ -311,7 +315,7 @@ class _LayoutFinder:
                 self._fit(bare[0] if bare else dims[-1], v, None)
 
     def _match(self, dims: list[str], names: tuple[str, ...], sample: str) -> dict[str, Variable]:
-        """Match arrays to dimensions of one length: by the usual names, else the only other array of that length."""
+        """Match arrays to dimensions of one length: by usual names, else the only other of that length."""
         n = self.size(dims[0])
         candidates = [v for v in self._lists() if v.shape == (n,)]
         usual = [v for name in names for v in candidates if base_name(v.name) == name]
@@ -330,7 +334,7 @@ class _LayoutFinder:
     def make_axes(
         self, space: Sequence[str], time: str | None, coordinates: dict[str, Variable]
     ) -> tuple[Dimension, ...]:
-        """Return the axes in order, with default names where neither the dimension nor a coordinate has one."""
+        """Return the axes in order, with default names where neither dimension nor coordinate has one."""
         dims, nameless = [*space, *((time,) if time else ())], set(self.without_name(self.dims))
         names = {
             d: base_name(coordinates[d].name) if d in nameless else d
