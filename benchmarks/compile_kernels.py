@@ -26,7 +26,7 @@ from triton.backends.compiler import GPUTarget
 from unset_registers import disassemble, unset
 
 import sapc
-from sapc.constraints.projection.gpu.launch import tuned
+from sapc.constraints.projection.gpu.launch import use_tuning
 from sapc.nn.dft import make_transforms
 
 TOOL = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
@@ -96,7 +96,7 @@ def projections(options: argparse.Namespace) -> None:
         for warps in options.warps:
             for entries in options.entries:
                 print(f"{name}, warps {warps}, entries {entries}", flush=True)
-                with absent(options.capability), tuned(warps=warps, entries=entries):
+                with absent(options.capability), use_tuning(warps=warps, entries=entries):
                     H.project(fields, check=False)
 
 

@@ -122,7 +122,7 @@ class _Costs:
             learning = Figure(left_out=step) if step else self._step(run) if method.trains else Figure()
             sampling = Figure(left_out=sample) if sample else self._sample(method, sampler)
         scale = method.evaluations() / method.evaluations(self.steps)
-        return learning.named("step", run.batch) | sampling.named("sample", scale)
+        return learning.with_names_of("step", run.batch) | sampling.with_names_of("sample", scale)
 
     def _refused(self, sampler: Sampler, projects: bool, evaluations: int, projections: int) -> str | None:
         """Why something with so many evaluations and projections is not tried, if so."""

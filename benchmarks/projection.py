@@ -82,7 +82,7 @@ def _dense(H: sapc.Manifold, u: Tensor, timer: Timer, ours_ms: float) -> Row:
         return partial(PEERS.manifold(H[:n]).project, u[:n], check=False)
 
     figure = bounded(some, len(u), timer)
-    row = figure.named("dense")
+    row = figure.with_names_of("dense")
     if figure.seconds is None:
         return {**row, "ratio": None}
     few = H[: figure.fields]

@@ -20,7 +20,7 @@ import torch
 from _measure import milliseconds
 
 import sapc
-from sapc.constraints.projection.gpu.launch import tuned
+from sapc.constraints.projection.gpu.launch import use_tuning
 
 CURVED = ("reaction_diffusion", "stokes_ic", "stokes_bc")
 Case = tuple[str, str]
@@ -67,7 +67,7 @@ def measure(options: argparse.Namespace) -> None:
         for entries in options.entries:
             print(f"warps {warps}, entries {entries}", flush=True)
             for case, (H, u) in found.items():
-                with tuned(warps=warps, entries=entries):
+                with use_tuning(warps=warps, entries=entries):
                     call = projected(H, u, fused=True)
                     begin = time.perf_counter()
                     difference = float((call() - wanted[case]).abs().max())

@@ -12,25 +12,25 @@ from torch import Tensor
 def shift(u: Tensor, dim: int, k: int) -> Tensor:
     """`u` moved by `k` points along `dim`, zeros moving in: entry i is `u[i - k]`."""
     dim %= u.ndim
-    kept = u.narrow(dim, max(-k, 0), u.shape[dim] - abs(k))
-    return torch.nn.functional.pad(kept, (0, 0) * (u.ndim - 1 - dim) + (max(k, 0), max(-k, 0)))
+    part = u.narrow(dim, max(-k, 0), u.shape[dim] - abs(k))
+    return torch.nn.functional.pad(part, (0, 0) * (u.ndim - 1 - dim) + (max(k, 0), max(-k, 0)))
 
 
 # Seen by all threads: on a GPU, gradients are computed by another one.
-_compilable = [False]
+_is_fusible = [False]
 
 
 @contextmanager
-def compilable() -> Iterator[None]:
+def fusible_differences() -> Iterator[None]:
     """Inside, differences are made of operations that a compiler can fuse, instead of written piece by piece into memory."""
-    before, _compilable[0] = _compilable[0], True
+    before, _is_fusible[0] = _is_fusible[0], True
     try:
         yield
     finally:
-        _compilable[0] = before
+        _is_fusible[0] = before
 
 
-def _stencil(u: Tensor, dim: int, scale: float, transposed: bool) -> Tensor:
+def _fusible_difference(u: Tensor, dim: int, scale: float, transposed: bool) -> Tensor:
     """`difference_into` without writing into memory.
 
     It is `k (S^T - S) u + v u`: S the shift by one, k doubled at the ends, v zero except there.
@@ -77,8 +77,8 @@ class _Difference(torch.autograd.Function):
     @staticmethod
     def forward(u: Tensor, dim: int, scale: float, transposed: bool) -> Tensor:
         """See `difference_into`."""
-        if _compilable[0]:
-            return _stencil(u, dim, scale, transposed)
+        if _is_fusible[0]:
+            return _fusible_difference(u, dim, scale, transposed)
         return difference_into(torch.empty_like(u), u, dim, scale, transposed)
 
     @staticmethod

@@ -138,17 +138,17 @@ class FrameIntegral:
 
     def weights_like(self, u: Tensor) -> Tensor:
         """The weights on the device and in the dtype of `u`; copied there once, since a copy makes the host wait."""
-        return kept_like(self, "weights", u)
+        return cached_like(self, "weights", u)
 
 
-def kept_like(owner: object, name: str, u: Tensor) -> Tensor:
+def cached_like(owner: object, name: str, u: Tensor) -> Tensor:
     """`owner.name` on the device and in the dtype of `u`, kept with its owner."""
-    kept: dict[tuple[str, torch.device, torch.dtype], Tensor] = owner.__dict__.setdefault("_kept", {})
+    cache: dict[tuple[str, torch.device, torch.dtype], Tensor] = owner.__dict__.setdefault("_kept", {})
     key = (name, u.device, u.dtype)
-    if key not in kept:
+    if key not in cache:
         with torch.inference_mode(False):
-            kept[key] = getattr(owner, name).to(device=u.device, dtype=u.dtype, copy=True)
-    return kept[key]
+            cache[key] = getattr(owner, name).to(device=u.device, dtype=u.dtype, copy=True)
+    return cache[key]
 
 
 @explain_misuse
@@ -274,7 +274,7 @@ class Grid:
             if channel is not None:
                 self.channel(channel)
             return self._integral
-        return FrameIntegral(self._spread(self.weights, channel), self.steady)
+        return FrameIntegral(self._weights_of_all(self.weights, channel), self.steady)
 
     @cached_property
     def _integral(self) -> FrameIntegral:
@@ -285,9 +285,9 @@ class Grid:
         """The plain sum over the spatial points of each frame, without the cell volume."""
         ones = torch.ones_like(self.weights)
         several = channel is not None and self.n_channels > 1
-        return FrameIntegral(self._spread(ones, channel or "") if several else ones, self.steady)
+        return FrameIntegral(self._weights_of_all(ones, channel or "") if several else ones, self.steady)
 
-    def _spread(self, weights: Tensor, channel: str) -> Tensor:
+    def _weights_of_all(self, weights: Tensor, channel: str) -> Tensor:
         """Weights of one channel as weights of all, the others zero."""
         every = weights.new_zeros(self.n_channels, *weights.shape)
         every[self.channel(channel)] = weights

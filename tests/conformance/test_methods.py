@@ -295,7 +295,7 @@ def test_batches_of_dflow_are_as_large_as_published_and_never_filled_with_copies
     assert three.batch_size(160, three.task, method=get_method("dflow")) == 16
     condition = own.task.dataset("test1", size=1).fields
     fields = own.sample(3, condition, 2, method="dflow", batch=2)
-    g = torch.Generator().manual_seed(sapc.source.seed_of("sample", 0))
+    g = torch.Generator().manual_seed(sapc.source.derive_seed("sample", 0))
     v1 = sapc.source.sample(own.task.grid, 3, g, dtype=torch.float64)
     v = lambda vt, t: own.network(vt.float(), t)
     last = get_method("dflow").sample(v, v1[2:], own.manifold(condition), 2)

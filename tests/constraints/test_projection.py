@@ -6,8 +6,8 @@ import pytest
 import torch
 
 import sapc
-from sapc.constraints.projection.banded import Banded, solve_tridiagonal
-from sapc.constraints.projection.linearisation import Dense, norm
+from sapc.constraints.projection.banded import BandedProblem, solve_tridiagonal
+from sapc.constraints.projection.linearisation import DenseProblem, norm
 from sapc.grid import FrameIntegral
 from variants import variant
 
@@ -70,8 +70,8 @@ def test_banded_linearisation_equals_automatic_differentiation(name):
     H = task.manifold(tiny_fields(task, 3))
     u = torch.where(H.pinned, H.fields, noise(H.fields.shape))
     fast, dense = H._problem(), H.dense()._problem()
-    assert isinstance(fast, Banded)
-    assert isinstance(dense, Dense)
+    assert isinstance(fast, BandedProblem)
+    assert isinstance(dense, DenseProblem)
     a, b = fast.linearise(u), dense.linearise(u)
     assert torch.allclose(fast.residual(a.rows), b.rows, atol=1e-12)
     v, l = noise(u.shape, 1), noise(b.rows.shape, 2)
@@ -93,7 +93,7 @@ def test_gradients_written_by_hand_equal_automatic_ones(name):
     ]
     assert len(brought) == (1 if name == "reaction_diffusion" else 3)
     for f in brought:
-        value, slope = f.both(u.detach())
+        value, slope = f.value_and_gradient(u.detach())
         assert relative(value, f(u).detach()) < 1e-13
         assert relative(slope, torch.autograd.grad(f(u).sum(), u)[0]) < 1e-12
 
@@ -704,7 +704,7 @@ def test_slices_share_the_factor_and_stale_ones_are_dropped():
     assert H[:2]._gram is H._gram
     for seed in range(5):
         (law & sapc.Affine(noise((1, 30), seed + 7), "field")).on(f).project(f)
-    assert len(sapc.constraints.manifold._grams[law]) <= 3
+    assert len(sapc.constraints.manifold._gram_cache[law]) <= 3
 
 
 def test_manifolds_index_and_iterate_like_sequences():

@@ -9,7 +9,7 @@ import torch
 import torch._inductor.config
 
 import sapc
-from sapc.constraints.projection.banded import Banded
+from sapc.constraints.projection.banded import BandedProblem
 from sapc.constraints.projection.gpu import compiled
 from variants import variant
 
@@ -54,8 +54,8 @@ def test_compiled_equals_step_by_step(name):
     for rows in (slice(0, 1), slice(1, 3), slice(0, 4)):  # other batch sizes: no sample knows of its mates
         assert (fast[rows].project(u[rows], check=False) - want[rows]).abs().max() < 1e-12
     program = compiled.passes_of(fast._problem(), fast.solver)
-    assert isinstance(program, compiled.Compiled)
-    assert not program.failed
+    assert isinstance(program, compiled.CompiledPasses)
+    assert not program.failures
     assert set(program.programs) == {"begin", "advance"}
 
 
@@ -84,7 +84,7 @@ def test_the_compiled_derivative_equals_step_by_step():
             assert (pulled(fast, rows) - pulled(eager, rows)).abs().max() < 1e-12
     program = compiled.passes_of(task.manifold(f)._problem(), fast)
     assert "pullback" in program.programs
-    assert not program.failed
+    assert not program.failures
 
 
 def test_a_converged_sample_stays_as_it_is_while_others_go_on():
@@ -99,11 +99,11 @@ def test_a_converged_sample_stays_as_it_is_while_others_go_on():
 def test_the_cpu_runs_step_by_step_unless_asked():
     task, f, _ = case("stokes_ic")
     problem = task.manifold(f)._problem()
-    assert isinstance(problem, Banded)
-    assert isinstance(compiled.passes_of(problem, sapc.NearestPoint()), compiled.Eager)
+    assert isinstance(problem, BandedProblem)
+    assert isinstance(compiled.passes_of(problem, sapc.NearestPoint()), compiled.EagerPasses)
     assert isinstance(
         compiled.passes_of(problem, sapc.NearestPoint(execution=sapc.Execution(compiled=True))),
-        compiled.Compiled,
+        compiled.CompiledPasses,
     )
 
 

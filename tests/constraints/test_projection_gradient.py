@@ -5,11 +5,11 @@ import torch
 from test_projection import AFFINE, CURVED, noise, relative, tiny_fields, tiny_task
 
 import sapc
-from sapc.constraints.projection.feasible import Eager, restore
-from sapc.constraints.projection.linearisation import spread
+from sapc.constraints.projection.feasible import EagerPasses, restore
+from sapc.flow.path import expand_like
 
 FEASIBLE = sapc.FeasiblePoint()
-QUICK = [lambda H: H, lambda H: H.approximate(), lambda H: H.approximate(ahead=True)]
+APPROXIMATE_PASSES = [lambda H: H, lambda H: H.approximate(), lambda H: H.approximate(ahead=True)]
 
 
 def small(name, n=2):
@@ -35,7 +35,7 @@ def path_of(H, u):
     """The passes that lead from `u` to the projection, as shares of all samples: `(passes, batch)`."""
     solver, path = H.solver, []
     start = torch.where(H.pinned, H.fields, u.detach())
-    restore(Eager(H._problem(), solver), start, solver, path)
+    restore(EagerPasses(H._problem(), solver), start, solver, path)
     every = torch.arange(len(u))
     shares = torch.zeros(len(path), len(u), dtype=u.dtype)
     for k, step in enumerate(path):
@@ -48,7 +48,7 @@ def unrolled(H, u):
     problem, v = H._problem(), torch.where(H.pinned, H.fields, u)
     for alpha in path_of(H, u):
         lin = problem.linearise(v, graph=True)
-        v = torch.where(spread(alpha > 0, v), v - spread(alpha, v) * lin.normal_step(lin.rows), v)
+        v = torch.where(expand_like(alpha > 0, v), v - expand_like(alpha, v) * lin.normal_step(lin.rows), v)
     return v
 
 
@@ -107,7 +107,7 @@ def test_banded_gradient_equals_dense(name):
         assert fast[H.pinned.expand_as(fast)].abs().max() == 0
 
 
-@pytest.mark.parametrize("cut", QUICK)
+@pytest.mark.parametrize("cut", APPROXIMATE_PASSES)
 @pytest.mark.parametrize("name", CURVED)
 def test_gradient_from_afar_is_that_of_the_path_with_its_lengths_held_fixed(name, cut):
     H, u = far(name)
@@ -148,7 +148,7 @@ def test_the_path_of_a_long_attempt_is_walked_back_too():
     assert relative(pulled(H, u, w), torch.autograd.grad((reference * w).sum(), u)[0]) < 1e-8
 
 
-@pytest.mark.parametrize("cut", QUICK)
+@pytest.mark.parametrize("cut", APPROXIMATE_PASSES)
 @pytest.mark.parametrize("name", CURVED)
 def test_values_are_the_same_bits_with_and_without_gradient(name, cut):
     H, u = far(name, 16)
@@ -172,7 +172,7 @@ def test_nothing_is_kept_unless_somebody_wants_the_gradient(monkeypatch):
     def refuse(*_):
         raise AssertionError("a path was kept")
 
-    monkeypatch.setattr(sapc.constraints.projection.feasible, "_taken", refuse)
+    monkeypatch.setattr(sapc.constraints.projection.feasible, "_share_of_step", refuse)
     H.project(u.detach(), check=False)
     with torch.no_grad():
         H.project(u, check=False)
@@ -194,7 +194,7 @@ def test_gradients_of_samples_do_not_influence_each_other(name, dense, monkeypat
     rest = torch.tensor([0, 2])
     assert relative(pulled(H, spoilt.requires_grad_(), w)[rest], together[rest]) < 1e-10
     # On a device no sample is left out of a pass: one that rests is worked on with the others, whatever it holds.
-    passes, resting = Eager(H._problem(), H.solver), torch.tensor([1.0, 0.0, 1.0], dtype=u.dtype)
+    passes, resting = EagerPasses(H._problem(), H.solver), torch.tensor([1.0, 0.0, 1.0], dtype=u.dtype)
     mixed = passes.pullback(spoilt.detach(), resting, w)
     assert relative(mixed[rest], passes.pullback(u.detach(), torch.ones_like(resting), w)[rest]) < 1e-10
     assert torch.equal(mixed[1], w[1])
@@ -203,7 +203,7 @@ def test_gradients_of_samples_do_not_influence_each_other(name, dense, monkeypat
     assert relative(pulled(H, u, w), together) < 1e-10  # portions of one sample
 
 
-@pytest.mark.parametrize("cut", QUICK)
+@pytest.mark.parametrize("cut", APPROXIMATE_PASSES)
 @pytest.mark.parametrize("name", CURVED)
 def test_float32_fields_get_float32_gradients(name, cut):
     H, u = far(name, 2)

@@ -12,7 +12,7 @@ import torch
 import sapc
 from interpreting import with_large_frame
 from sapc.constraints import LawKernel
-from sapc.constraints.projection.feasible import Eager, restore, sup
+from sapc.constraints.projection.feasible import EagerPasses, restore, sup
 from sapc.constraints.projection.gpu import launch
 from sapc.constraints.projection.tolerance import excess, row_tolerance
 
@@ -83,12 +83,12 @@ def test_the_kernel_equals_step_by_step(name, grid, near):
 def test_many_blocks():
     """Three blocks of four points, the last one not full; the law reads across their ends."""
     task, f = sapc.get_task(IC, grid=(11, 6)), waves((11, 6), 1)
-    with launch.tuned(warps=1, entries=1):
+    with launch.use_tuning(warps=1, entries=1):
         same(task.manifold(f), noise(f.shape), passes=1, retry=False)
 
 
 def test_a_block_is_as_large_as_its_threads_like():
-    block = launch.Tuning(warps=4, entries=4).block
+    block = launch.KernelTuning(warps=4, entries=4).block
     assert [block(128, t) for t in (32, 64, 128, 256, 1024)] == [16, 8, 4, 2, 1]
     assert [block(n, 8) for n in (1, 9, 16, 100)] == [1, 16, 16, 64]
 
@@ -137,7 +137,7 @@ def test_tolerance_and_residual_are_those_of_the_passes():
     H = next(pair(task.manifold(f)))
     # So large that rounding is more than the solver's tolerance.
     u = torch.where(H.pinned, f, 1e6 * noise(f.shape))
-    start = Eager(H._problem(), H.solver).begin(u)[0]
+    start = EagerPasses(H._problem(), H.solver).begin(u)[0]
     kernel = launch.kernel_of(H._problem(), sapc.NearestPoint(execution=sapc.Execution(fused=True)))
     _, size, off, passes = kernel._launch(u, 0, strict=True)
     tol = row_tolerance(H._problem().linearise(u).terms(u), H.solver.tol)
@@ -195,7 +195,7 @@ def own_laws():
 def shares(H, u):
     """The share of every Newton step that the passes take, zero where one is refused."""
     path = []
-    restore(Eager(H._problem(), H.solver), u, replace(H.solver, patience=0), path)
+    restore(EagerPasses(H._problem(), H.solver), u, replace(H.solver, patience=0), path)
     return [float(step.alpha) for step in path]
 
 

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 import sapc
-from sapc.constraints.projection.feasible import Eager, restore
-from sapc.constraints.projection.gpu.compiled import Compiled, passes_of
+from sapc.constraints.projection.feasible import EagerPasses, restore
+from sapc.constraints.projection.gpu.compiled import CompiledPasses, passes_of
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
@@ -76,14 +76,14 @@ def test_compiled_equals_step_by_step(name):
             - fast.approximate(ahead=False).project(u, check=False)
         ).abs().max() == 0
     program = passes_of(fast._problem(), fast.solver)
-    assert isinstance(program, Compiled)
-    assert not program.failed
+    assert isinstance(program, CompiledPasses)
+    assert not program.failures
 
 
 def test_compiled_is_the_default_on_a_gpu():
     task, f, _ = case("stokes_ic")
     H = task.manifold(f.cuda(), solver=sapc.FeasiblePoint())
-    assert isinstance(passes_of(H._problem(), H.solver), Compiled)
+    assert isinstance(passes_of(H._problem(), H.solver), CompiledPasses)
 
 
 def test_the_host_does_not_queue_passes_that_nobody_needs():
@@ -96,7 +96,7 @@ def test_the_host_does_not_queue_passes_that_nobody_needs():
     assert passes.queued <= int(state.passes.max()) + 2
 
 
-class Counting(Eager):
+class Counting(EagerPasses):
     """Counts its passes."""
 
     queued = 0

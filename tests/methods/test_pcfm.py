@@ -52,10 +52,10 @@ def test_weighted_columns_do_not_depend_on_what_was_measured_before():
     theirs = golden("reaction_diffusion")
     problem, u = manifold("reaction_diffusion", theirs["condition"])._problem(), theirs["source"]
     fresh, measured = problem.linearise(u), problem.linearise(u)
-    measured.most(u)
+    measured.terms_bound(u)
     measured.solve(measured.rows)
     root = torch.linspace(0, 1, u[0].numel(), dtype=u.dtype).reshape(u.shape[1:])
-    want, got = (lin.weighted(root).solve(fresh.rows) for lin in (fresh, measured))
+    want, got = (lin.weight_columns(root).solve(fresh.rows) for lin in (fresh, measured))
     assert torch.equal(want, got)
 
 

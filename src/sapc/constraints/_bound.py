@@ -17,7 +17,7 @@ class Binding:
     """What a manifold knows of its batch: pinned points and values, the laws, and the values their rows must take."""
 
     def __init__(
-        self, parts: tuple[ConstraintTerm, ...], fields: Tensor, wanted: Tensor | None = None
+        self, parts: tuple[ConstraintTerm, ...], fields: Tensor, targets: Tensor | None = None
     ) -> None:
         _check_fields(fields)
         if unknown := [p for p in parts if not isinstance(p, Pin | Balance | Constraint)]:
@@ -25,8 +25,8 @@ class Binding:
                 f"a manifold is made of Pin, Balance, Affine and Constraint, got {type(unknown[0]).__name__}"
             )
         self.parts = parts
-        self.prescribing = tuple(p for p in parts if isinstance(p, Pin) and p.value is not None)
-        self.fields = self._prescribed(fields.double())
+        self.pins_with_values = tuple(p for p in parts if isinstance(p, Pin) and p.value is not None)
+        self.fields = self._set_pin_values(fields.double())
         self.shape = tuple(fields.shape[1:])
         mask = torch.zeros(self.shape, dtype=torch.bool)
         for pin in parts:
@@ -38,11 +38,11 @@ class Binding:
         self.pinned = mask.to(fields.device)
         self.free = (~self.pinned).to(self.fields)
         self.laws = tuple(p for p in parts if isinstance(p, Balance | Constraint))
-        self.wanted = self._wanted() if wanted is None else wanted
+        self.targets = self._measure_targets() if targets is None else targets
         # What is computed once for all conditions of this grid and device.
-        self.kept: dict[str, Any] = {}
+        self.cache: dict[str, Any] = {}
 
-    def rebind(self, fields: Tensor, wanted: Tensor | None = None) -> Binding:
+    def rebind(self, fields: Tensor, targets: Tensor | None = None) -> Binding:
         """The same constraints bound to other fields of this grid and device, sharing all that does not depend on them.
 
         Nothing is read back from the device, so values that are not finite, or that contradict those of a pin, go unnoticed here.
@@ -55,23 +55,23 @@ class Binding:
                 f"(batch, {', '.join(map(str, self.shape))}) on {self.fields.device}; bind the constraint itself to them"
             )
         other = copy(self)
-        other.fields = self._prescribed(fields.double())
+        other.fields = self._set_pin_values(fields.double())
         own = any(isinstance(law, Constraint) and isinstance(law.value, str) for law in self.laws)
-        if wanted is not None or own:
-            other.wanted = other._wanted() if wanted is None else wanted
-        elif len(self.wanted) not in (1, len(fields)):
+        if targets is not None or own:
+            other.targets = other._measure_targets() if targets is None else targets
+        elif len(self.targets) not in (1, len(fields)):
             raise SapcError(
-                f"a constraint's value has {len(self.wanted)} rows for {len(fields)} conditions; give one row, or one per condition"
+                f"a constraint's value has {len(self.targets)} rows for {len(fields)} conditions; give one row, or one per condition"
             )
         return other
 
-    def _prescribed(self, fields: Tensor) -> Tensor:
+    def _set_pin_values(self, fields: Tensor) -> Tensor:
         """With the values of pins that have their own."""
-        for pin in self.prescribing:
-            fields = pin.prescribed(fields)
+        for pin in self.pins_with_values:
+            fields = pin.prescribe(fields)
         return fields
 
-    def _wanted(self) -> Tensor:
+    def _measure_targets(self) -> Tensor:
         """What `measure` must equal, `(batch or 1, rows)`; what a condition's own field shows counts as a constant."""
         with torch.no_grad():
             targets = [self._target(law) for law in self.laws]
@@ -125,7 +125,7 @@ class Binding:
         rows = [law.magnitude(u) if isinstance(law, Balance) else law.measure(u).abs() for law in self.laws]
         return torch.cat(rows, 1) if rows else u.new_zeros(len(u), 0)
 
-    def enter(self, u: Tensor) -> Tensor:
+    def validate(self, u: Tensor) -> Tensor:
         """Fields to work on, float64, once they are known to fit the conditions."""
         wants = f"(batch, {', '.join(map(str, self.shape))})"
         if not isinstance(u, Tensor):
@@ -184,7 +184,7 @@ def check_pins(parts: Sequence[ConstraintTerm], fields: Tensor) -> None:
             both = masks[pin] & masks[other]
             if (pin.value is None and other.value is None) or not bool(both.any()):
                 continue
-            a, b = (p.prescribed(u)[:, both] for p in (pin, other))
+            a, b = (p.prescribe(u)[:, both] for p in (pin, other))
             is_open = pin.value is None or other.value is None
             slack = _slack(u, fields.dtype, both) if is_open else 0.0
             off = (a - b).abs()

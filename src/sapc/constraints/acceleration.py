@@ -8,16 +8,20 @@ from typing import Any
 
 from torch import Tensor
 
+from .._old_names import rename_fields
 
+
+@rename_fields(both="value_and_gradient")
 @dataclass(frozen=True, eq=False)
 class WithGradient:
     """A function of fields that brings its gradient: the banded projection then needs no automatic differentiation.
 
-    `both(u)` returns the value (a number per frame or per field) and the gradient, with respect to `u`, of the sum of all values.
+    `value_and_gradient(u)` returns the value (a number per frame or per field) and the gradient, with
+    respect to `u`, of the sum of all values.
     """
 
     function: Callable[[Tensor], Tensor]
-    both: Callable[[Tensor], tuple[Tensor, Tensor]]
+    value_and_gradient: Callable[[Tensor], tuple[Tensor, Tensor]]
 
     def __call__(self, u: Tensor) -> Tensor:
         """The value."""

@@ -30,30 +30,33 @@ import torch
 from jaxtyping import Bool, Float, Shaped
 from torch import Tensor
 
-from .._old_names import old_attribute, rename_method
+from .._old_names import old_attribute, rename_arguments, rename_method
 from ..errors import SapcError, SapcWarning, explain_misuse
+from ..flow.path import expand_like
 from ..grid import FrameIntegral
 from ._bound import Binding, check_pins, check_range
-from .projection.adjoint import Feasible
-from .projection.banded import Banded
+from .projection.adjoint import FeasibleFunction
+from .projection.banded import BandedProblem
 from .projection.closed_form import FrameShift, GramSolver
 from .projection.feasible import choose, sup
 from .projection.gauss_newton import PinRows, project_gauss_newton
-from .projection.linearisation import Dense, Problem, norm, spread
-from .projection.nearest import Nearest, project_restored
+from .projection.linearisation import DenseProblem, Problem, norm
+from .projection.nearest import NearestFunction, project_by_restoration
 from .projection.solvers import FeasiblePoint, GaussNewton, NearestPoint, Solver
 from .projection.tolerance import excess, row_tolerance
 from .terms import Affine, Balance, ConstraintTerm
 
 Algorithm = Literal["closed form", "factorised", "banded Gauss-Newton", "dense Gauss-Newton"]
 JACOBIAN_BYTES = 2**27  # dense Jacobians of so many bytes are built at a time: small portions are fastest
-MOST_BYTES = 2**33  # and one sample may need this much at most
+MAX_BYTES = 2**33  # and one sample may need this much at most
 CACHE_BYTES = 2**21  # so much of fields is projected at a time, on the CPU
-QUICK = 6  # passes; from white noise, the farthest start there is, the laws of the tasks need 3 to 6
-FURTHER = 2  # steps of an affine projection, at most, after the first one
-NEAREST = 1e-6  # a correction with a smaller share along the manifold counts as shortest
+APPROXIMATE_PASSES = (
+    6  # passes; from white noise, the farthest start there is, the laws of the tasks need 3 to 6
+)
+EXTRA_STEPS = 2  # steps of an affine projection, at most, after the first one
+NEAREST_FRACTION = 1e-6  # a correction with a smaller share along the manifold counts as shortest
 
-_grams: WeakKeyDictionary[ConstraintTerm, dict[tuple[object, ...], GramSolver]] = WeakKeyDictionary()
+_gram_cache: WeakKeyDictionary[ConstraintTerm, dict[tuple[object, ...], GramSolver]] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True)
@@ -77,7 +80,7 @@ class ProjectionInfo:
     @property
     def nearest(self) -> Tensor:
         """Whether the point found is the nearest one, to six digits of the correction's direction."""
-        return self.tangential_fraction <= NEAREST
+        return self.tangential_fraction <= NEAREST_FRACTION
 
     moved = old_attribute("ProjectionInfo.moved", "ProjectionInfo.distance")
     tangential = old_attribute("ProjectionInfo.tangential", "ProjectionInfo.tangential_fraction")
@@ -88,6 +91,7 @@ class Manifold:
 
     _checks = True  # whether `project` measures its result unless told
 
+    @rename_arguments(wanted="targets")
     @explain_misuse
     def __init__(
         self,
@@ -96,11 +100,11 @@ class Manifold:
         *,
         solver: Solver | None = None,
         algorithm: str | None = None,
-        wanted: Tensor | None = None,
+        targets: Tensor | None = None,
     ) -> None:
-        self._bound = Binding(parts, fields, wanted)
+        self._bound = Binding(parts, fields, targets)
         self.fields, self.shape, self.pinned = self._bound.fields, self._bound.shape, self._bound.pinned
-        self.solver = NearestPoint() if solver is None else _checked(solver)
+        self.solver = NearestPoint() if solver is None else _check_solver(solver)
         if algorithm not in (None, *get_args(Algorithm)):
             raise SapcError(
                 f"unknown algorithm {algorithm!r}; choose one of {', '.join(get_args(Algorithm))}"
@@ -153,8 +157,10 @@ class Manifold:
             if not -len(self) <= number < len(self):
                 raise IndexError(f"condition {number} of {len(self)}")
             rows = torch.tensor([number % len(self)])
-        rows, wanted = rows.to(self.fields.device), self._bound.wanted
-        return self._like(self._bound.rebind(self.fields[rows], wanted if len(wanted) == 1 else wanted[rows]))
+        rows, targets = rows.to(self.fields.device), self._bound.targets
+        return self._replace_binding(
+            self._bound.rebind(self.fields[rows], targets if len(targets) == 1 else targets[rows])
+        )
 
     def __iter__(self) -> Iterator[Manifold]:
         return (self[i] for i in range(len(self)))
@@ -166,11 +172,11 @@ class Manifold:
         Masks, indices and factors are shared and nothing waits for the device, so it costs nothing to call in a loop. That the fields
         are finite, and do not contradict a pin that has a value of its own, is the caller's to know: that value counts.
         """
-        return self._like(self._bound.rebind(fields))
+        return self._replace_binding(self._bound.rebind(fields))
 
     on = rename_method("Manifold.on", "rebind")
 
-    def _like(self, bound: Binding) -> Manifold:
+    def _replace_binding(self, bound: Binding) -> Manifold:
         other = copy(self)
         other._bound, other.fields = bound, bound.fields
         return other
@@ -185,19 +191,19 @@ class Manifold:
     def to(self, device: torch.device | str) -> Manifold:
         """The same manifolds on another device."""
         try:
-            fields, wanted = self.fields.to(device), self._bound.wanted.to(device)
+            fields, targets = self.fields.to(device), self._bound.targets.to(device)
         except (RuntimeError, AssertionError) as error:
             raise SapcError(
                 f"the device {str(device)!r} cannot be used; use 'cpu', or 'cuda' where there is one"
             ) from error
         parts, solver = self._bound.parts, self.solver
-        return Manifold(parts, fields, solver=solver, algorithm=self.algorithm, wanted=wanted)
+        return Manifold(parts, fields, solver=solver, algorithm=self.algorithm, targets=targets)
 
     @explain_misuse
     def with_solver(self, solver: Solver) -> Manifold:
         """The same manifolds with other Gauss-Newton settings."""
         other = copy(self)
-        other.solver = _checked(solver)
+        other.solver = _check_solver(solver)
         return other
 
     def approximate(self, ahead: bool | None = None) -> Manifold:
@@ -217,16 +223,18 @@ class Manifold:
                 # Not the dense passes, which cost more than waiting.
                 ahead = self.fields.is_cuda and self.algorithm == "banded Gauss-Newton"
             how = replace(solver.execution, ahead=ahead)
-            other.solver = replace(solver, passes=min(QUICK, solver.passes), retry=False, execution=how)
+            other.solver = replace(
+                solver, passes=min(APPROXIMATE_PASSES, solver.passes), retry=False, execution=how
+            )
         return other
 
     quick = rename_method("Manifold.quick", "approximate")
 
     def dense(self) -> Manifold:
         """The same manifolds through dense automatic differentiation: the oracle of the fast paths."""
-        bound, wanted = self._bound, self._bound.wanted
+        bound, targets = self._bound, self._bound.targets
         return Manifold(
-            bound.parts, self.fields, solver=self.solver, algorithm="dense Gauss-Newton", wanted=wanted
+            bound.parts, self.fields, solver=self.solver, algorithm="dense Gauss-Newton", targets=targets
         )
 
     # -- residuals --
@@ -234,12 +242,12 @@ class Manifold:
     @explain_misuse
     def local(self, u: Shaped[Tensor, "batch *grid"]) -> Float[Tensor, "batch pinned"]:
         """The pin part of the residual: deviation from the prescribed values."""
-        return (self._bound.enter(u) - self.fields).flatten(1)[:, self._bound.index].to(u.dtype)
+        return (self._bound.validate(u) - self.fields).flatten(1)[:, self._bound.index].to(u.dtype)
 
     @explain_misuse
     def balance(self, u: Shaped[Tensor, "batch *grid"]) -> Float[Tensor, "batch rows"]:
         """The rest of the residual: balance laws and other constraints."""
-        return (self._bound.measure(self._bound.enter(u)) - self._bound.wanted).to(u.dtype)
+        return (self._bound.measure(self._bound.validate(u)) - self._bound.targets).to(u.dtype)
 
     @explain_misuse
     def residual(self, u: Shaped[Tensor, "batch *grid"]) -> Float[Tensor, "batch rows"]:
@@ -262,11 +270,13 @@ class Manifold:
         check = self._checks if check is None else check
         projected, report = self._solve(u, report=check, ask=check)
         if check:
-            _warn(~report.converged, "did not reach the manifold", f"|R| {float(report.residual.max()):.1e}")
+            _warn_about(
+                ~report.converged, "did not reach the manifold", f"|R| {float(report.residual.max()):.1e}"
+            )
             if isinstance(self.solver, NearestPoint):
                 away = report.converged & ~report.nearest
                 share = f"share along it {float(report.tangential_fraction.max()):.1e}"
-                _warn(away, "are on the manifold, but not yet at its nearest point", share)
+                _warn_about(away, "are on the manifold, but not yet at its nearest point", share)
         return projected
 
     def finish(self, v0: Shaped[Tensor, "batch *grid"]) -> Float[Tensor, "batch *grid"]:
@@ -275,7 +285,7 @@ class Manifold:
             return self.project(v0)
         pinned = self.local(v0).flatten(1)
         is_there = self.is_met(v0) & (pinned == 0).all(1)
-        return torch.where(spread(is_there, v0), v0, self.project(v0, check=False))
+        return torch.where(expand_like(is_there, v0), v0, self.project(v0, check=False))
 
     @explain_misuse
     def solve(self, u: Shaped[Tensor, "batch *grid"]) -> tuple[Float[Tensor, "batch *grid"], ProjectionInfo]:
@@ -289,7 +299,7 @@ class Manifold:
         """
         graph = torch.is_grad_enabled()  # asked first: leaving inference mode turns gradients on
         with torch.inference_mode(False), torch.set_grad_enabled(graph):
-            start = self._bound.enter(u)
+            start = self._bound.validate(u)
             if self.affine or not self._has_pin_rows:
                 start = torch.where(self.pinned, self.fields, start)
             end, reached = (self._project_affine if self.affine else self._project_curved)(start, report)
@@ -311,63 +321,63 @@ class Manifold:
         """
         end = self._step_affine(u)
         zero = u.new_zeros(len(u))
-        size, fine = self._missed_by(end.detach()) if report else (zero, zero == 0)
-        for _ in range(FURTHER if report and self._bound.laws else 0):
+        size, fine = self._measure_affine(end.detach()) if report else (zero, zero == 0)
+        for _ in range(EXTRA_STEPS if report and self._bound.laws else 0):
             if not u.is_cuda and bool(fine.all()):
                 break
             end = choose(fine, end, self._step_affine(end.clone()))
-            size, fine = self._missed_by(end.detach())
+            size, fine = self._measure_affine(end.detach())
         return end, ProjectionInfo(self.algorithm, size, zero, zero, zero.long() + 1, fine)
 
     def _step_affine(self, u: Tensor) -> Tensor:
         """Project fields that are the caller's to write into."""
         bound = self._bound
         if self.algorithm == "factorised":
-            return self._gram.project(u, bound.wanted)
+            return self._gram.project(u, bound.targets)
         if not bound.laws:
             return u
-        if "shift" not in bound.kept:
-            bound.kept["shift"] = FrameShift(self._stored, bound.free)
-        for part in (u,) if u.is_cuda or u.requires_grad else torch.split(u, self._portion()):
-            bound.kept["shift"](part)
+        if "shift" not in bound.cache:
+            bound.cache["shift"] = FrameShift(self._frame_integral, bound.free)
+        for part in (u,) if u.is_cuda or u.requires_grad else torch.split(u, self._chunk_size()):
+            bound.cache["shift"](part)
         return u
 
-    def _portion(self) -> int:
+    def _chunk_size(self) -> int:
         """How many fields a CPU works on at a time, so that they stay in its cache."""
         return max(1, CACHE_BYTES // (8 * self._bound.free.numel()))
 
     @property
-    def _stored(self) -> FrameIntegral:
+    def _frame_integral(self) -> FrameIntegral:
         stored = self._bound.laws[0].stored  # type: ignore[union-attr]
         assert isinstance(stored, FrameIntegral)  # what makes a law closed form
         return stored
 
     def is_met(self, u: Shaped[Tensor, "batch *grid"], slack: float = 1.0) -> Bool[Tensor, " batch"]:
         """Tell of every field on an affine manifold whether each row is met, within `slack` times its tolerance (see `tolerance`)."""
-        return self._missed_by(self._bound.enter(u), slack)[1]
+        return self._measure_affine(self._bound.validate(u), slack)[1]
 
-    def _missed_by(self, end: Tensor, slack: float = 1.0) -> tuple[Tensor, Tensor]:
+    def _measure_affine(self, end: Tensor, slack: float = 1.0) -> tuple[Tensor, Tensor]:
         """|R|_inf after an affine projection, and whether every row is met; see `tolerance`."""
         bound = self._bound
         if not bound.laws:  # nothing can be missed, but a field that is not finite is on no manifold
             fine = end.flatten(1).isfinite().all(1)
             return torch.where(fine, 0.0, torch.inf).to(end), fine
         with torch.no_grad():
-            rows = bound.measure(end) - bound.wanted
+            rows = bound.measure(end) - bound.targets
             if self.algorithm == "factorised":
                 moved = end.flatten(1).abs() @ self._gram.full.abs().T
-                terms = moved + bound.magnitude(end) + bound.wanted.abs()
+                terms = moved + bound.magnitude(end) + bound.targets.abs()
             else:
-                parts = (self._stored.weights_like(end)[..., None] * end).flatten(1, -2)
+                parts = (self._frame_integral.weights_like(end)[..., None] * end).flatten(1, -2)
                 terms = Balance.add_up(parts.abs().sum(1) + parts.sum(1).abs())
             return sup(rows), excess(rows, row_tolerance(terms)) <= slack
 
     @cached_property
     def _gram(self) -> GramSolver:
         bound = self._bound
-        _guard(bound.wanted.shape[1], bound.free.numel(), "factorised")
+        _check_memory(bound.targets.shape[1], bound.free.numel(), "factorised")
         anchor = next((law for law in bound.laws if isinstance(law, Affine)), bound.laws[0])
-        known = _grams.setdefault(anchor, {})
+        known = _gram_cache.setdefault(anchor, {})
         laws = tuple(ref(law) for law in bound.laws)
         key = (laws, self.shape, bound.key, self.fields.device)
         if key not in known:
@@ -386,13 +396,13 @@ class Manifold:
             raise SapcError("the matrix of an Affine constraint contains NaN or infinity")
         return matrix
 
-    def _problem(self) -> Banded | Dense:
+    def _problem(self) -> BandedProblem | DenseProblem:
         bound = self._bound
         if self.algorithm == "banded Gauss-Newton":
             # Between two frames without free points the rows of a law can depend on each other.
             jitter = 1e-12 if bound.full_frames > 1 else 0.0
-            return Banded(bound.laws[0], bound.free, bound.index, jitter, bound.key)  # type: ignore[arg-type]
-        return Dense(bound.measure, bound.wanted, bound.free, bound.magnitude)
+            return BandedProblem(bound.laws[0], bound.free, bound.index, jitter, bound.key)  # type: ignore[arg-type]
+        return DenseProblem(bound.measure, bound.targets, bound.free, bound.magnitude)
 
     @property
     def _has_pin_rows(self) -> bool:
@@ -402,28 +412,30 @@ class Manifold:
         """The pins as rows beside laws that move all points."""
         problem, bound = self._problem(), self._bound
         everywhere = torch.ones_like(bound.free)
-        if isinstance(problem, Banded):
-            problem = replace(problem, free=everywhere, pinned=bound.index[:0])
+        if isinstance(problem, BandedProblem):
+            problem = replace(problem, free=everywhere, pin_index=bound.index[:0])
         else:
             problem = replace(problem, free=everywhere)
         return PinRows(problem, self.pinned, self.fields)
 
     def _project_curved(self, u: Tensor, report: bool) -> tuple[Tensor, ProjectionInfo]:
         problem = self._problem()
-        if isinstance(problem, Dense):
-            rows, points = self._bound.wanted.shape[1], self._bound.free.numel()
-            chunk = max(1, JACOBIAN_BYTES // _guard(rows, points, "dense"))
+        if isinstance(problem, DenseProblem):
+            rows, points = self._bound.targets.shape[1], self._bound.free.numel()
+            chunk = max(1, JACOBIAN_BYTES // _check_memory(rows, points, "dense"))
         else:
-            chunk = len(u) if u.is_cuda else self._portion()
+            chunk = len(u) if u.is_cuda else self._chunk_size()
         portions = range(0, len(u), chunk)
-        done = [self._run(problem, u, i, min(i + chunk, len(u)), report) for i in portions]
+        done = [self._run_solver(problem, u, i, min(i + chunk, len(u)), report) for i in portions]
         end, residual, tangential, iterations, converged = (
             column[0] if len(done) == 1 else torch.cat(column) for column in zip(*done, strict=True)
         )
         zero = torch.zeros_like(residual)
         return end, ProjectionInfo(self.algorithm, residual, zero, tangential, iterations, converged)
 
-    def _run(self, problem: Problem, u: Tensor, first: int, last: int, report: bool) -> tuple[Tensor, ...]:
+    def _run_solver(
+        self, problem: Problem, u: Tensor, first: int, last: int, report: bool
+    ) -> tuple[Tensor, ...]:
         pins = self._pin_rows() if self._has_pin_rows else None
         if (first, last) != (0, len(u)):
             problem, u = problem.select(torch.arange(first, last, device=u.device)), u[first:last]
@@ -431,15 +443,15 @@ class Manifold:
         if isinstance(self.solver, GaussNewton):
             out = project_gauss_newton(problem, u, self.solver, pins, report)
         elif isinstance(self.solver, NearestPoint):
-            return Nearest.apply(u, problem, self.solver, self.fields.requires_grad)  # type: ignore[no-untyped-call, no-any-return]
+            return NearestFunction.apply(u, problem, self.solver, self.fields.requires_grad)  # type: ignore[no-untyped-call, no-any-return]
         elif u.requires_grad:
-            return Feasible.apply(u, problem, self.solver, report)  # type: ignore[no-untyped-call, no-any-return]
+            return FeasibleFunction.apply(u, problem, self.solver, report)  # type: ignore[no-untyped-call, no-any-return]
         else:  # nobody wants a derivative, so nothing is kept for one
-            out = project_restored(problem, u, self.solver, report)
+            out = project_by_restoration(problem, u, self.solver, report)
         return out.field, out.residual, out.tangential_fraction, out.iterations, out.converged
 
 
-def _checked(solver: Solver) -> Solver:
+def _check_solver(solver: Solver) -> Solver:
     if not isinstance(solver, Solver):
         raise SapcError(
             f"the solver must be sapc.NearestPoint(), sapc.FeasiblePoint() or sapc.GaussNewton(), got {solver!r}"
@@ -447,10 +459,10 @@ def _checked(solver: Solver) -> Solver:
     return solver
 
 
-def _guard(rows: int, points: int, path: str) -> int:
+def _check_memory(rows: int, points: int, path: str) -> int:
     """Bytes of one Jacobian with its copies; too many are refused before they are asked for."""
     needed = 3 * 8 * rows * points
-    if needed > MOST_BYTES:
+    if needed > MAX_BYTES:
         raise SapcError(
             f"the {path} projection needs a matrix of {rows} x {points} ({needed / 2**30:.0f} GiB with its copies); "
             "declare the structure (Pin, Balance with a FrameIntegral) or use a smaller grid"
@@ -467,7 +479,7 @@ def _overflow(end: Tensor, dtype: torch.dtype) -> SapcError:
     )
 
 
-def _warn(which: Tensor, what: str, worst: str) -> None:
+def _warn_about(which: Tensor, what: str, worst: str) -> None:
     if not bool(which.any()):
         return
     rows = which.nonzero()[:, 0].tolist()

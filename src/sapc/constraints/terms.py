@@ -22,8 +22,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 from torch import Tensor
 
+from .._old_names import rename_method
 from ..errors import SapcError, explain_misuse, has_type
-from ..grid import Axis, FrameIntegral, Grid, kept_like
+from ..grid import Axis, FrameIntegral, Grid, cached_like
 from .acceleration import LawKernel
 
 if TYPE_CHECKING:
@@ -104,7 +105,7 @@ class Pin(ConstraintTerm):
     ) -> Pin:
         """One whole frame, the initial one by default; of some channels only, if they are named (then give the grid)."""
         if channel is None:
-            return cls(lambda shape: _last(shape, index), f"t[{index}]", value, {"t": index})
+            return cls(lambda shape: _frame_mask(shape, index), f"t[{index}]", value, {"t": index})
         if grid is None:
             raise SapcError(
                 "Pin.frame needs the grid to know its channels, as in Pin.frame(0, grid=grid, channel='h')"
@@ -129,7 +130,7 @@ class Pin(ConstraintTerm):
         if not indices and channel is None:
             raise SapcError("Pin.at needs at least one axis, as in Pin.at(x=0)")
         if grid is not None:
-            return cls(_mask(grid, channel, indices), _told(channel, indices), value)
+            return cls(_point_mask(grid, channel, indices), _pin_label(channel, indices), value)
         if channel is not None:
             raise SapcError(
                 "Pin.at needs the grid to know its channels, as in Pin.at(grid, x=0, channel='h')"
@@ -148,7 +149,7 @@ class Pin(ConstraintTerm):
                 raise SapcError(f"Pin.at({indices}) is outside a grid of shape {shape}") from error
             return mask
 
-        return cls(where, _told(None, indices), value, indices)
+        return cls(where, _pin_label(None, indices), value, indices)
 
     @classmethod
     @explain_misuse
@@ -159,7 +160,7 @@ class Pin(ConstraintTerm):
         return cls.at(grid, channel=channel, value=value, **grid.nearest(**coordinates))
 
     @explain_misuse
-    def named(self, grid: Grid) -> Pin:
+    def with_names_of(self, grid: Grid) -> Pin:
         """The same on a grid with names: x, y, z are its spatial axes in order and t its time."""
         if self.indices is None:
             return self
@@ -171,10 +172,10 @@ class Pin(ConstraintTerm):
                 f"these fields are steady and have no frames to pin; use Pin.at(grid, {grid.names[-1]}=0)"
             )
         known = {n if n in grid.names else usual.get(n, n): at for n, at in self.indices.items()}
-        return Pin(_mask(grid, None, known), _told(None, known), self.value)
+        return Pin(_point_mask(grid, None, known), _pin_label(None, known), self.value)
 
     @explain_misuse
-    def prescribed(self, fields: Tensor) -> Tensor:
+    def prescribe(self, fields: Tensor) -> Tensor:
         """Fields with the values of this pin where it has its own."""
         if self.value is None:
             return fields
@@ -186,6 +187,9 @@ class Pin(ConstraintTerm):
                 f"the value of the pin {self.label!r} must be a number or broadcast to {tuple(fields.shape[1:])}"
             ) from error
         return torch.where(self.mask(tuple(fields.shape[1:])).to(fields.device), value, fields)
+
+    prescribed = rename_method("Pin.prescribed", "prescribe")
+    named = rename_method("Pin.named", "with_names_of")
 
     @explain_misuse
     def mask(self, shape: tuple[int, ...]) -> Tensor:
@@ -205,7 +209,7 @@ class Pin(ConstraintTerm):
         return mask
 
 
-def _last(shape: tuple[int, ...], index: int) -> Tensor:
+def _frame_mask(shape: tuple[int, ...], index: int) -> Tensor:
     """A mask of one frame."""
     mask = torch.zeros(shape, dtype=torch.bool)
     try:
@@ -217,7 +221,7 @@ def _last(shape: tuple[int, ...], index: int) -> Tensor:
     return mask
 
 
-def _mask(grid: Grid, channel: Channels, indices: Mapping[str, int | slice]) -> Tensor:
+def _point_mask(grid: Grid, channel: Channels, indices: Mapping[str, int | slice]) -> Tensor:
     """The mask of some channels at indices along named axes."""
     if unknown := sorted(set(indices) - set(grid.names)):
         raise SapcError(f"Pin.at has no axis {unknown[0]!r}; the grid has {', '.join(grid.names)}")
@@ -239,9 +243,9 @@ def _mask(grid: Grid, channel: Channels, indices: Mapping[str, int | slice]) -> 
     return mask.reshape(grid.shape)
 
 
-def _told(channel: Channels, indices: Mapping[str, int | slice]) -> str:
-    named = () if channel is None else (channel,) if isinstance(channel, str) else tuple(channel)
-    return ", ".join((*named, *(f"{k}[{v}]" for k, v in indices.items())))
+def _pin_label(channel: Channels, indices: Mapping[str, int | slice]) -> str:
+    with_names_of = () if channel is None else (channel,) if isinstance(channel, str) else tuple(channel)
+    return ", ".join((*with_names_of, *(f"{k}[{v}]" for k, v in indices.items())))
 
 
 @explain_misuse
@@ -321,9 +325,9 @@ class Balance(ConstraintTerm):
             return torch.full((frames - 1,), 1 / (frames - 1), dtype=like.dtype, device=like.device)
         if len(self.times) != frames:
             raise SapcError(f"a Balance for {len(self.times)} frames was given fields of {frames} frames")
-        return kept_like(self, "times", like).diff()
+        return cached_like(self, "times", like).diff()
 
-    def checked(self, function: Callable[[Tensor], Tensor], what: str) -> Callable[[Tensor], Tensor]:
+    def with_shape_check(self, function: Callable[[Tensor], Tensor], what: str) -> Callable[[Tensor], Tensor]:
         """`function`, refusing an answer that is not one number per frame (for the coefficient: per field)."""
 
         def call(u: Tensor) -> Tensor:
@@ -337,20 +341,22 @@ class Balance(ConstraintTerm):
 
         return call
 
+    checked = rename_method("Balance.checked", "with_shape_check")
+
     def increments(self, u: Tensor) -> Tensor:
         """The law between consecutive frames, `(batch, frames - 1)`; its running sum is the residual."""
-        d = self.checked(self.stored, "stored")(u).diff(dim=1)
+        d = self.with_shape_check(self.stored, "stored")(u).diff(dim=1)
         if d.shape[1] == 0:
             raise SapcError(
                 "a Balance compares frames, so it needs fields of at least 2 frames; for steady ones use Affine(grid.integral(), value=...)"
             )
         if self.rate is None:
             return d
-        s = self.checked(self.rate, "rate")(u)
+        s = self.with_shape_check(self.rate, "rate")(u)
         supplied = self.steps(u.shape[-1], u) * (s[:, 1:] + s[:, :-1]) / 2
         if self.coefficient is None:
             return d - supplied
-        return d - self.checked(self.coefficient, "coefficient")(u)[:, None] * supplied
+        return d - self.with_shape_check(self.coefficient, "coefficient")(u)[:, None] * supplied
 
     def residual(self, u: Tensor) -> Tensor:
         """`e(u_T) - e(u_0) - theta int_0^T s dt` for every frame T >= 1."""

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Shaped
 from torch import Tensor
 
 from ..errors import explain_misuse
@@ -53,8 +53,8 @@ def predict_data(
 
 
 def expand_like(
-    t: Float[Tensor, " batch"], like: Float[Tensor, "batch *grid"]
-) -> Float[Tensor, "batch *ones"]:
+    t: Shaped[Tensor, " batch"], like: Shaped[Tensor, "batch *grid"]
+) -> Shaped[Tensor, "batch *ones"]:
     """A number per sample, shaped to multiply fields."""
     return t.reshape(-1, *(1,) * (like.ndim - 1))
 

@@ -185,11 +185,11 @@ def kernel_root(
     lags = _torus_lags(shape)
     k = matern(_outer([x.square() for x in lags], torch.add).sqrt(), length, nu)
     s = torch.fft.fftn(k).real
-    gaussians = _wide_gaussians(length, nu) if _clipped(s) > ROUNDING else []
+    gaussians = _wide_gaussians(length, nu) if _clipping_error(s) > ROUNDING else []
     for weight, sigma in gaussians:
         k -= weight * _outer([torch.exp(-((x / sigma) ** 2) / 2) for x in lags], torch.mul)
     s = torch.fft.fftn(k).real if gaussians else s
-    if (lost := _clipped(s)) > CLIP:
+    if (lost := _clipping_error(s)) > CLIP:
         raise SapcError(
             f"the source with length {length:g} and nu {nu:g} cannot be drawn exactly on {shape} points: its "
             f"covariance would be off by {lost:.1e}, above {CLIP:.0e}; choose a shorter length"
@@ -236,7 +236,7 @@ def _outer(factors: list[Tensor], combine: Callable[[Tensor, Tensor], Tensor]) -
     return reduce(lambda a, b: combine(a[..., None], b), factors)
 
 
-def _clipped(s: Tensor) -> float:
+def _clipping_error(s: Tensor) -> float:
     """How far setting the negative eigenvalues to zero can move any covariance."""
     return float(-s.clamp(max=0).sum() / s.numel())
 
@@ -304,6 +304,6 @@ def _check(n: SupportsIndex, length: float, nu: float, dtype: torch.dtype) -> in
     return count
 
 
-def seed_of(*what: object) -> int:
+def derive_seed(*what: object) -> int:
     """A seed for a generator from a description."""
     return int.from_bytes(hashlib.sha256(repr(what).encode()).digest()[:8]) >> 1

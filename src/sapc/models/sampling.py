@@ -178,7 +178,7 @@ def pinned_values(
         mask = torch.ones_like(mask)
     values = torch.where(mask, condition.detach().double(), 0.0)
     for pin in pins:
-        values = pin.prescribed(values)
+        values = pin.prescribe(values)
     if bad := int((~values.isfinite()).sum()):
         quantity = f"values ({law} takes its value from them)" if law else "pinned values"
         labels = (task.pinned, *(pin.label for pin in pins if extra and pin in extra.parts))
@@ -425,7 +425,7 @@ class _Draws:
 
     def __init__(self, sampling: Sampling) -> None:
         self.sampling = sampling
-        self.generator = torch.Generator().manual_seed(source.seed_of("sample", sampling.seed))
+        self.generator = torch.Generator().manual_seed(source.derive_seed("sample", sampling.seed))
         self.redraws: list[torch.Generator] = []
 
     def batches(self) -> Iterator[_Batch]:
@@ -448,7 +448,7 @@ class _Draws:
 
         def draw() -> Tensor:
             if (call := next(calls)) == len(self.redraws):
-                seed = source.seed_of("redraw", self.sampling.seed, call)
+                seed = source.derive_seed("redraw", self.sampling.seed, call)
                 self.redraws.append(torch.Generator().manual_seed(seed))
             return self._draw(batch.rows, batch.size, self.redraws[call])
 

@@ -178,7 +178,9 @@ class Task:
         """What every field satisfies: the pinned condition and the laws."""
         if self.physics is None:
             raise NotImplementedError(f"{type(self).__name__} has to define `constraint`")
-        parts = [p.named(self.grid) if isinstance(p, Pin) else p for p in self.physics.on(self.grid).parts]
+        parts = [
+            p.with_names_of(self.grid) if isinstance(p, Pin) else p for p in self.physics.on(self.grid).parts
+        ]
         constraint = Stack(tuple(parts)).with_times_of(self.grid)
         if empty := [p.label for p in pins_of(constraint) if not bool(p.mask(self.grid.shape).any())]:
             raise SapcError(f"the pin {empty[0]!r} holds no point; look at its indices")

@@ -197,7 +197,7 @@ def _check_prescribed_values(task: Task, values: Tensor) -> None:
         if pin.value is None:
             continue
         mask = pin.mask(task.grid.shape)
-        off = (pin.prescribed(values.double()) - values).abs()
+        off = (pin.prescribe(values.double()) - values).abs()
         share = off / deviation
         worst = float(share.max())
         if worst > PIN_TOLERANCE:

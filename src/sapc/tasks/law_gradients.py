@@ -1,6 +1,6 @@
 """What lets the laws of the curved tasks be projected onto faster: gradients by hand, and kernels for a GPU.
 
-A gradient is `both` of `sapc.constraints.WithGradient`: the value, and the gradient of the sum of all
+A gradient is `value_and_gradient` of `sapc.constraints.WithGradient`: the value, and the gradient of the sum of all
 values. D is the difference in x, w the
 quadrature weights in x; the other letters are those of the tasks' own files.
 """

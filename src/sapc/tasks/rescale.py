@@ -64,10 +64,9 @@ def _function(f: Function, normalizer: Normalizer) -> Function:
 
     if not isinstance(f, WithGradient):
         return value
-    evaluate_with_slope = f.both
 
     def value_and_gradient(w: Tensor) -> tuple[Tensor, Tensor]:
-        result, slope = evaluate_with_slope(normalizer.denormalize(w))
+        result, slope = f.value_and_gradient(normalizer.denormalize(w))
         return result, slope * normalizer.columns(w)[1].to(w.dtype)
 
     return WithGradient(value, value_and_gradient)

@@ -83,7 +83,7 @@ class Training:
     # -- randomness --
 
     def _seeded(self, *what: object) -> torch.Generator:
-        return self.generator.manual_seed(source.seed_of(self.run.seed, *what))
+        return self.generator.manual_seed(source.derive_seed(self.run.seed, *what))
 
     def _rows(self) -> Tensor:
         """Which solutions this step takes."""
@@ -92,7 +92,7 @@ class Training:
         while wanted:
             epoch, first = divmod(at, n)
             if epoch != self._epoch:
-                order = torch.Generator().manual_seed(source.seed_of(self.run.seed, "epoch", epoch))
+                order = torch.Generator().manual_seed(source.derive_seed(self.run.seed, "epoch", epoch))
                 self._epoch = epoch
                 self._order = _sent(torch.randperm(n, generator=order), self.data.device)
             rows.append(self._order[first : first + wanted])
@@ -128,7 +128,7 @@ class Training:
         self.optimiser.zero_grad(set_to_none=True)
         more: Sequence[Tensor] = ()
         with self.execution.seeded(
-            lambda: source.seed_of(self.run.seed, "network", self.step, self.group.rank)
+            lambda: source.derive_seed(self.run.seed, "network", self.step, self.group.rank)
         ):
             if (objective := self.method.second_objective) is not None:
                 loss, *more = self._two_gradients(objective, v0, v1, t)

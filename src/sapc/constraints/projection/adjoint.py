@@ -26,18 +26,18 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from .feasible import Passes, Path, Step
-from .gauss_newton import _Working
+from .gauss_newton import ActiveSamples
 from .gpu.compiled import passes_of
 from .linearisation import Problem
-from .nearest import project_restored
+from .nearest import project_by_restoration
 from .solvers import FeasiblePoint
 
 
 def pull_back(passes: Passes, path: Path, w: Tensor) -> Tensor:
     """The cotangent `w` of the end of a path, pulled back to its beginning."""
     for u, alpha, index in reversed(path):
-        work = _Working(alpha > 0)
-        ui, share = work.take(u, alpha)
+        work = ActiveSamples(alpha > 0)
+        ui, share = work.gather(u, alpha)
         rows = index if work.index is None else work.index if index is None else index[work.index]
         if rows is None:
             w = passes.pullback(ui, share, w)
@@ -53,7 +53,7 @@ def _with_resting(path: Path, u0: Tensor, rests: Tensor) -> Path:
     return [Step(u0, rests.to(u0), None), *path]
 
 
-class Feasible(torch.autograd.Function):
+class FeasibleFunction(torch.autograd.Function):
     """Restoration with the derivative of its path."""
 
     @staticmethod
@@ -61,20 +61,20 @@ class Feasible(torch.autograd.Function):
         """Run the projection and keep its path; everything but the field is a report without gradient."""
         path: Path = []
         u0 = u0.detach()
-        out = project_restored(problem, u0, solver, report, path)
+        out = project_by_restoration(problem, u0, solver, report, path)
         field = out.field if path else out.field.clone()  # without a pass it is u0, which is kept
         path = _with_resting(path, u0, (out.iterations == 0) & out.converged)
         ctx.passes = passes_of(problem, solver)
         ctx.passes.prepare(u0)
         ctx.save_for_backward(*(x for step in path for x in step))
-        rest = (out.residual, out.tangential_fraction, out.iterations, out.converged)
-        ctx.mark_non_differentiable(*rest)
-        return field, *rest
+        record = (out.residual, out.tangential_fraction, out.iterations, out.converged)
+        ctx.mark_non_differentiable(*record)
+        return field, *record
 
     @staticmethod
     @once_differentiable
     def backward(ctx, w: Tensor, *_: object):  # type: ignore[no-untyped-def]
         """Walk the path back."""
-        saved = iter(ctx.saved_tensors)
-        path = [Step(*kept) for kept in zip(saved, saved, saved, strict=True)]
+        tensors = iter(ctx.saved_tensors)
+        path = [Step(*entries) for entries in zip(tensors, tensors, tensors, strict=True)]
         return pull_back(ctx.passes, path, w), None, None, None

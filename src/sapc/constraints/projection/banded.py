@@ -36,25 +36,26 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ..._stencils import shift
+from ...flow.path import expand_like
 from ...grid import FrameIntegral
 from ..acceleration import WithGradient
 from ..terms import Balance
-from .linearisation import Linearisation, Problem, dot, spread
+from .linearisation import Linearisation, Problem, dot
 
 # Numbers that stay in the cache of a CPU.
-PIECE = 2**13
+CHUNK_NUMBERS = 2**13
 
 
 @dataclass
-class Banded(Problem):
+class BandedProblem(Problem):
     """One balance law, every operation O(grid)."""
 
     balance: Balance
     free: Tensor
-    pinned: Tensor  # flat indices of the pinned points
+    pin_index: Tensor  # flat indices of the pinned points
     jitter: float = 0.0  # relative to the Gram matrix's diagonal; needed where rows can depend on each other
     key: object = None  # tells problems with different pins apart
-    traced: bool = False
+    is_traced: bool = False
 
     def rows(self, u: Tensor) -> Tensor:
         """The increments of the law."""
@@ -64,7 +65,7 @@ class Banded(Problem):
         """The running sum of the increments."""
         return rows.cumsum(1)
 
-    def select(self, index: Tensor) -> Banded:
+    def select(self, index: Tensor) -> BandedProblem:
         """The same law; its target is zero for every sample."""
         return self
 
@@ -73,10 +74,10 @@ class Banded(Problem):
         if not (graph and u.requires_grad):
             graph, u = False, u.detach()
         values, slopes = self._gradients(u, graph)
-        masked = [self._masked(slope, graph) for slope in slopes]
+        masked = [self._mask_pins(slope, graph) for slope in slopes]
         c = self.balance.steps(u.shape[-1], u) / 2
-        lin = BandedLinearisation(values, [slope for slope, _ in masked], c, mu, self.jitter, self.traced)
-        lin.pinned, lin.left_out = self.pinned, [rest for _, rest in masked]
+        lin = BandedLinearisation(values, [slope for slope, _ in masked], c, mu, self.jitter, self.is_traced)
+        lin.pin_index, lin.pin_entries = self.pin_index, [pin_entries for _, pin_entries in masked]
         return lin
 
     def _gradients(self, u: Tensor, graph: bool) -> tuple[list[Tensor], list[Tensor]]:
@@ -85,13 +86,15 @@ class Banded(Problem):
             (law.stored, law.rate, law.coefficient), ("stored", "rate", "coefficient"), strict=True
         )
         pairs = [
-            _both(law.checked(f, what), f, u, graph, self.traced) for f, what in functions if f is not None
+            _value_and_gradient(law.with_shape_check(f, what), f, u, graph, self.is_traced)
+            for f, what in functions
+            if f is not None
         ]
         return [value for value, _ in pairs], [slope for _, slope in pairs]
 
-    def slope(self, u: Tensor, weights: tuple[Tensor, Tensor], along: tuple[Tensor, Tensor]) -> Tensor:
+    def slope(self, u: Tensor, weights: tuple[Tensor, Tensor], directions: tuple[Tensor, Tensor]) -> Tensor:
         """As for any problem, but m and l share the gradients of e, s and theta, each of which is differentiated once."""
-        (m, l), (d, tau) = weights, along
+        (m, l), (d, tau) = weights, directions
         with torch.enable_grad():
             at = u.detach().requires_grad_()
             values, slopes = self._gradients(at, graph=True)
@@ -101,24 +104,28 @@ class Banded(Problem):
                 return torch.zeros_like(u)
             return torch.autograd.grad(total, at, materialize_grads=True)[0]
 
-    def _masked(self, slope: Tensor, graph: bool) -> tuple[Tensor, Tensor]:
+    def _mask_pins(self, slope: Tensor, graph: bool) -> tuple[Tensor, Tensor]:
         """The slope at the free points, and the slope itself, or its entries at the pinned points where it is no more."""
-        if graph or self.traced or not slope.is_contiguous():
+        if graph or self.is_traced or not slope.is_contiguous():
             return slope * self.free, slope.detach()
         flat = slope.flatten(1)
-        rest = flat[:, self.pinned]
-        flat.index_fill_(1, self.pinned, 0)  # touches the pinned points only
-        return slope, rest
+        pin_entries = flat[:, self.pin_index]
+        flat.index_fill_(1, self.pin_index, 0)  # touches the pinned points only
+        return slope, pin_entries
 
 
-def _both(
-    checked: Callable[[Tensor], Tensor], f: Callable[[Tensor], Tensor], u: Tensor, graph: bool, traced: bool
+def _value_and_gradient(
+    checked: Callable[[Tensor], Tensor],
+    f: Callable[[Tensor], Tensor],
+    u: Tensor,
+    graph: bool,
+    is_traced: bool,
 ) -> tuple[Tensor, Tensor]:
     """`f(u)` and the gradient of its sum; with `graph`, differentiable once more."""
     if isinstance(f, FrameIntegral) and not graph:
         return checked(u), f.weights_like(u)[..., None].expand_as(u)
-    if isinstance(f, WithGradient) and not graph and not traced:
-        return f.both(u)
+    if isinstance(f, WithGradient) and not graph and not is_traced:
+        return f.value_and_gradient(u)
     with torch.enable_grad():
         u = u if graph else u.detach().requires_grad_()
         value = checked(u)
@@ -144,12 +151,12 @@ class BandedLinearisation(Linearisation):
         c: Tensor,
         mu: float,
         jitter: float = 0.0,
-        traced: bool = False,
+        is_traced: bool = False,
     ) -> None:
         """From [e], [e, s] or [e, s, theta] and their gradients."""
-        self.traced = traced
-        self.pinned: Tensor | None = None  # flat indices of the pinned points
-        self.left_out: list[Tensor] = []  # the gradients with their entries there, or these entries
+        self.is_traced = is_traced
+        self.pin_index: Tensor | None = None  # flat indices of the pinned points
+        self.pin_entries: list[Tensor] = []  # the gradients with their entries there, or these entries
         self.values = e, s, theta = _three(values)
         self.E, self.S, self.g = _three(slopes)
         self.rows = e.diff(dim=1)
@@ -211,7 +218,8 @@ class BandedLinearisation(Linearisation):
         """`E`, `S` and the values of a frame, added up over frames; the coefficient's part is `|q . 1| |g| |u|`."""
         e, s, _ = self.values
         sizes = [
-            self._sizes(slope, rest, u) for slope, rest in zip(self._slopes(), self.left_out, strict=True)
+            self._frame_sizes(slope, pin_entries, u)
+            for slope, pin_entries in zip(self._detached_slopes(), self.pin_entries, strict=True)
         ]
         total = Balance.add_up(
             sizes[0] + e.detach().abs(), None if s is None else sizes[1] + s.detach().abs(), self.c.detach()
@@ -220,7 +228,7 @@ class BandedLinearisation(Linearisation):
             return total
         return total + self.q.detach().cumsum(1).abs() * sizes[2].sum(1, keepdim=True)
 
-    def most(self, u: Tensor) -> Tensor:
+    def terms_bound(self, u: Tensor) -> Tensor:
         """`|E| |u|` for the sums over space, by the norms of the gradients at the free points."""
         e, s, _ = self.values
         size, (ee, ss) = torch.linalg.vector_norm(u.flatten(1), dim=1)[:, None], self._squares
@@ -230,28 +238,32 @@ class BandedLinearisation(Linearisation):
             total if self.g is None else total + self.q.abs().sum(1) * (self._rank_two[1].sqrt() * size[:, 0])
         )
 
-    def _slopes(self) -> list[Tensor]:
+    def _detached_slopes(self) -> list[Tensor]:
         return [slope.detach() for slope in (self.E, self.S, self.g) if slope is not None]
 
-    def _sizes(self, slope: Tensor, rest: Tensor, u: Tensor) -> Tensor:
+    def _frame_sizes(self, slope: Tensor, pin_entries: Tensor, u: Tensor) -> Tensor:
         """`|slope| |u|` of every frame, with what was left out at the pinned points."""
-        assert self.pinned is not None
-        if u.is_cuda and rest.shape != slope.shape:  # to add entries up by index has no fixed order there
-            rest = slope.flatten(1).index_copy(1, self.pinned, rest).view_as(slope)
-        is_whole = rest.shape == slope.shape
-        slope = rest if is_whole else slope
+        assert self.pin_index is not None
+        if (
+            u.is_cuda and pin_entries.shape != slope.shape
+        ):  # to add entries up by index has no fixed order there
+            pin_entries = slope.flatten(1).index_copy(1, self.pin_index, pin_entries).view_as(slope)
+        is_whole = pin_entries.shape == slope.shape
+        slope = pin_entries if is_whole else slope
         # On a CPU a few samples at a time: memory for more is new every time, which takes longer than the arithmetic.
-        few = len(u) if u.is_cuda or self.traced else max(1, PIECE // u[0].numel())
+        chunk = len(u) if u.is_cuda or self.is_traced else max(1, CHUNK_NUMBERS // u[0].numel())
         pieces = (
-            zip(torch.split(slope, few), torch.split(u, few), strict=True) if few < len(u) else ((slope, u),)
+            zip(torch.split(slope, chunk), torch.split(u, chunk), strict=True)
+            if chunk < len(u)
+            else ((slope, u),)
         )
         free = torch.cat([(a * b).abs().flatten(1, -2).sum(1) for a, b in pieces])
         if is_whole:
             return free
-        pinned = (rest * u.flatten(1)[:, self.pinned]).abs()
-        return free.index_add(1, self.pinned % u.shape[-1], pinned)
+        pin_index = (pin_entries * u.flatten(1)[:, self.pin_index]).abs()
+        return free.index_add(1, self.pin_index % u.shape[-1], pin_index)
 
-    def weighted(self, root: Tensor) -> BandedLinearisation:
+    def weight_columns(self, root: Tensor) -> BandedLinearisation:
         """The gradients of e, s and theta, weighted."""
         other = copy(self)
         # What is cached belongs to the gradients that were there.
@@ -273,7 +285,7 @@ class BandedLinearisation(Linearisation):
             cl = self.c * l
             out = out - self.S * per_frame(torch.cat((zero, cl), 1) + torch.cat((cl, zero), 1))
         if self.g is not None:
-            out = out - self.g * spread(dot(self.q, l), self.g)
+            out = out - self.g * expand_like(dot(self.q, l), self.g)
         return out
 
     def solve(self, rhs: Tensor) -> Tensor:
@@ -282,9 +294,9 @@ class BandedLinearisation(Linearisation):
         if self.g is None:
             return solve_tridiagonal(diagonal, off, rhs)[0]
         (h, gg), q = self._rank_two, self.q
-        given = (rhs, h, q) if self.traced else (torch.stack((rhs, h, q)),)
+        given = (rhs, h, q) if self.is_traced else (torch.stack((rhs, h, q)),)
         solved = solve_tridiagonal(diagonal, off, *given)
-        y, mh, mq = solved if self.traced else solved[0]
+        y, mh, mq = solved if self.is_traced else solved[0]
         k11, k12, k22 = dot(h, mh) - gg, dot(h, mq) - 1, dot(q, mq)
         b1, b2 = dot(h, y), dot(q, y)
         determinant = k11 * k22 - k12 * k12

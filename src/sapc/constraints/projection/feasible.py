@@ -19,14 +19,15 @@ import torch
 from torch import Tensor
 
 from ..._triton import is_capturing
-from .linearisation import Linearisation, Problem, dot, norm, spread
+from ...flow.path import expand_like
+from .linearisation import Linearisation, Problem, dot, norm
 from .solvers import FeasiblePoint
-from .stop import Stop
+from .stop import StopCheck
 from .tolerance import NEAR, excess, row_tolerance
 
-SHORTEST = 2.0**-12  # a shorter step than this share of Newton's is no progress
-FAR = 1e-6  # of what a row adds up: no start with a larger residual is on the manifold
-FEWEST = 64  # on a device, fewer samples than this are not worth sorting out
+MIN_ALPHA = 2.0**-12  # a shorter step than this share of Newton's is no progress
+FAR_FROM_MANIFOLD = 1e-6  # of what a row adds up: no start with a larger residual is on the manifold
+MIN_SAMPLES = 64  # on a device, fewer samples than this are not worth sorting out
 
 
 class State(NamedTuple):
@@ -71,7 +72,7 @@ def attempts(solver: FeasiblePoint) -> tuple[Attempt, ...]:
 class Passes(Protocol):
     """The functions of the loop and its derivative for one problem: step by step, or compiled."""
 
-    expected: int  # counts that the last loop needed until it stopped, zero if that is not remembered
+    expected_counts: int  # counts that the last loop needed until it stopped, zero if that is not remembered
 
     def begin(self, u: Tensor) -> tuple[State, Tensor]:
         """The state at the start, and counts."""
@@ -89,10 +90,10 @@ class Passes(Protocol):
         """The same for some of the samples."""
 
 
-class Eager:
+class EagerPasses:
     """The passes, operation by operation."""
 
-    expected = 0
+    expected_counts = 0
 
     def __init__(self, problem: Problem, solver: FeasiblePoint) -> None:
         self.problem, self.solver = problem, solver
@@ -104,13 +105,13 @@ class Eager:
         d, length = newton_step(lin)
         tol = self._first_tolerance(lin, u, r)
         alpha, passes = torch.ones_like(length), torch.zeros_like(length, dtype=torch.long)
-        return _ended(State(u, r, d, alpha, length, tol, passes, length.isfinite()))
+        return _update_active(State(u, r, d, alpha, length, tol, passes, length.isfinite()))
 
     def advance(self, state: State, strict: Tensor) -> tuple[State, Tensor]:
         """Try `u - alpha d`; see the module docstring of `gauss_newton` for the test."""
         u, r, d, alpha, length, tol, passes, active = state
         tiny = torch.finfo(u.dtype).tiny
-        trial = u - spread(alpha, u) * d
+        trial = u - expand_like(alpha, u) * d
         lin = self.problem.linearise(trial)
         rt = self.problem.residual(lin.rows)
         step, new_length = newton_step(lin)
@@ -124,7 +125,7 @@ class Eager:
         known = tol.amax(1).clamp(min=self.solver.tol)
         new_length = torch.where(accept, new_length, length)
         next_alpha = _next_alpha(alpha, accept, bend / self.solver.kappa, new_length / length)
-        return _ended(
+        return _update_active(
             State(
                 choose(accept, trial, u),
                 choose(accept, rt, r),
@@ -139,15 +140,15 @@ class Eager:
 
     def _first_tolerance(self, lin: Linearisation, u: Tensor, r: Tensor) -> Tensor:
         """The tolerances at the start; on a CPU, of samples that are far from the manifold, those of a bound that costs less."""
-        if u.is_cuda or self.problem.traced:
+        if u.is_cuda or self.problem.is_traced:
             return row_tolerance(lin.terms(u), self.solver.tol)
-        most = lin.most(u)
+        most = lin.terms_bound(u)
         tol = row_tolerance(most, self.solver.tol)[:, None].expand_as(r)
-        return self._tolerance(lin, u, ~(sup(r) > FAR * most), tol)
+        return self._tolerance(lin, u, ~(sup(r) > FAR_FROM_MANIFOLD * most), tol)
 
     def _tolerance(self, lin: Linearisation, u: Tensor, near: Tensor, tol: Tensor) -> Tensor:
         """The tolerances at `u` for the samples that are near the manifold, the known ones for the others."""
-        if not u.is_cuda and not self.problem.traced and not bool(near.any()):
+        if not u.is_cuda and not self.problem.is_traced and not bool(near.any()):
             return tol
         return choose(near, row_tolerance(lin.terms(u), self.solver.tol), tol)
 
@@ -160,11 +161,11 @@ class Eager:
         l, m = lin.solve(lin.rows), lin.solve(lin.apply(w))
         d, tau = lin.transpose(l), (w - lin.transpose(m)) * problem.free
         slope = problem.slope(u, (m, l), (d, tau))
-        return choose(alpha > 0, w - spread(alpha, w) * slope, w)
+        return choose(alpha > 0, w - expand_like(alpha, w) * slope, w)
 
-    def select(self, index: Tensor) -> Eager:
+    def select(self, index: Tensor) -> EagerPasses:
         """The same for some of the samples."""
-        return Eager(self.problem.select(index), self.solver)
+        return EagerPasses(self.problem.select(index), self.solver)
 
 
 def newton_step(lin: Linearisation) -> tuple[Tensor, Tensor]:
@@ -173,10 +174,10 @@ def newton_step(lin: Linearisation) -> tuple[Tensor, Tensor]:
     return lin.transpose(l), dot(l, lin.rows).clamp(min=0).sqrt()
 
 
-def _ended(state: State) -> tuple[State, Tensor]:
+def _update_active(state: State) -> tuple[State, Tensor]:
     """The state with its active samples, and how many are active and how many off the manifold."""
     off = excess(state.r, state.tol) > 1
-    active = state.active & off & (state.alpha > SHORTEST) & state.length.isfinite()
+    active = state.active & off & (state.alpha > MIN_ALPHA) & state.length.isfinite()
     return state._replace(active=active), torch.stack((active.sum(), off.sum()))
 
 
@@ -196,7 +197,7 @@ def sup(residual: Tensor) -> Tensor:
 
 def choose(mask: Tensor, yes: Tensor, no: Tensor) -> Tensor:
     """Per sample, one or the other."""
-    return torch.where(spread(mask, yes), yes, no)
+    return torch.where(expand_like(mask, yes), yes, no)
 
 
 class _Loop:
@@ -213,22 +214,22 @@ class _Loop:
         before = self.state
         self.state, counts = self.passes.advance(before, strict)
         if self.path is not None:
-            self.path.append(Step(before.u, _taken(before, self.state), self.index))
+            self.path.append(Step(before.u, _share_of_step(before, self.state), self.index))
         return counts if self.index is None else counts + self.lost
 
     def shrink(self, count: int, few: bool = False) -> None:
         """Go on with `count` samples, all active ones among them, if that is worth it; with `few`, in any case."""
         n = self.state.u.shape[0]
-        if not 0 < count < n or (self.state.u.is_cuda and not few and (n <= FEWEST or count > n // 2)):
+        if not 0 < count < n or (self.state.u.is_cuda and not few and (n <= MIN_SAMPLES or count > n // 2)):
             return
-        self.whole, before = self.merged(), _ended(self.state)[1]
+        self.whole, before = self.merge(), _update_active(self.state)[1]
         chosen = self.state.active.to(torch.int8).argsort(descending=True, stable=True)[:count]
         self.index = chosen if self.index is None else self.index[chosen]
         self.state = State(*(x[chosen] for x in self.state))
-        self.lost = self.lost + before - _ended(self.state)[1]
+        self.lost = self.lost + before - _update_active(self.state)[1]
         self.passes = self.passes.select(chosen)
 
-    def merged(self) -> State:
+    def merge(self) -> State:
         """The state of all samples, as far as it is a result."""
         if self.index is None:
             return self.state
@@ -239,12 +240,12 @@ class _Loop:
         return self.whole._replace(**rows)
 
 
-def _taken(before: State, after: State) -> Tensor:
+def _share_of_step(before: State, after: State) -> Tensor:
     """The share of the step that a pass took: a refused trial shortens alpha, an accepted one never does."""
     return torch.where(before.active & (after.alpha >= before.alpha), before.alpha, 0.0)
 
 
-def _only(path: Path, keep: Tensor) -> Path:
+def _select_path(path: Path, keep: Tensor) -> Path:
     """The path of some of the samples; the others stay where they are."""
     return [
         step._replace(alpha=step.alpha * (keep if step.rows is None else keep[step.rows])) for step in path
@@ -260,26 +261,26 @@ def run(
     path: Path | None = None,
     few: bool = False,
 ) -> tuple[State, int]:
-    """One attempt of at most `most` active samples; the state reached, and how many samples are off the manifold.
+    """One attempt of at most `terms_bound` active samples; the state reached, and how many samples are off the manifold.
 
     `few`: the others are left out from the start, as for a long attempt they should be.
     """
     strict = attempt.strict
-    loop, stop = _Loop(passes, state, path), Stop(passes.expected if strict and not few else 0)
+    loop, stop = _Loop(passes, state, path), StopCheck(passes.expected_counts if strict and not few else 0)
     loop.shrink(most, few)
     how = torch.full((), strict, dtype=torch.bool, device=state.u.device)
     for _ in range(attempt.limit):
         if stop(counts):
             break
-        if stop.known is not None:
-            loop.shrink(stop.known[0])
+        if stop.latest is not None:
+            loop.shrink(stop.latest[0])
         counts = loop.advance(how)
     else:
         stop(counts)
-    final = stop.final()
+    final = stop.wait()
     if strict and not few:
-        passes.expected = stop.taken
-    return loop.merged(), state.u.shape[0] if final is None else final[1]
+        passes.expected_counts = stop.n_arrived
+    return loop.merge(), state.u.shape[0] if final is None else final[1]
 
 
 def restore(passes: Passes, u: Tensor, solver: FeasiblePoint, path: Path | None = None) -> State:
@@ -315,7 +316,7 @@ def restore(passes: Passes, u: Tensor, solver: FeasiblePoint, path: Path | None 
         cut[attempt.strict] = end.passes >= attempt.limit
         better = who & (excess(end.r, end.tol) < excess(best.r, best.tol))
         if path is not None and again is not None:  # the attempt that was no use leads nowhere
-            path[:] = [*_only(path, ~better), *_only(again, better)]
+            path[:] = [*_select_path(path, ~better), *_select_path(again, better)]
         best = best._replace(
             u=choose(better, end.u, best.u),
             r=choose(better, end.r, best.r),

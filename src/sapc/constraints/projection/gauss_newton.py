@@ -30,7 +30,7 @@ from torch import Tensor
 from .feasible import choose, sup
 from .linearisation import Linearisation, Problem, norm
 from .solvers import GaussNewton
-from .stop import Stop, any_left
+from .stop import StopCheck, count_active
 from .tolerance import excess, row_tolerance
 
 
@@ -45,21 +45,21 @@ class Outcome:
     converged: Tensor
 
 
-class _Working:
+class ActiveSamples:
     """The samples a pass works on: the active ones on the CPU, where leaving the others out is free; all of them on a device."""
 
     def __init__(self, active: Tensor) -> None:
         self.index = None if active.is_cuda or bool(active.all()) else active.nonzero()[:, 0]
 
-    def take(self, *tensors: Tensor) -> list[Tensor]:
+    def gather(self, *tensors: Tensor) -> list[Tensor]:
         """Their entries."""
         return list(tensors) if self.index is None else [x[self.index] for x in tensors]
 
-    def put(self, whole: Tensor, part: Tensor) -> Tensor:
+    def scatter(self, whole: Tensor, part: Tensor) -> Tensor:
         """`whole` with their entries replaced."""
         return part if self.index is None else whole.index_copy(0, self.index, part)
 
-    def of(self, problem: Problem) -> Problem:
+    def select_problem(self, problem: Problem) -> Problem:
         """Their part of the problem."""
         return problem if self.index is None else problem.select(self.index)
 
@@ -94,7 +94,7 @@ class PinRows:
         """`u_0 - J^T (J J^T + mu I)^-1 (R(u) - J (u - u_0))` with the stacked residual, and the multipliers of the laws."""
         p = torch.where(self.pinned, u0 - self.condition, 0.0)
         root = torch.where(self.pinned, (mu / (1 + mu)) ** 0.5, 1.0).to(u)
-        l = lin.weighted(root).solve(lin.rows - lin.apply(u - u0 + p / (1 + mu)))
+        l = lin.weight_columns(root).solve(lin.rows - lin.apply(u - u0 + p / (1 + mu)))
         free = u0 - lin.transpose(l)
         # Without damping the rows of the pins are met: their values themselves, to the bit.
         held = u0 - (p + mu * (u0 - free)) / (1 + mu) if mu > 0 else self.condition
@@ -109,13 +109,13 @@ def project_gauss_newton(
     Without `report` nothing is measured at the end, which would take a linearisation more.
     """
     graph = torch.is_grad_enabled() and u0.requires_grad
-    u, stop = u0, Stop()
+    u, stop = u0, StopCheck()
     active = torch.ones(len(u0), dtype=torch.bool, device=u0.device)
     iterations = torch.zeros(len(u0), dtype=torch.long, device=u0.device)
     for _ in range(solver.n_iter):
         lin = (problem if pins is None else pins.problem).linearise(u, solver.mu, graph)
-        active = active & ~_stops(problem, lin, u.detach(), solver.tol, pins)
-        if stop(any_left(active)):
+        active = active & ~_has_converged(problem, lin, u.detach(), solver.tol, pins)
+        if stop(count_active(active)):
             break
         if pins is None:
             l = lin.solve(lin.rows - lin.apply(u - u0))
@@ -134,10 +134,12 @@ def project_gauss_newton(
         size, fine = sup(r), excess(r, tol) <= 1
         if pins is not None:
             size, fine = torch.maximum(size, pins.size(u)), fine & (pins.size(u) <= solver.tol)
-    return Outcome(u, size, _tangential(end, u.detach() - u0.detach()), iterations, fine)
+    return Outcome(u, size, tangential_fraction_of(end, u.detach() - u0.detach()), iterations, fine)
 
 
-def _stops(problem: Problem, lin: Linearisation, u: Tensor, tol: float, pins: PinRows | None) -> Tensor:
+def _has_converged(
+    problem: Problem, lin: Linearisation, u: Tensor, tol: float, pins: PinRows | None
+) -> Tensor:
     """Whether `|R_i| < tol min(1, T_i)` in every row, as published but for rows that add up less than one."""
     r = problem.residual(lin.rows.detach())
     stops = sup(r) < tol
@@ -148,28 +150,29 @@ def _stops(problem: Problem, lin: Linearisation, u: Tensor, tol: float, pins: Pi
     return stops & (r.abs() < tol * lin.terms(u).clamp(max=1.0).clamp(min=torch.finfo(u.dtype).tiny)).all(1)
 
 
-def _tangential(lin: Linearisation, v: Tensor) -> Tensor:
+def tangential_fraction_of(lin: Linearisation, v: Tensor) -> Tensor:
+    """Return the share of the correction `v` that lies along the manifold."""
     moved = norm(v)
     return norm(lin.tangent(v)) / torch.where(moved > 0, moved, 1.0)
 
 
-def _polish(
+def polish(
     problem: Problem, u: Tensor, tol: float, active: Tensor, steps: int = 8
 ) -> tuple[Tensor, Linearisation, Tensor]:
     """Full Newton steps from a point near the manifold, for the active samples; the excess (see `tolerance`) of where they end."""
-    stop = Stop()
+    stop = StopCheck()
     for _ in range(steps):
-        lin, off = _measured(problem, u, tol)
+        lin, off = linearise_and_measure(problem, u, tol)
         active = active & (off > 1 / 16)
-        if stop(any_left(active)):
+        if stop(count_active(active)):
             break
         u = choose(active, u - lin.normal_step(lin.rows), u)
     else:
-        lin, off = _measured(problem, u, tol)
+        lin, off = linearise_and_measure(problem, u, tol)
     return u, lin, off
 
 
-def _measured(problem: Problem, u: Tensor, tol: float) -> tuple[Linearisation, Tensor]:
+def linearise_and_measure(problem: Problem, u: Tensor, tol: float) -> tuple[Linearisation, Tensor]:
     """The linearisation at `u`, and by how much the residual there exceeds its tolerance."""
     lin = problem.linearise(u)
     return lin, excess(problem.residual(lin.rows), row_tolerance(lin.terms(u), tol))

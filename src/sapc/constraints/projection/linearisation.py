@@ -29,11 +29,6 @@ def norm(a: Tensor) -> Tensor:
     return dot(a, a).sqrt()
 
 
-def spread(a: Tensor, like: Tensor) -> Tensor:
-    """A number per sample, shaped to multiply fields."""
-    return a.reshape(-1, *(1,) * (like.ndim - 1))
-
-
 class Linearisation(ABC):
     """`r(u + v) = rows + J v + O(v^2)` at one point, for every sample."""
 
@@ -56,11 +51,11 @@ class Linearisation(ABC):
         """What is added up in every row of the residual at this point, which is `u`: T of `tolerance`, `(batch, rows)`."""
 
     @abstractmethod
-    def weighted(self, root: Tensor) -> Linearisation:
+    def weight_columns(self, root: Tensor) -> Linearisation:
         """The linearisation with J's columns, one per point, multiplied by `root`."""
 
     @abstractmethod
-    def most(self, u: Tensor) -> Tensor:
+    def terms_bound(self, u: Tensor) -> Tensor:
         """About the largest of `terms` at most, per sample, from what is known anyway."""
 
     def normal_step(self, rhs: Tensor) -> Tensor:
@@ -76,7 +71,9 @@ class Problem(ABC):
     """Rows that must vanish at the free points of a batch of fields."""
 
     free: Tensor  # 1 at unknown points, 0 at pinned ones, (*grid), float64
-    traced: bool = False  # for a compiler: differentiate the law itself, write nothing in place, ask nothing
+    is_traced: bool = (
+        False  # for a compiler: differentiate the law itself, write nothing in place, ask nothing
+    )
 
     @abstractmethod
     def rows(self, u: Tensor) -> Tensor:
@@ -94,9 +91,9 @@ class Problem(ABC):
     def select(self, index: Tensor) -> Problem:
         """The same problem for some of the samples."""
 
-    def slope(self, u: Tensor, weights: tuple[Tensor, Tensor], along: tuple[Tensor, Tensor]) -> Tensor:
+    def slope(self, u: Tensor, weights: tuple[Tensor, Tensor], directions: tuple[Tensor, Tensor]) -> Tensor:
         """Gradient of `m . r - m . J d + l . J tau` in all of `u`, pinned points too; m, l, d and tau are constants, d and tau free."""
-        (m, l), (d, tau) = weights, along
+        (m, l), (d, tau) = weights, directions
         with torch.enable_grad():
             at = u.detach().requires_grad_()
             rows = self.rows(at)
@@ -112,7 +109,7 @@ class Problem(ABC):
 
 
 @dataclass
-class Dense(Problem):
+class DenseProblem(Problem):
     """Any residual `function(u) - target`; memory and time grow with rows x points."""
 
     function: Callable[[Tensor], Tensor]
@@ -128,7 +125,7 @@ class Dense(Problem):
         """Rows are the residual."""
         return rows
 
-    def select(self, index: Tensor) -> Dense:
+    def select(self, index: Tensor) -> DenseProblem:
         """Targets of the chosen samples."""
         return self if len(self.target) == 1 else replace(self, target=self.target[index])
 
@@ -146,8 +143,8 @@ class Dense(Problem):
                 slopes = torch.stack([pullback(w)[0] for w in one_hot])
         jacobian = (slopes * self.free).flatten(2).transpose(0, 1)
         with torch.no_grad():
-            moved = (slopes.detach() * u.detach()).abs_().flatten(2).sum(2).T
-            terms = moved + self.magnitude(u.detach()) + self.target.abs()
+            sizes = (slopes.detach() * u.detach()).abs_().flatten(2).sum(2).T
+            terms = sizes + self.magnitude(u.detach()) + self.target.abs()
         if not graph:
             rows, jacobian = rows.detach(), jacobian.detach()
         return DenseLinearisation(rows, jacobian, u.shape, mu, terms)
@@ -172,8 +169,8 @@ class DenseLinearisation(Linearisation):
         if gram.requires_grad or not (info.is_cuda or bool(info.any())):
             return factor
         jitter = torch.diag_embed((1e-13 * diagonal.mean(1, keepdim=True)).expand_as(diagonal))
-        retried = torch.linalg.cholesky_ex(gram + jitter)[0]
-        return torch.where((info > 0)[:, None, None], retried, factor)
+        factor_with_jitter = torch.linalg.cholesky_ex(gram + jitter)[0]
+        return torch.where((info > 0)[:, None, None], factor_with_jitter, factor)
 
     def apply(self, v: Tensor) -> Tensor:
         """`J v`."""
@@ -183,11 +180,11 @@ class DenseLinearisation(Linearisation):
         """`|J| |u|`, pinned points too, and the numbers of every row."""
         return self._terms
 
-    def weighted(self, root: Tensor) -> DenseLinearisation:
+    def weight_columns(self, root: Tensor) -> DenseLinearisation:
         """The columns of the Jacobian, weighted."""
         return DenseLinearisation(self.rows, self.jacobian * root.flatten(), self.shape, self.mu, self._terms)
 
-    def most(self, u: Tensor) -> Tensor:
+    def terms_bound(self, u: Tensor) -> Tensor:
         """The largest of `terms`."""
         return self._terms.amax(1)
 

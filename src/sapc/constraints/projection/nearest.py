@@ -14,13 +14,14 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from ...flow.path import expand_like
 from .feasible import Path, choose, restore, sup
-from .gauss_newton import Outcome, _measured, _polish, _tangential, _Working
+from .gauss_newton import ActiveSamples, Outcome, linearise_and_measure, polish, tangential_fraction_of
 from .gpu.compiled import passes_of
 from .gpu.launch import kernel_of
-from .linearisation import Linearisation, Problem, dot, norm, spread
+from .linearisation import Linearisation, Problem, dot, norm
 from .solvers import FeasiblePoint, NearestPoint
-from .stop import Stop, any_left
+from .stop import StopCheck, count_active
 from .tolerance import excess
 
 
@@ -56,9 +57,9 @@ def _newton_direction(
     z, r, p = torch.zeros_like(b), b, b
     rr = dot(r, r)
     goal = eta**2 * rr
-    active, stop = active & (rr > goal), Stop()
+    active, stop = active & (rr > goal), StopCheck()
     for k in range(steps):
-        if stop(any_left(active)):
+        if stop(count_active(active)):
             break
         hp = lin.tangent(hessian(p))
         curvature = dot(p, hp)
@@ -67,14 +68,14 @@ def _newton_direction(
             z = choose(bent, b, z)
         active = active & ~bent
         alpha = torch.where(active, rr / torch.where(active, curvature, 1.0), 0.0)
-        z = z + spread(alpha, z) * p
-        r = r - spread(alpha, r) * hp
+        z = z + expand_like(alpha, z) * p
+        r = r - expand_like(alpha, r) * hp
         if k % 8 == 7:
             r = lin.tangent(r)  # rounding builds up a normal component that would stop the convergence
-        new = dot(r, r)
-        beta = torch.where(active, new / torch.where(rr > 0, rr, 1.0), 0.0)
-        p = choose(active, r + spread(beta, p) * p, p)
-        rr = torch.where(active, new, rr)
+        rr_next = dot(r, r)
+        beta = torch.where(active, rr_next / torch.where(rr > 0, rr, 1.0), 0.0)
+        p = choose(active, r + expand_like(beta, p) * p, p)
+        rr = torch.where(active, rr_next, rr)
         active = active & (rr > goal)
     return z
 
@@ -92,31 +93,31 @@ def approach(
     tiny = torch.finfo(u.dtype).tiny
     alpha = torch.ones(len(u), dtype=u.dtype, device=u.device)
     steps = torch.zeros(len(u), dtype=torch.long, device=u.device)
-    stop = Stop()
+    stop = StopCheck()
     for _ in range(solver.newton_steps):
-        if stop(any_left(active)):
+        if stop(count_active(active)):
             break
-        work = _Working(active)
-        ui, start, ai, on = work.take(u, u0, alpha, active)
-        some, v = work.of(problem), ui - start
-        lin = some.linearise(ui)
+        work = ActiveSamples(active)
+        ui, start, ai, on = work.gather(u, u0, alpha, active)
+        problem_part, v = work.select_problem(problem), ui - start
+        lin = problem_part.linearise(ui)
         l, tau = _stationarity(lin, v)
         ratio = norm(tau) / norm(v).clamp(min=tiny)
         on = on & (ratio > solver.rtol)
         d = _newton_direction(
-            lin, _Hessian(some, ui, l), -tau, solver.cg_steps, ratio.sqrt().clamp(max=0.1), on
+            lin, _Hessian(problem_part, ui, l), -tau, solver.cg_steps, ratio.sqrt().clamp(max=0.1), on
         )
         # Never farther than the distance itself.
-        d = d * spread((norm(v) / norm(d).clamp(min=tiny)).clamp(max=1.0), d)
-        trial, lin, off = _polish(some, ui + spread(ai, ui) * d, solver.tol, on)
+        d = d * expand_like((norm(v) / norm(d).clamp(min=tiny)).clamp(max=1.0), d)
+        trial, lin, off = polish(problem_part, ui + expand_like(ai, ui) * d, solver.tol, on)
         gain = dot(v, v) - dot(trial - start, trial - start)
         nearer = gain >= -2e-4 * ai * dot(d, tau)
         # Close to the solution the distances agree to rounding, and the tangential part decides.
         flatter = (gain >= -1e-9 * dot(v, v)) & (norm(_stationarity(lin, trial - start)[1]) <= norm(tau) / 2)
         accept = on & (off <= 1) & (nearer | flatter)
-        u = work.put(u, choose(accept, trial, ui))
+        u = work.scatter(u, choose(accept, trial, ui))
         ai = torch.where(accept, (3 * ai).clamp(max=1.0), ai / 3)
-        alpha, active = work.put(alpha, ai), work.put(active, on & (ai > 2.0**-12))
+        alpha, active = work.scatter(alpha, ai), work.scatter(active, on & (ai > 2.0**-12))
         steps = steps + active
     return u, steps
 
@@ -126,14 +127,14 @@ def _feasible(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """The point that restoration reaches, |R|_inf there, its excess and the passes; in one kernel where nobody wants the path."""
     kernel = kernel_of(problem, solver) if path is None else None
-    done = None if kernel is None else kernel.restore(u0, solver)
-    if done is not None:
-        return done
+    result = None if kernel is None else kernel.restore(u0, solver)
+    if result is not None:
+        return result
     state = restore(passes_of(problem, solver), u0, solver, path)
     return state.u, sup(state.r), excess(state.r, state.tol), state.passes
 
 
-def project_restored(
+def project_by_restoration(
     problem: Problem, u0: Tensor, solver: FeasiblePoint, report: bool = True, path: Path | None = None
 ) -> Outcome:
     """Feasible first, then nearest; see the module docstring. Without `report`, the tangential part of a feasible point is left out.
@@ -147,18 +148,18 @@ def project_restored(
         if isinstance(solver, NearestPoint):
             u, steps = approach(problem, u, u0, solver, off <= 1)
             iterations = iterations + steps
-        end, off = _measured(problem, u, solver.tol)
+        end, off = linearise_and_measure(problem, u, solver.tol)
         size = sup(problem.residual(end.rows))
-        return Outcome(u, size, _tangential(end, u - u0), iterations, off <= 1)
+        return Outcome(u, size, tangential_fraction_of(end, u - u0), iterations, off <= 1)
 
 
-class Nearest(torch.autograd.Function):
+class NearestFunction(torch.autograd.Function):
     """`NearestPoint` with the derivative of the nearest-point map."""
 
     @staticmethod
     def forward(ctx, u0: Tensor, problem: Problem, solver: NearestPoint, pins: bool):  # type: ignore[no-untyped-def]
         """Run the projection; everything but the field is a report without gradient. `pins`: pinned values want theirs too."""
-        out = project_restored(problem, u0.detach(), solver)
+        out = project_by_restoration(problem, u0.detach(), solver)
         ctx.problem, ctx.pins = problem, pins
         ctx.save_for_backward(u0, out.field)
         report = (out.residual, out.tangential_fraction, out.iterations, out.converged)
@@ -175,9 +176,9 @@ class Nearest(torch.autograd.Function):
         l = -lin.solve(lin.apply(u - u0))
         hessian = _Hessian(problem, u, l)
         eta = torch.full((len(u),), 1e-12, dtype=u.dtype, device=u.device)
-        every = torch.ones(len(u), dtype=torch.bool, device=u.device)
+        all_samples = torch.ones(len(u), dtype=torch.bool, device=u.device)
         free = w * problem.free
-        z = _newton_direction(lin, hessian, lin.tangent(free), 48 if u.is_cuda else 400, eta, every)
+        z = _newton_direction(lin, hessian, lin.tangent(free), 48 if u.is_cuda else 400, eta, all_samples)
         if not ctx.pins:
             return z, None, None, None
         m = lin.solve(lin.apply(free - hessian(z)))

@@ -17,48 +17,48 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...._stencils import compilable
+from ...._stencils import fusible_differences
 from ...._triton import has_triton, is_capturing
 from ....errors import SapcWarning
-from ..banded import Banded
-from ..feasible import Eager, Passes, State
+from ..banded import BandedProblem
+from ..feasible import EagerPasses, Passes, State
 from ..linearisation import Problem
 from ..solvers import FeasiblePoint
 
 Program = Callable[..., tuple[Tensor, ...]]
 
-_programs: dict[tuple[object, ...], Compiled] = {}
-MOST = 16  # programs kept, the latest ones; each holds on to its law, so they cannot go with it
+_programs: dict[tuple[object, ...], CompiledPasses] = {}
+MAX_PROGRAMS = 16  # programs kept, the latest ones; each holds on to its law, so they cannot go with it
 
 
 def passes_of(problem: Problem, solver: FeasiblePoint) -> Passes:
     """The passes for a problem: compiled if the solver asks for it or, unless it says, where it pays."""
-    if not isinstance(problem, Banded) or solver.execution.compiled is False:
-        return Eager(problem, solver)
+    if not isinstance(problem, BandedProblem) or solver.execution.compiled is False:
+        return EagerPasses(problem, solver)
     if solver.execution.compiled is None and not (problem.free.is_cuda and has_triton()):
-        return Eager(problem, solver)
+        return EagerPasses(problem, solver)
     law, free = problem.balance, problem.free
     key = (law.label or law, problem.key, problem.jitter, free.shape, free.device, solver.tol, solver.kappa)
     if key not in _programs:
-        _programs[key] = Compiled(problem, solver)
-        while len(_programs) > MOST:
+        _programs[key] = CompiledPasses(problem, solver)
+        while len(_programs) > MAX_PROGRAMS:
             del _programs[next(iter(_programs))]
     return _programs[key]
 
 
-class Compiled:
+class CompiledPasses:
     """`begin`, `advance` and `pullback` of one law on one grid, compiled when first called."""
 
-    def __init__(self, problem: Banded, solver: FeasiblePoint) -> None:
-        self.eager = Eager(problem, solver)
+    def __init__(self, problem: BandedProblem, solver: FeasiblePoint) -> None:
+        self.eager = EagerPasses(problem, solver)
         # Not the problem itself: that one writes gradients in place.
-        self.pure = Eager(replace(problem, traced=True), solver)
+        self.pure = EagerPasses(replace(problem, is_traced=True), solver)
         self.programs: dict[str, Program] = {}
-        self.failed: set[str] = set()  # names of the programs that there will not be
-        self.expected = 0
+        self.failures: set[str] = set()  # names of the programs that there will not be
+        self.expected_counts = 0
 
     def begin(self, u: Tensor) -> tuple[State, Tensor]:
-        """See `Eager.begin`."""
+        """See `EagerPasses.begin`."""
 
         def pure(u: Tensor) -> tuple[Tensor, ...]:
             state, counts = self.pure.begin(u)
@@ -68,7 +68,7 @@ class Compiled:
         return self.eager.begin(u) if out is None else (State(*out[:-1]), out[-1])
 
     def advance(self, state: State, strict: Tensor) -> tuple[State, Tensor]:
-        """See `Eager.advance`."""
+        """See `EagerPasses.advance`."""
 
         def pure(strict: Tensor, *state: Tensor) -> tuple[Tensor, ...]:
             after, counts = self.pure.advance(State(*state), strict)
@@ -79,12 +79,12 @@ class Compiled:
 
     def prepare(self, u: Tensor) -> None:
         """Compile `pullback` here: on a GPU gradients are computed by another thread, where a trace is not at home."""
-        if "pullback" not in {*self.programs, *self.failed} and not is_capturing(u):
+        if "pullback" not in {*self.programs, *self.failures} and not is_capturing(u):
             # Copies: a program is made for the inputs it sees, and one that is given twice would be part of it.
             self.pullback(u.clone(), torch.ones_like(u.flatten(1)[:, 0]), u.clone())
 
     def pullback(self, u: Tensor, alpha: Tensor, w: Tensor) -> Tensor:
-        """See `Eager.pullback`."""
+        """See `EagerPasses.pullback`."""
 
         def pure(alpha: Tensor, u: Tensor, w: Tensor) -> tuple[Tensor, ...]:
             w = self.pure.pullback(u, alpha, w)
@@ -93,13 +93,13 @@ class Compiled:
         out = self._call("pullback", pure, (alpha, u, w.contiguous()))
         return self.eager.pullback(u, alpha, w) if out is None else out[0]
 
-    def select(self, index: Tensor) -> Compiled:
+    def select(self, index: Tensor) -> CompiledPasses:
         """A balance law is the same for every sample."""
         return self
 
     def _call(self, name: str, function: Program, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...] | None:
         """The program's outputs, the last of them counts, or None where there is no program."""
-        if name in self.failed or (name not in self.programs and is_capturing(inputs[-1])):
+        if name in self.failures or (name not in self.programs and is_capturing(inputs[-1])):
             return None
         if inputs[-1].shape[0] == 1:  # a size of one would be compiled apart; two share the program of many
             out = self._call(name, function, tuple(x if x.ndim == 0 else torch.cat((x, x)) for x in inputs))
@@ -110,7 +110,7 @@ class Compiled:
             return self.programs[name](*inputs)
         except Exception as error:
             # A law whose derivative cannot be compiled still has its projection compiled; not the other way round.
-            self.failed |= {"pullback"} if name == "pullback" else {"begin", "advance", "pullback"}
+            self.failures |= {"pullback"} if name == "pullback" else {"begin", "advance", "pullback"}
             what = "derivative of the projection" if name == "pullback" else "projection"
             warnings.warn(
                 f"the {what} could not be compiled and runs step by step, more slowly ({type(error).__name__}: "
@@ -125,7 +125,7 @@ class Compiled:
 def _compile(function: Program, inputs: tuple[Tensor, ...]) -> Program:
     """Trace, check that the trace holds for another batch size, and compile with the first dimension left open."""
     # On a GPU gradients are computed by another thread, which a trace does not follow; here by this one.
-    with warnings.catch_warnings(), compilable(), torch.autograd.set_multithreading_enabled(False):
+    with warnings.catch_warnings(), fusible_differences(), torch.autograd.set_multithreading_enabled(False):
         warnings.simplefilter("ignore")  # of the compiler about itself
         graph = _trace(function, inputs)
         program: Program = torch.compile(graph, fullgraph=True)
@@ -144,7 +144,7 @@ def _trace(function: Program, inputs: tuple[Tensor, ...]) -> Program:
     sizes = {n for x in inputs for n in x.shape[1:]}
     # Sizes that no other dimension has, so that only what depends on the batch size has it.
     few, more = [n for n in range(3, 99) if n not in sizes][:2]
-    example, other = (tuple(x if x.ndim == 0 else _resized(x, n) for x in inputs) for n in (few, more))
+    example, other = (tuple(x if x.ndim == 0 else _repeat_to(x, n) for x in inputs) for n in (few, more))
     want = function(*other)  # first: it also fills caches of weights, which a trace must not
     mode, symbolic = _symbolic(example)
     with mode, enable_python_dispatcher():  # operations written in Python accept an unknown size
@@ -170,6 +170,6 @@ def _symbolic(inputs: tuple[Tensor, ...]) -> tuple[Any, list[Tensor]]:
     return mode, out
 
 
-def _resized(x: Tensor, n: int) -> Tensor:
+def _repeat_to(x: Tensor, n: int) -> Tensor:
     """`n` samples, the given ones over and over."""
     return x[torch.arange(n, device=x.device) % x.shape[0]]

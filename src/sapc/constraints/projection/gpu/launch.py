@@ -19,17 +19,17 @@ from torch import Tensor
 
 from ...._triton import is_capturing, triton_unavailable_reason
 from ....errors import SapcWarning
-from ....grid import kept_like
-from ..banded import Banded
+from ....grid import cached_like
+from ..banded import BandedProblem
 from ..feasible import attempts, choose
 from ..linearisation import Problem
 from ..solvers import FeasiblePoint
 
-MOST = 16  # kernels kept, the latest ones
+MAX_KERNELS = 16  # kernels kept, the latest ones
 
 
 @dataclass(frozen=True)
-class Tuning:
+class KernelTuning:
     """How a program works: its warps, and how many entries of a block each of their threads has.
 
     Compiled for Hopper (Triton 3.6, `benchmarks/compile_kernels.py`), a thread with these numbers needs at most 255 registers for the
@@ -50,13 +50,15 @@ def _power(n: int) -> int:
     return 1 << (n - 1).bit_length()
 
 
-_tuning = Tuning()
+_tuning = KernelTuning()
 _kernels: dict[tuple[object, ...], Kernel] = {}
-_captured: set[Kernel] = set()  # a captured graph reads their memory as long as it lives: they never go
+_kernels_in_graphs: set[Kernel] = (
+    set()
+)  # a captured graph reads their memory as long as it lives: they never go
 
 
 @contextmanager
-def tuned(**changes: int) -> Iterator[None]:
+def use_tuning(**changes: int) -> Iterator[None]:
     """Inside, kernels are launched with other numbers; for measurements."""
     global _tuning
     before, _tuning = _tuning, replace(_tuning, **changes)
@@ -68,11 +70,13 @@ def tuned(**changes: int) -> Iterator[None]:
 
 def kernel_of(problem: Problem, solver: FeasiblePoint) -> Kernel | None:
     """The kernel for a problem: if the solver asks for it or, unless it says how passes are made, on a GPU; None where there is none."""
-    if not isinstance(problem, Banded) or problem.balance.kernel is None or problem.traced:
+    if not isinstance(problem, BandedProblem) or problem.balance.kernel is None or problem.is_traced:
         return None
-    how = solver.execution
-    wanted = problem.free.is_cuda and how.compiled is None if how.fused is None else how.fused
-    if not wanted or triton_unavailable_reason():
+    execution = solver.execution
+    is_wanted = (
+        problem.free.is_cuda and execution.compiled is None if execution.fused is None else execution.fused
+    )
+    if not is_wanted or triton_unavailable_reason():
         return None
     law, free = problem.balance, problem.free
     key = (law.label or law, problem.key, problem.jitter, free.shape, free.device, solver.tol, solver.kappa)
@@ -80,7 +84,7 @@ def kernel_of(problem: Problem, solver: FeasiblePoint) -> Kernel | None:
         if is_capturing(free):  # its constants would have to be copied to the device
             return None
         _kernels[key] = Kernel(problem, solver)
-        while len(_kernels) > MOST:
+        while len(_kernels) > MAX_KERNELS:
             del _kernels[next(iter(_kernels))]
     return _kernels[key]
 
@@ -88,17 +92,21 @@ def kernel_of(problem: Problem, solver: FeasiblePoint) -> Kernel | None:
 class Kernel:
     """Restoration for one law on one grid, with what it reads from the device's memory at hand."""
 
-    def __init__(self, problem: Banded, solver: FeasiblePoint) -> None:
+    def __init__(self, problem: BandedProblem, solver: FeasiblePoint) -> None:
         law, free = problem.balance, problem.free
         assert law.kernel is not None
-        self.load, self.rate, self.fitted = law.kernel.load, law.rate is not None, law.coefficient is not None
+        self.load, self.rate, self.has_coefficient = (
+            law.kernel.load,
+            law.rate is not None,
+            law.coefficient is not None,
+        )
         with torch.inference_mode(False), torch.no_grad():
-            self.data = kept_like(law.kernel, "data", free).contiguous()
+            self.data = cached_like(law.kernel, "data", free).contiguous()
             self.free = (free != 0).to(torch.int8).contiguous()
             self.c = torch.cat((free.new_zeros(1), law.steps(free.shape[-1], free) / 2))
             self.settings = free.new_tensor((solver.tol, solver.kappa, problem.jitter))
         self.points, self.frames = prod(free.shape[:-1]), free.shape[-1]
-        self.failed = False
+        self.has_failed = False
         self.ready: set[object] = set()  # what has been compiled
 
     def restore(self, u: Tensor, solver: FeasiblePoint) -> tuple[Tensor, Tensor, Tensor, Tensor] | None:
@@ -129,7 +137,7 @@ class Kernel:
     ) -> tuple[Tensor, Tensor, Tensor, Tensor] | None:
         """One attempt of all samples, or of some; the others come back as they are."""
         variant = (_tuning, only is None)
-        if self.failed or (is_capturing(u) and variant not in self.ready):
+        if self.has_failed or (is_capturing(u) and variant not in self.ready):
             return None
         u, n = u.contiguous(), u.shape[0]
         # Separate tensors: the result is kept, the rest of the memory is not.
@@ -140,7 +148,7 @@ class Kernel:
         except torch.cuda.OutOfMemoryError:
             raise
         except Exception as error:
-            self.failed = True
+            self.has_failed = True
             warnings.warn(
                 f"the projection as one kernel failed and runs in passes, more slowly ({type(error).__name__}: "
                 f"{str(error).strip().splitlines()[0] if str(error).strip() else 'no message'}); "
@@ -151,7 +159,7 @@ class Kernel:
             return None
         self.ready.add(variant)
         if is_capturing(u):
-            _captured.add(self)
+            _kernels_in_graphs.add(self)
         return out, size, excess, passes
 
     def _run(
@@ -162,18 +170,22 @@ class Kernel:
         from .kernel_fields import SLOTS
 
         n, frames = u.shape[0], _power(self.frames)
-        other = u.new_empty(3 if self.fitted else 1, *u.shape)
+        other = u.new_empty(3 if self.has_coefficient else 1, *u.shape)
         small = u.new_empty(n, SLOTS, frames)
         out, size, excess, passes = results
         functions: tuple[Any, ...] = (*self.load(), None, None)[:3]
         constants = {
             "X": self.points, "T": self.frames, "XB": _tuning.block(self.points, frames), "TB": frames, "SLOTS": SLOTS,
-            "SWEEPS": (self.frames - 2).bit_length(), "RATE": self.rate, "FITTED": self.fitted, "SOME": only is not None,
+            "SWEEPS": (self.frames - 2).bit_length(), "RATE": self.rate, "FITTED": self.has_coefficient, "SOME": only is not None,
         } | dict(zip(("LOCAL", "FIT", "SLOPE"), functions, strict=True))  # fmt: skip
-        how = {"num_warps": _tuning.warps, "num_stages": 1, "enable_fp_fusion": False}  # why: see `kernel`
+        execution = {
+            "num_warps": _tuning.warps,
+            "num_stages": 1,
+            "enable_fp_fusion": False,
+        }  # why: see `kernel`
         with torch.cuda.device_of(u):  # type: ignore[no-untyped-call]
             restore[(n,)](
-                u, out, other[0], other[-1 - self.fitted], other[-1], small, size, excess, passes,
+                u, out, other[0], other[-1 - self.has_coefficient], other[-1], small, size, excess, passes,
                 self.settings if only is None else only.to(torch.int8), self.free, self.c, self.data, self.settings,
-                limit, int(strict), **constants, **how,
+                limit, int(strict), **constants, **execution,
             )  # fmt: skip
