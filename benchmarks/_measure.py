@@ -34,7 +34,7 @@ import torch
 
 from sapc._files import write_json
 from sapc.constraints import Manifold
-from sapc.constraints.manifold import MOST_BYTES
+from sapc.constraints.manifold import MAX_BYTES
 from sapc.experiments.timing import Data, Timer, describe, make_network
 from sapc.nn.fno import FNO
 from sapc.training.config import TrainingConfig
@@ -289,7 +289,7 @@ def jacobian_bytes(H: Manifold) -> int:
 def unfit(H: Manifold, device: torch.device) -> str | None:
     """Return why a dense projection of one field is not tried, if so."""
     needed, room = jacobian_bytes(H), free(device)
-    if needed > min(MOST_BYTES, MOST_BYTES if room is None else room // 2):
+    if needed > min(MAX_BYTES, MAX_BYTES if room is None else room // 2):
         return f"memory: a Jacobian takes {needed / 2**30:.1f} GiB"
     return None
 
