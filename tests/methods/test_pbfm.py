@@ -125,7 +125,7 @@ def test_every_sample_has_its_own_weight_and_its_own_pin():
 
 def test_a_step_goes_along_the_combined_gradient():
     training = Training(tiny(), CPU)
-    v0, v1, t = training._draw(training.data[training._rows()], training._seeded("step", 0))
+    v0, v1, t = training._draw(training.data[training._rows()], training._seed_generator("step", 0))
     H, parameters = training.H.rebind(v0), list(training.network.parameters())
     parts = (
         training.method.loss(training.network, v0, v1, t, H),

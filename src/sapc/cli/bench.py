@@ -13,7 +13,7 @@ from ..errors import SapcError, check_int
 from ..experiments.report.format import Table
 from ..experiments.timing import PARTS, Timer, measure
 from ..tasks import task_names
-from ..training import config, distributed
+from ..training import config, distributed, presets
 from .app import app, err, print_table
 from .options import AsJson, Device, Force, PresetName, check_target, default_preset
 
@@ -49,7 +49,7 @@ def bench(
     """
     names = list(dict.fromkeys(tasks or task_names()))
     torch_device = distributed.find_device(device)
-    size = config.preset_name(preset or default_preset(device))
+    size = presets.preset_name(preset or default_preset(device))
     for name in names:
         config.training_config(name, "sapc", size)
     for part in parts or ():

@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 
 from ..errors import SapcError
 from ..methods import paper
-from ..training.config import TrainingConfig, settings_for, training_config
+from ..training.config import TrainingConfig, training_config
+from ..training.presets import settings_for_data
 from .scores import REQUIRED_METRICS as METRICS
 from .scores import Scores
 
@@ -203,7 +204,7 @@ def _changed(run: TrainingConfig) -> str:
         if run.description.can_draw:
             usual = training_config(run.task, run.method, run.preset).to_dict()
         else:
-            chosen = settings_for(run.preset, run.grid, run.description.sizes)
+            chosen = settings_for_data(run.preset, run.grid, run.description.sizes)
             usual = TrainingConfig(
                 run.task, run.method, options=run.options, preset=run.preset, **chosen
             ).to_dict()

@@ -24,7 +24,7 @@ from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from .._files import first_line, parse_json, write_json
 from ..errors import SapcError
-from ..training.config import current_preset
+from ..training.presets import current_preset
 
 FORMAT = "sapc-scores-1"
 REQUIRED_METRICS = ("mmse", "smse", "w2", "ce_local", "ce_global")

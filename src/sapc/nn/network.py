@@ -309,14 +309,14 @@ class Execution:
         return velocity
 
     @contextmanager
-    def seeded(self, seed: Callable[[], int]) -> Iterator[None]:
+    def fixed_seed(self, seed: Callable[[], int]) -> Iterator[None]:
         """Let what the network draws itself, as dropout does, depend on a seed alone."""
         with torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []):
             torch.manual_seed(seed())
             yield
 
     @contextmanager
-    def validating(self) -> Iterator[None]:
+    def evaluation_mode(self) -> Iterator[None]:
         """Evaluate without dropout inside the block."""
         self.network.eval()
         try:
@@ -368,7 +368,7 @@ class FNOExecution(Execution):
             self.is_compiled = True
 
     @contextmanager
-    def seeded(self, seed: Callable[[], int]) -> Iterator[None]:
+    def fixed_seed(self, seed: Callable[[], int]) -> Iterator[None]:
         """Do nothing: it draws nothing."""
         yield
 

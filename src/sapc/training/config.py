@@ -1,12 +1,6 @@
-"""What a run is, completely: task, method, network, optimisation, seed. Everything that changes a result is here and nothing else.
+"""Settings of a training: task, method, network, optimisation, seed.
 
-Presets are a run's settings by one word. They start from a task, because its grid decides how large a model is useful:
-
-    published   the published settings
-    full    the published network with a better training: a third of the steps, twenty times the rate, which falls along a cosine
-    compact the sizes and the training of the models that come with the package
-    small   a narrower network and fewer steps: a meaningful model in two to three minutes on two CPU cores
-    tiny    seconds, for trying out commands; its samples mean nothing
+Everything that changes a result is here, and nothing else. `presets` has settings by one word.
 """
 
 from __future__ import annotations
@@ -14,7 +8,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import warnings
 from collections.abc import Mapping
 from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from typing import Any, Literal, get_args
@@ -29,12 +22,11 @@ from ..methods import Method, get_method
 from ..nn.fno import LARGEST, Precision
 from ..nn.network import Backbone, Inputs, NetworkSource, OwnNetwork, make_plain, read_settings, to_tuples
 from ..tasks import DataDescription, Physics, Task, attach_task, check_options, get_task
+from .presets import Preset, current_preset, preset_name, published_settings, settings_for_data
 
 FORMAT = "sapc-run-1"
 Projector = Literal["feasible", "nearest", "paper"]
 Schedule = Literal["plateau", "cosine"]
-Preset = Literal["published", "full", "compact", "small", "tiny"]
-OLD_PRESETS = {"paper": "published"}
 FILE_KEYS = {
     "lr_floor": "min_lr",
     "factor": "plateau_factor",
@@ -43,27 +35,43 @@ FILE_KEYS = {
     "validate": "validation_interval",
     "length": "source_length_scale",
 }
-"""Entries of config.json that have another name than their field; these were the names of the fields in version 0.1.0, too."""
+"""Entries of config.json that have another name than their field: those of the fields in version 0.1.0."""
 
 
 @rename_fields(**FILE_KEYS, attached="attached_task")
 @dataclass(frozen=True)
 class TrainingConfig:
-    """One training run.
+    """Complete settings of one training run.
 
-    grid        points per axis; options: the task's own
-    train, validation   numbers of solutions
-    batch       samples per step, over all processes together
-    max_grad_norm   gradients are scaled down to it
-    validation_interval     steps between validations
-    schedule    plateau: the rate is multiplied by `plateau_factor` after `plateau_patience` validations without progress, down to
-                `min_lr`; cosine: half a cosine from `lr` to `min_lr` over all steps, after a rise over the first hundredth of them
-    precision   of the network's products: float32, tf32, fp16 or bf16
-    projector   curved manifolds: feasible (a near point on H), nearest (the nearest one), paper (its plain iteration)
-    stages      steps at which the training had come to its end before it was continued
-    parent      the weights it begins with, if they are another run's: name, step and SHA-256
-    attached_task   the task itself, if it was made of data: its physics and data are no settings, so it is neither compared nor written,
-                and a run that is read from a file or sent to another process is without it until they are given (`attach`)
+    Attributes:
+        task: Name of the task.
+        method: Name of the method.
+        grid: Points per axis.
+        backbone: Sizes of the FNO, or the description of a network of your own.
+        steps: Training steps.
+        batch: Samples per step, over all processes together.
+        train: Number of solutions to train on.
+        validation: Number of solutions to validate on.
+        seed: Seed of data, weights, source draws and flow times.
+        options: Options of the task.
+        lr: Learning rate, the highest one.
+        min_lr: Lowest learning rate.
+        plateau_factor: Multiplies the rate of schedule plateau where the validation makes no progress.
+        plateau_patience: Validations without progress before that.
+        max_grad_norm: Gradients with a larger norm are scaled down to it.
+        validation_interval: Steps between two validations.
+        schedule: plateau, or cosine: half a cosine from `lr` to `min_lr` over all steps, after a rise over
+            the first hundredth of them.
+        precision: Precision of the network's products: float32, tf32, fp16 or bf16.
+        projector: Projection onto curved manifolds: feasible (a near point on H), nearest (the nearest one)
+            or paper (its plain iteration).
+        source_length_scale: Length scale of the source, the grid being the unit cube.
+        preset: Name of the preset that the settings come from.
+        stages: Steps at which the training had come to its end before it was continued.
+        parent: Weights that the training begins with, if they are another run's: name, step and SHA-256.
+        attached_task: The task itself, if it was made of data. Its physics and data are no settings: they are
+            neither compared nor written. A run that was read from a file or sent to another process has
+            none until `attach` gives it.
     """
 
     task: str
@@ -107,32 +115,58 @@ class TrainingConfig:
         self.backbone.check_grid(self.grid)
         if math.prod(self.grid) >= LARGEST:
             raise SapcError(f"the grid {self.grid} has more points than can be counted; choose a smaller one")
-        if reserved := sorted({"name", "grid"} & set(self.options)):
-            raise SapcError(f"{reserved[0]!r} is no option of a task, but a setting of the run")
+        if reserved_names := sorted({"name", "grid"} & set(self.options)):
+            raise SapcError(f"{reserved_names[0]!r} is no option of a task, but a setting of the run")
         check_options(self.options)
         method = get_method(self.method)
         if method.weights != self.method:
             raise SapcError(
-                f"{self.method} is not trained: it samples with the weights of {method.weights}; train that one"
+                f"{self.method} is not trained: it samples with the weights of {method.weights}; "
+                "train that one"
             )
 
-    # -- what the words stand for --
+    def __getstate__(self) -> dict[str, Any]:
+        # Physics is code, and data are large: another process attaches its own.
+        return {**self.__dict__, "attached_task": None}
+
+    # -- what the settings stand for --
 
     def rate(self, step: int) -> float:
-        """The learning rate of a step, counted from 0, by schedule cosine."""
-        rise = max(1, self.steps // 100)
-        turn = 0.5 * (1 + math.cos(math.pi * step / self.steps))
-        return min(1.0, (step + 1) / rise) * (self.min_lr + (self.lr - self.min_lr) * turn)
+        """Compute the learning rate of schedule cosine.
+
+        Args:
+            step: Training step, counted from 0.
+
+        Returns:
+            The rate of that step.
+        """
+        warmup = max(1, self.steps // 100)
+        decay = 0.5 * (1 + math.cos(math.pi * step / self.steps))
+        return min(1.0, (step + 1) / warmup) * (self.min_lr + (self.lr - self.min_lr) * decay)
 
     def extend_to(self, steps: int) -> TrainingConfig:
-        """This run, finished and then continued to more steps."""
+        """Describe this run, finished and then continued.
+
+        Args:
+            steps: Steps in all.
+
+        Returns:
+            The settings of the longer run.
+        """
         return replace(self, steps=steps, stages=(*self.stages, self.steps))
 
     extended = rename_method("TrainingConfig.extended", "TrainingConfig.extend_to")
 
     @explain_misuse
     def make_task(self, grid: tuple[int, ...] | None = None) -> Task:
-        """The task, on the trained grid or another one."""
+        """Make the task.
+
+        Args:
+            grid: Points per axis, if not those of the training.
+
+        Returns:
+            The task on that grid.
+        """
         grid = self.grid if grid is None else grid
         if self.attached_task is not None:
             return self.attached_task.resize(grid)
@@ -149,7 +183,16 @@ class TrainingConfig:
         data: Fields | str | os.PathLike[str] | None = None,
         reading: Mapping[str, Any] | None = None,
     ) -> TrainingConfig:
-        """Return the same run with its task at hand, made from what its settings do not hold; see `tasks.attach_task`."""
+        """Attach a task that is made from what the settings do not hold.
+
+        Args:
+            physics: The laws of your data: a constraint, a function that makes one, or a Python file.
+            data: Your fields, or the file that they are read from.
+            reading: How the file is read, if not as before; see `sapc.read_fields`.
+
+        Returns:
+            The same settings with that task.
+        """
         task = attach_task(self.task, self.options, self.attached_task, physics, data, reading)
         return replace(self, attached_task=task)
 
@@ -158,24 +201,42 @@ class TrainingConfig:
         """The physics of the attached task."""
         return None if self.attached_task is None else self.attached_task.physics
 
-    def __getstate__(self) -> dict[str, Any]:
-        """What goes to another process: physics is code, and data are large; they are attached there."""
-        return {**self.__dict__, "attached_task": None}
-
     def make_method(self) -> Method:
-        """The method."""
+        """Look up the method.
+
+        Returns:
+            The method by its name.
+        """
         return get_method(self.method)
 
     def make_network(self, network: NetworkSource | None = None) -> nn.Module:
-        """The FNO with fresh weights, or a copy of the network of one's own that is given."""
+        """Make the network.
+
+        Args:
+            network: A network of your own, or a function that makes one, if the run has one.
+
+        Returns:
+            An FNO with fresh weights, or a copy of the given network.
+        """
         return self.backbone.make(self._inputs(), network)
 
     def network_shapes(self, network: NetworkSource | None = None) -> dict[str, tuple[int, ...]]:
-        """The shapes of the network's weights; the FNO is not made for it, and sizes that it cannot have are refused."""
+        """Compute the shapes of the network's weights, without making an FNO; impossible sizes are refused.
+
+        Args:
+            network: A network of your own, if the run has one.
+
+        Returns:
+            The shapes by name.
+        """
         return self.backbone.shapes(self._inputs(), network)
 
     def check(self, network: NetworkSource | None = None) -> None:
-        """Refuse before the work what would fail in it: a network that cannot be made, data that the task does not have."""
+        """Refuse now what would fail later: a network that cannot be made, data that the task does not have.
+
+        Args:
+            network: A network of your own, if the run has one.
+        """
         self.network_shapes(network)
         task = self.make_task()
         task.check("train", self.train, self.seed)
@@ -186,7 +247,14 @@ class TrainingConfig:
         return Inputs(len(self.grid), self.description.n_channels, conditions, self.precision)
 
     def solver(self, task: Task) -> Solver:
-        """How curved manifolds are projected onto."""
+        """Choose how curved manifolds are projected onto.
+
+        Args:
+            task: The task, which may have a published iteration.
+
+        Returns:
+            The solver that `projector` names.
+        """
         if self.projector == "paper" and task.published_solver is not None:
             return task.published_solver
         return NearestPoint() if self.projector == "nearest" else FeasiblePoint()
@@ -194,31 +262,50 @@ class TrainingConfig:
     # -- files --
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON can hold it."""
+        """Describe the run as config.json does.
+
+        Returns:
+            A record that JSON can hold.
+        """
         keys = {name: key for key, name in FILE_KEYS.items()}
         values = {keys.get(name, name): getattr(self, name) for name in SETTINGS}
-        values = {name: value for name, value in values.items() if value or name not in ("stages", "parent")}
+        values = {key: value for key, value in values.items() if value or key not in ("stages", "parent")}
         return {"format": FORMAT, **values, "backbone": asdict(self.backbone), "options": dict(self.options)}
 
     def identity(self) -> dict[str, Any]:
-        """What makes it this very run, as a file gives it back: its settings, without where a network's class and the file of own data lie
-        and how it is read.
+        """Describe what makes it this very run, as a file gives it back.
+
+        Returns:
+            The settings, without where a network's class and the file of your data lie and how it is read.
         """
         options = {**self.options, **self.description.identity()}
-        own = {**self.to_dict(), "backbone": self.backbone.identity(), "options": options}
-        return dict(json.loads(json.dumps(own)))
+        values = {**self.to_dict(), "backbone": self.backbone.identity(), "options": options}
+        return dict(json.loads(json.dumps(values)))
 
     @classmethod
     def from_dict(cls, data: Any) -> TrainingConfig:
-        """Back from `to_dict`; a file of another kind or version is refused by name."""
-        form = data.get("format") if isinstance(data, Mapping) else type(data).__name__
-        if form != FORMAT:
-            raise SapcError(f"this is not the configuration of a run ({FORMAT}), but {form!r}")
+        """Read the settings from the content of a config.json.
+
+        Args:
+            data: What `to_dict` returned, in this version or an earlier one.
+
+        Returns:
+            The settings.
+
+        Raises:
+            SapcError: The content is of another kind or version, or an entry is unknown, missing or
+                impossible.
+        """
+        file_format = data.get("format") if isinstance(data, Mapping) else type(data).__name__
+        if file_format != FORMAT:
+            raise SapcError(f"this is not the configuration of a run ({FORMAT}), but {file_format!r}")
         entries = {key: to_tuples(value) for key, value in data.items() if key != "format"}
-        required = {f.name for f in fields(cls) if f.default is f.default_factory is MISSING}
-        known = set(SETTINGS) - set(FILE_KEYS.values()) | set(FILE_KEYS)
-        if wrong := sorted((entries.keys() - known) | (required - entries.keys())):
-            raise SapcError(f"the configuration of a run has unknown or missing entries: {', '.join(wrong)}")
+        required_keys = {f.name for f in fields(cls) if f.default is f.default_factory is MISSING}
+        keys = set(SETTINGS) - set(FILE_KEYS.values()) | set(FILE_KEYS)
+        if wrong_keys := sorted((entries.keys() - keys) | (required_keys - entries.keys())):
+            raise SapcError(
+                f"the configuration of a run has unknown or missing entries: {', '.join(wrong_keys)}"
+            )
         values = {FILE_KEYS.get(key, key): value for key, value in entries.items()}
         values["backbone"] = read_settings(values["backbone"])
         if "preset" in values:
@@ -227,22 +314,7 @@ class TrainingConfig:
 
 
 SETTINGS = tuple(f.name for f in fields(TrainingConfig) if f.compare)
-"""What a run is, by name: all of it but the task that it carries."""
-
-
-# -- presets --
-
-
-def preset_name(name: str) -> str:
-    """Return the name of a preset, given that or its old one; for the old one there is a warning."""
-    if (new := current_preset(name)) != name:
-        warnings.warn(f"the preset {name} is now called {new}", DeprecationWarning, stacklevel=3)
-    return new
-
-
-def current_preset(name: str) -> str:
-    """Return the name of a preset for its old one; anything else as it is."""
-    return OLD_PRESETS.get(name, name) if isinstance(name, str) else name
+"""Names of all settings: the fields without the task that a run carries."""
 
 
 @rename_arguments(**FILE_KEYS)
@@ -255,117 +327,66 @@ def training_config(
     network: NetworkSource | None = None,
     **changes: Any,
 ) -> TrainingConfig:
-    """A run of `task`, by name or a task of your own, with `method` by a preset's settings, with any of them changed.
+    """Make the settings of a training from a preset, with any of them changed.
 
-    `network` is one of your own, which the run describes and which is passed again to train it.
+    Args:
+        task: A task by name, or a task of your own.
+        method: Name of a method that is trained.
+        preset: published, full, compact, small or tiny.
+        grid: Points per axis, if not those of the preset; a task of your own has its grid already.
+        network: A network of your own, which the settings describe. It is passed again to train it.
+        changes: Fields of `TrainingConfig` and sizes of the FNO (`modes`, `hidden`, ...) by name.
+
+    Returns:
+        The settings.
+
+    Raises:
+        SapcError: A name or a setting is unknown or impossible, or two of them contradict each other.
     """
     check_choice(preset := preset_name(preset), "preset", get_args(Preset))
     if not isinstance(task, str | Task):
         raise SapcError(
-            f"a run is of a task, by name or as sapc.Task.from_data(data, physics) makes it, got {type(task).__name__}"
+            "a run is of a task, by name or as sapc.Task.from_data(data, physics) makes it, "
+            f"got {type(task).__name__}"
         )
     options = changes.pop("options", {})
     check_type(options, Mapping, "options", "a record of a task's options by name")
-    chosen = get_task(task, **options) if isinstance(task, str) else task
-    is_named = isinstance(task, str) and chosen.can_draw
+    resolved_task = get_task(task, **options) if isinstance(task, str) else task
+    is_named = isinstance(task, str) and resolved_task.can_draw
     if not is_named and (grid is not None or options):
         raise SapcError("a task of your own has its grid and options already; leave out grid and options")
-    make = _settings if chosen.can_draw else settings_for
-    settings = make(preset, tuple(chosen.grid.points_per_axis), chosen.sizes)
+    make_settings = published_settings if resolved_task.can_draw else settings_for_data
+    settings = make_settings(preset, tuple(resolved_task.grid.points_per_axis), resolved_task.sizes)
     if is_named:
-        chosen = chosen.resize(settings["grid"] if grid is None else grid)
-    settings |= {"grid": tuple(chosen.grid.points_per_axis), "options": chosen.options}
-    settings["backbone"] = _backbone(settings["backbone"], len(chosen.grid.points_per_axis), changes, network)
-    if unknown := sorted(set(changes) - set(SETTINGS)):
-        raise SapcError(f"unknown setting {unknown[0]!r} of a run")
-    attached_task = None if chosen.can_draw else chosen
-    named = {"task": chosen.name, "method": method, "preset": preset, "attached_task": attached_task}
-    return TrainingConfig(**{**settings, **named, **changes})
+        resolved_task = resolved_task.resize(settings["grid"] if grid is None else grid)
+    shape = tuple(resolved_task.grid.points_per_axis)
+    settings |= {"grid": shape, "options": resolved_task.options}
+    settings["backbone"] = _backbone(settings["backbone"], len(shape), changes, network)
+    if unknown_names := sorted(set(changes) - set(SETTINGS)):
+        raise SapcError(f"unknown setting {unknown_names[0]!r} of a run")
+    settings |= {"task": resolved_task.name, "method": method, "preset": preset}
+    settings["attached_task"] = None if resolved_task.can_draw else resolved_task
+    return TrainingConfig(**settings | changes)
 
 
 def _backbone(
-    usual: Backbone, axes: int, changes: dict[str, Any], network: NetworkSource | None
+    default: Backbone, axes: int, changes: dict[str, Any], network: NetworkSource | None
 ) -> Backbone | OwnNetwork:
     """Take what is said of the network out of the changes of a preset."""
     sizes = {f.name: changes.pop(f.name) for f in fields(Backbone) if f.name in changes}
-    given = changes.pop("backbone", None)
+    backbone = changes.pop("backbone", None)
     if network is not None:
-        if sizes or given is not None:
+        if sizes or backbone is not None:
             raise SapcError(
-                f"{next(iter(sizes), 'backbone')} is a size of the FNO, and network= is one of your own; leave one of them out"
+                f"{next(iter(sizes), 'backbone')} is a size of the FNO, and network= is one of your own; "
+                "leave one of them out"
             )
         return OwnNetwork.of(network)
-    body = usual if given is None else given
-    check_type(body, (Backbone, OwnNetwork), "backbone", "the sizes of an FNO, a sapc.config.Backbone")
+    backbone = default if backbone is None else backbone
+    check_type(backbone, (Backbone, OwnNetwork), "backbone", "the sizes of an FNO, a sapc.config.Backbone")
     if isinstance(modes := sizes.get("modes"), int):
         sizes["modes"] = (modes,) * axes
-    return replace(body, **sizes) if sizes else body
-
-
-def settings_for(name: str, lattice: tuple[int, ...], sizes: Mapping[str, int]) -> dict[str, Any]:
-    """A preset's network and training for a grid and numbers of samples that are not the paper's."""
-    settings = _settings(name, lattice, sizes)
-    body = settings["backbone"]
-    modes = tuple(min(body.modes[0], 8 if len(lattice) == 4 else n, n) for n in lattice)
-    settings |= {"backbone": replace(body, modes=modes), "grid": lattice}
-    settings |= {split: min(n, settings[split]) if name == "tiny" else n for split, n in sizes.items()}
-    settings["batch"] = min(settings["batch"], sizes["train"])
-    if name in ("small", "tiny"):
-        settings |= {"schedule": "cosine", "min_lr": 1e-6, "max_grad_norm": 1.0}
-    return settings
-
-
-def _settings(name: str, shape: tuple[int, ...], sizes: Mapping[str, int]) -> dict[str, Any]:
-    """Return the settings of a preset for a published grid: those of fields on up to two axes, or on more."""
-    is_flat = len(shape) <= 2
-    published = {
-        "backbone": Backbone((32, 32), 64, 256, 32) if is_flat else Backbone((16, 16, 16), 32, 128, 16),
-        "grid": shape,
-        "steps": 20_000,
-        "batch": 256 if is_flat else 32,
-        "train": sizes["train"],
-        "validation": sizes["validation"],
-    }
-    full = {
-        "steps": 6000 if is_flat else 8000,
-        "lr": 6e-3 if is_flat else 3e-3,
-        "min_lr": 1e-6,
-        "schedule": "cosine",
-        "max_grad_norm": 1.0,
-    }
-    compact = {
-        "backbone": Backbone((16, 12), 32, 64, 16) if is_flat else Backbone((8, 8, 8), 32, 64, 16),
-        "steps": 8000,
-    }
-    small = {
-        "backbone": Backbone((12, 12), 16, 32, 16) if is_flat else Backbone((8, 8, 8), 12, 24, 16),
-        "grid": tuple(n // 2 for n in shape) if is_flat else (32, 32, 20),
-        "steps": 1500 if is_flat else 600,
-        "batch": 32 if is_flat else 8,
-        "train": 1600 if is_flat else 100,
-        "validation": 256 if is_flat else 16,
-        "lr": 3e-3,
-        "min_lr": 1e-4,
-        "validation_interval": 100,
-        "plateau_patience": 2,
-        "precision": "float32",
-    }
-    tiny = {
-        "backbone": Backbone((4,) * len(shape), 4, 8, 4, blocks=2),
-        "grid": (16,) * len(shape) if is_flat else (12, 12, 6),
-        "steps": 20,
-        "batch": 4,
-        "train": 16,
-        "validation": 8,
-        "validation_interval": 10,
-    }
-    return {
-        "published": published,
-        "full": published | full,
-        "compact": published | full | compact,
-        "small": small,
-        "tiny": small | tiny,
-    }[name]
+    return replace(backbone, **sizes) if sizes else backbone
 
 
 __getattr__ = find_renamed(__name__)

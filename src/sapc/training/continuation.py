@@ -1,13 +1,15 @@
-"""Trainings that begin with weights: a finished run that goes on, and a run that starts from another's weights.
+"""Trainings that begin with weights: those of the same run, finished before, or those of another run.
 
-    run = extension("runs/heat-sapc", steps=12000)      # the finished run with more steps; train it in its own folder
-    run = fine_tuning(run, "runs/heat-sapc")            # a new run that begins with those weights; train it in another folder
+    run = extension("runs/heat-sapc", steps=12000)      # the finished run with more steps, in its own folder
+    run = fine_tuning(run, "runs/heat-sapc")            # a new run with those weights, in another folder
 
-Both are a folder with a checkpoint in it before the first step, so that all else is as in a training that was interrupted: it can be
-stopped and goes on to the same bits. The run itself says where it comes from (`TrainingConfig.stages`, `TrainingConfig.parent`).
+Both are a folder with a checkpoint in it before the first step, so that all else is as in a training that was
+interrupted: it can be stopped and goes on to the same bits. The settings say where the weights come from
+(`TrainingConfig.stages`, `TrainingConfig.parent`).
 
-A run that goes on keeps its optimiser, and everything random in step n is a function of the seed and n; the schedule `cosine` is that of
-the new number of steps, from the step reached. A run that starts from another's weights has a new optimiser, and counts its steps from 0.
+A run that goes on keeps its optimiser, and everything random in step n is a function of the seed and n;
+schedule `cosine` is that of the new number of steps, from the step reached. A run that starts from another's
+weights has a new optimiser, and counts its steps from 0.
 """
 
 from __future__ import annotations
@@ -34,90 +36,121 @@ from .run_folder import (
 
 
 def extension(path: str | os.PathLike[str], steps: int) -> TrainingConfig:
-    """The finished run in a folder, to be continued to more steps; the run as it is where it has as many already."""
+    """Describe a finished run that is continued to more steps.
+
+    Args:
+        path: Folder of the finished run.
+        steps: Steps in all.
+
+    Returns:
+        The settings of the longer run; those of the run itself if it has as many steps already.
+
+    Raises:
+        SapcError: The run is not finished, has more steps, or is a model without its training.
+    """
     folder, steps = RunFolder(resolve_model_path(path)), check_int(steps, "steps", 1)
-    there = folder.run()
+    run = folder.run()
     if is_shipped(folder.path) or folder.weights.name == "model.safetensors":
         raise SapcError(f"{path} is a model to be passed on; begin a new run with its weights: --from {path}")
-    if steps == there.steps:
-        return there
-    if steps < there.steps:
+    if steps == run.steps:
+        return run
+    if steps < run.steps:
         raise SapcError(
-            f"{path} is a run of {there.steps} steps, so --steps cannot be given as {steps}; give more to go on, or choose another folder"
+            f"{path} is a run of {run.steps} steps, so --steps cannot be given as {steps}; "
+            "give more to go on, or choose another folder"
         )
     if not folder.is_trained:
         raise SapcError(
-            f"{path} is not trained to its end yet; finish its {there.steps} steps first (`sapc train --resume {path}`), then add more"
+            f"{path} is not trained to its end yet; finish its {run.steps} steps first "
+            f"(`sapc train --resume {path}`), then add more"
         )
-    return there.extend_to(steps)
+    return run.extend_to(steps)
 
 
 def fine_tuning(
     run: TrainingConfig, start: str | os.PathLike[str], network: NetworkSource | None = None
 ) -> TrainingConfig:
-    """A run that begins with the weights of another, once they are known to fit its network."""
+    """Describe a run that begins with the weights of another.
+
+    Args:
+        run: Settings of the new run.
+        start: Folder of a trained run, or the name of a model that comes with the package.
+        network: A network of your own, if the run has one.
+
+    Returns:
+        The settings, with the origin of the weights as `parent`.
+
+    Raises:
+        SapcError: The other run is not trained to its end, or its weights do not fit the network.
+    """
     folder = RunFolder(resolve_model_path(start))
-    folder.run()  # a folder that is none is refused by name
+    # A folder that holds no run is refused by name.
+    folder.run()
     if not folder.is_trained:
         raise SapcError(f"{start} is not trained to its end; finish it with `sapc train --resume {start}`")
-    tensors, about = folder.load_weights()
-    own, there = run.network_shapes(network), {name: tuple(value.shape) for name, value in tensors.items()}
-    if wrong := different_shapes(own, there):
+    tensors, description = folder.load_weights()
+    shapes = run.network_shapes(network)
+    start_shapes = {name: tuple(value.shape) for name, value in tensors.items()}
+    if names := different_shapes(shapes, start_shapes):
         raise SapcError(
-            f"the network of {folder.path} does not fit: {wrong[0]} has shape {there.get(wrong[0], 'none')} there and "
-            f"{own.get(wrong[0], 'none')} here; take the same sizes, numbers of axes and channels, and a method with the same inputs"
+            f"the network of {folder.path} does not fit: {names[0]} has shape "
+            f"{start_shapes.get(names[0], 'none')} there and {shapes.get(names[0], 'none')} here; "
+            "take the same sizes, numbers of axes and channels, and a method with the same inputs"
         )
-    origin = {
+    parent = {
         "name": real_path(folder.path).name,
-        "step": about.get("step"),
+        "step": description.get("step"),
         "sha256": sha256(folder.weights),
     }
-    return replace(run, parent=origin)
+    return replace(run, parent=parent)
 
 
 def prepare_extension(folder: RunFolder, run: TrainingConfig) -> None:
-    """Make a finished run one that is interrupted at its last step; the caller has locked the folder.
+    """Turn a finished run into one that is interrupted at its last step; the caller has locked the folder.
 
-    Until the weights are gone this can be done again from the start, so the optimiser is kept until then; after that there is nothing
-    left to do but to remove it.
+    Until the weights are gone this can be done again from the start, so the optimiser is kept until then;
+    after that there is nothing left to do but to remove it.
     """
-    last = run.stages[-1]
-    if not folder.is_trained or read_description(folder.weights).get("step") != last:
+    last_step = run.stages[-1]
+    if not folder.is_trained or read_description(folder.weights).get("step") != last_step:
         return
-    tensors, about = folder.load_weights()
-    state, kept = _optimiser_of(folder, last)
-    if not state:
-        message = f"{folder.path} keeps no state of its optimiser; it begins anew, which a few hundred steps make good"
+    tensors, description = folder.load_weights()
+    optimiser, metadata = _optimiser_of(folder, last_step)
+    if not optimiser:
+        message = (
+            f"{folder.path} keeps no state of its optimiser; it begins anew, "
+            "which a few hundred steps make good"
+        )
         warnings.warn(message, SapcWarning, stacklevel=2)
-        kept = {"schedule": {}, "rates": [about.get("lr", run.lr)]}
-    kept |= {"step": last, "seconds": about.get("seconds", 0.0)}
-    save_tensors(folder.checkpoint, {**tensors, **state}, kept)
+        metadata = {"schedule": {}, "rates": [description.get("lr", run.lr)]}
+    metadata |= {"step": last_step, "seconds": description.get("seconds", 0.0)}
+    save_tensors(folder.checkpoint, {**tensors, **optimiser}, metadata)
     write_json(folder.config, run.to_dict())
-    for old in (*folder.path.glob("scores*.json"), *folder.path.glob("fields*.safetensors")):
-        old.replace(old.with_name(f"step{last}-{old.name}"))
+    for file in (*folder.path.glob("scores*.json"), *folder.path.glob("fields*.safetensors")):
+        file.replace(file.with_name(f"step{last_step}-{file.name}"))
     folder.weights.unlink()
     folder.optimiser.unlink(missing_ok=True)
 
 
 def _optimiser_of(folder: RunFolder, step: int) -> tuple[Tensors, dict[str, Any]]:
-    """What is kept of the optimiser at this step, if anything is."""
+    """Load the state of the optimiser and its description, both empty if there is none of this step."""
     if not folder.optimiser.is_file():
         return {}, {}
-    state, about = load_tensors(folder.optimiser)
-    return (state, about) if about.get("step") == step else ({}, {})
+    tensors, metadata = load_tensors(folder.optimiser)
+    return (tensors, metadata) if metadata.get("step") == step else ({}, {})
 
 
 def check_start(folder: RunFolder, run: TrainingConfig, start: str | os.PathLike[str] | None) -> None:
-    """Refuse a run that begins with another's weights where these are neither in its folder nor given."""
+    """Refuse a run that begins with another's weights if these are neither in its folder nor given."""
     if start is None and not folder.is_trained and not folder.checkpoint.exists():
         raise SapcError(
-            f"the run in {folder.path} begins with the weights of {run.parent.get('name')}, which are not there; "
-            "give that run as --from RUN, with the settings of this one"
+            f"the run in {folder.path} begins with the weights of {run.parent.get('name')}, which are not "
+            "there; give that run as --from RUN, with the settings of this one"
         )
 
 
 def prepare_fine_tuning(folder: RunFolder, run: TrainingConfig, start: str | os.PathLike[str] | None) -> None:
-    """Put the weights that a run begins with into its folder; the caller has locked it and made it this run's."""
+    """Put the weights that a run begins with into its locked folder, which is this run's already."""
     if start is not None and not folder.is_trained and not folder.checkpoint.exists():
         tensors, _ = RunFolder(resolve_model_path(start)).load_weights()
         save_tensors(folder.checkpoint, tensors, {"step": 0, "schedule": {}, "rates": [run.lr]})

@@ -1,6 +1,7 @@
-"""Training: one loop for every method, one process or many, that can be stopped at any moment and goes on as if it had not been.
+"""Training: one loop for every method, one process or many.
 
-A step whose loss or gradient is not finite ends the training; a checkpoint is only written when all steps before it were fine.
+It can be stopped at any moment and goes on as if it had not been. A step whose loss or gradient is not finite
+ends the training; a checkpoint is only written when all steps before it were fine.
 """
 
 from __future__ import annotations
@@ -27,10 +28,14 @@ from .distributed import Interrupts, process_group
 from .run_folder import RunFolder, check_shapes, environment, save_tensors
 from .step import DataProgress, StepResult, Training
 
-LOG_INTERVAL = 50  # steps between log lines, and between looks at the device
-STOP_CHECK_INTERVAL = 10  # steps between questions whether someone wants to stop
-SAVE_SHARE = 0.02  # of the time may go into checkpoints
+# Steps between log lines, and between looks at the device.
+LOG_INTERVAL = 50
+# Steps between questions whether somebody wants to stop.
+STOP_CHECK_INTERVAL = 10
+# Share of the time that may go into checkpoints.
+SAVE_SHARE = 0.02
 Progress = Callable[[int, int, dict[str, float]], None]
+"""Called with (step, steps, losses)."""
 
 
 @rename_arguments(solving="data_progress")
@@ -50,16 +55,31 @@ def train(
     keep_optimiser: bool = False,
     network: NetworkSource | None = None,
 ) -> RunFolder:
-    """Train a run in its folder, from the start or from where it was left; returns the folder.
+    """Train a run in its folder, from the start or from where it was left.
 
-    `compiled` is whether the network is compiled, by default on a GPU; `save_seconds` the shortest time between checkpoints
-    (longer where writing one takes long; 0: one every 50 steps).
-    `progress` is called with (step, steps, losses), `data_progress` with (split, done, total) while solutions are computed.
-    `start` is a trained run, its folder or the name of a model that comes with the package, with whose weights this one begins;
-    `extend` continues the finished run in this folder to the steps of `run`, which is else the same; `keep_optimiser` leaves the
-    optimiser beside the trained weights, twice their size, for such a run (`sapc train` does so).
-    `network` is one of your own, given each time: a module, with whose weights the training begins and which is copied, or a function
-    or class that makes one, called with the seed of the run.
+    Args:
+        run: Settings of the training.
+        path: The run folder.
+        device: auto, cpu, cuda or one GPU.
+        compiled: Whether the network is compiled; by default on a GPU.
+        tensorboard: Also write losses for TensorBoard.
+        save_seconds: Shortest time between checkpoints; longer if writing one takes long; 0: every 50 steps.
+        progress: Called with (step, steps, losses).
+        data_progress: Called with (split, done, total) while solutions are computed.
+        start: A trained run, its folder or the name of a model that comes with the package, with whose
+            weights this one begins.
+        extend: Continue the finished run in this folder to the steps of `run`, which is else the same.
+        keep_optimiser: Leave the optimiser beside the trained weights, twice their size, for a run that goes
+            on from there (`sapc train` does so).
+        network: A network of your own, given each time: a module, with whose weights the training begins and
+            which is copied, or a function or class that makes one, called with the seed of the run.
+
+    Returns:
+        The folder of the trained run. A training that is stopped raises KeyboardInterrupt; the same call
+        continues it.
+
+    Raises:
+        SapcError: The settings do not fit the folder, the data or the devices, or the training failed.
     """
     folder = RunFolder(path)
     if network is not None:
@@ -69,10 +89,11 @@ def train(
     if start is not None:
         run = fine_tuning(run, start, network)
     if extend:
-        there = extension(path, run.steps)
-        run = replace(run, stages=there.stages, parent=there.parent)
+        extended = extension(path, run.steps)
+        run = replace(run, stages=extended.stages, parent=extended.parent)
     if tensorboard:
-        _summary_writer()  # complains now where it is missing
+        # Fail early if it is missing.
+        _summary_writer()
     with ExitStack() as stack:
         group = stack.enter_context(process_group(device))
         if run.batch % group.size:
@@ -80,7 +101,7 @@ def train(
                 f"a batch of {run.batch} cannot be shared evenly by {group.size} processes; choose a multiple"
             )
         if group.is_main:
-            stack.enter_context(_begun(folder, run, start))
+            stack.enter_context(_prepare(folder, run, start))
         group.wait()
         group.check_shared(int(folder.is_trained), folder.path)
         if folder.is_trained:
@@ -97,15 +118,16 @@ def train(
 
 
 @contextmanager
-def _begun(folder: RunFolder, run: TrainingConfig, start: str | os.PathLike[str] | None) -> Iterator[None]:
-    """The folder checked, then locked, then made this run's; one that is refused is left as it was."""
+def _prepare(folder: RunFolder, run: TrainingConfig, start: str | os.PathLike[str] | None) -> Iterator[None]:
+    """Check the folder, lock it, and make it this run's; one that is refused is left as it was."""
     folder.check(run)
-    physics, begun = run.physics, run.description
+    physics, description = run.physics, run.description
     # Its settings would name the one physics, its weights know both.
-    if physics is not None and begun.physics_sha256 and physics.sha256 != begun.physics_sha256:
+    if physics is not None and description.physics_sha256 and physics.sha256 != description.physics_sha256:
         raise SapcError(
-            f"{physics.label} is not the physics that the run in {folder.path} was begun with ({begun.physics_file or 'a function'}); "
-            "give that one, or begin another run with these weights (--from)"
+            f"{physics.label} is not the physics that the run in {folder.path} was begun with "
+            f"({description.physics_file or 'a function'}); give that one, "
+            "or begin another run with these weights (--from)"
         )
     if run.parent:
         check_start(folder, run, start)
@@ -113,7 +135,7 @@ def _begun(folder: RunFolder, run: TrainingConfig, start: str | os.PathLike[str]
         if run.stages:
             prepare_extension(folder, run)
         folder.begin(run)
-        if physics is not None and physics.text and physics.sha256 == begun.physics_sha256:
+        if physics is not None and physics.text and physics.sha256 == description.physics_sha256:
             with atomic_write(folder.physics) as partial:
                 partial.write_text(physics.text, encoding="utf-8")
         if run.parent:
@@ -122,7 +144,7 @@ def _begun(folder: RunFolder, run: TrainingConfig, start: str | os.PathLike[str]
 
 
 class Trainer:
-    """Steps, log lines, validations and checkpoints, until the end or until asked to stop."""
+    """Takes steps, writes log lines, validates and saves, until the end or until asked to stop."""
 
     def __init__(
         self,
@@ -140,65 +162,69 @@ class Trainer:
         self.save_seconds, self.tensorboard = save_seconds, tensorboard and self.group.is_main
         self.keep_optimiser = keep_optimiser
         self.writer: Any = None
-        self.pending: list[StepResult] = []  # what steps said, still on the device
-        self.losses: list[float] = []  # since the last line of the log
-        self.residuals: list[float] = []  # the same of a second objective, where it is finite
-        self.fallbacks = 0.0  # steps since then that left it out
-        self.shown: dict[str, float] = {}
-        self.before, self.saved_step = 0.0, 0
+        # Results of steps that are still on the device.
+        self.device_results: list[StepResult] = []
+        # Losses since the last line of the log; finite values of a second objective; steps that left it out.
+        self.losses: list[float] = []
+        self.residuals: list[float] = []
+        self.fallbacks = 0.0
+        self.latest_values: dict[str, float] = {}
+        self.previous_seconds, self.last_saved_step = 0.0, 0
 
     def run(self) -> None:
-        """From the checkpoint, or from the start, to the trained weights."""
+        """Train from the checkpoint, or from the start, to the trained weights."""
         training, folder = self.training, self.folder
         if folder.checkpoint.exists():
-            about = training.restore(folder.checkpoint)
-            self.before, self.losses = about.get("seconds", 0.0), about.get("losses", [])
-            self.residuals, self.fallbacks = about.get("residuals", []), about.get("fallbacks", 0.0)
-            self.saved_step = training.step
-        first = training.step
-        self.group.check_shared(first, folder.path)
+            metadata = training.restore(folder.checkpoint)
+            self.previous_seconds, self.losses = metadata.get("seconds", 0.0), metadata.get("losses", [])
+            self.residuals, self.fallbacks = metadata.get("residuals", []), metadata.get("fallbacks", 0.0)
+            self.last_saved_step = training.step
+        first_step = training.step
+        self.group.check_shared(first_step, folder.path)
         if self.group.is_main:
-            folder.cut_log(first)
-            folder.record_start(step=first, processes=self.group.size)
-        self.start = self.saved = time.monotonic()
+            folder.cut_log(first_step)
+            folder.record_start(step=first_step, processes=self.group.size)
+        self.start_time = self.save_time = time.monotonic()
         with ExitStack() as stack:
             if self.tensorboard:
-                writer = _summary_writer()(str(folder.path / "tensorboard"), purge_step=first + 1)
+                writer = _summary_writer()(str(folder.path / "tensorboard"), purge_step=first_step + 1)
                 self.writer = stack.enter_context(writer)
-            self.interrupts.is_deferring = True  # from here on there is something to save
+            # From here on there is something to save.
+            self.interrupts.is_deferring = True
             while training.step < self.settings.steps:
-                stepped = training.advance()
-                if training.step == first + 1 and bool(stepped.norm.isfinite()):
+                result = training.advance()
+                if training.step == first_step + 1 and bool(result.norm.isfinite()):
                     self._check_gradients()
-                self._after_step(stepped)
+                self._after_step(result)
         self._finish()
 
     def _check_gradients(self) -> None:
         """Refuse to spend time on a network of which a part would not be trained."""
-        if dead := self.training.without_gradient():
+        if names := self.training.without_gradient():
             raise SapcError(
-                f"step {self.training.step} gave no gradient to {', '.join(dead)}, which would not be trained; "
+                f"step {self.training.step} gave no gradient to {', '.join(names)}, "
+                "which would not be trained; "
                 f"{self.training.execution.advice}"
             )
 
-    def _after_step(self, stepped: StepResult) -> None:
+    def _after_step(self, result: StepResult) -> None:
         step, steps = self.training.step, self.settings.steps
-        self.pending.append(stepped)
-        ends = step == steps
-        is_logged = ends or step % LOG_INTERVAL == 0
+        self.device_results.append(result)
+        is_last = step == steps
+        is_logged = is_last or step % LOG_INTERVAL == 0
         if is_logged:
             self._log()
-        if ends or step % self.settings.validation_interval == 0:
+        if is_last or step % self.settings.validation_interval == 0:
             self._validate()
-        if self.progress and (is_logged or stepped.loss.device.type == "cpu"):
-            self.progress(step, steps, self.shown)
+        if self.progress and (is_logged or result.loss.device.type == "cpu"):
+            self.progress(step, steps, self.latest_values)
         if self.group.size > 1 and step % STOP_CHECK_INTERVAL:
             return
-        stop = self.group.agree(self.interrupts.stop_requested) and not ends
-        is_due = step % LOG_INTERVAL == 0 and time.monotonic() - self.saved > self.save_seconds
-        if stop or (is_due and self.group.is_main):
+        must_stop = self.group.agree(self.interrupts.stop_requested) and not is_last
+        is_due = step % LOG_INTERVAL == 0 and time.monotonic() - self.save_time > self.save_seconds
+        if must_stop or (is_due and self.group.is_main):
             self._save()
-        if stop:
+        if must_stop:
             raise KeyboardInterrupt(
                 f"training stopped at step {step} of {steps}; the same command continues it from there"
             )
@@ -210,29 +236,31 @@ class Trainer:
             self.training.schedule.step(validation)
         if not math.isfinite(validation):
             raise self._failure(f"the validation loss at step {self.training.step} is {validation:.3g}")
-        self._note(validation=validation)
+        self._record(validation=validation)
 
     def _check(self) -> None:
-        """Look at the losses since the last look; ends the training if one is not finite."""
-        if not self.pending:
+        """Read the losses from the device, and end the training if one is not finite."""
+        if not self.device_results:
             return
-        said = torch.stack([torch.stack([x.float() for x in s if x is not None]) for s in self.pending])
-        losses, norms, *more = (self.group.total(said) / self.group.size).T.tolist()
-        self.pending.clear()
+        rows = [torch.stack([x.float() for x in result if x is not None]) for result in self.device_results]
+        means = self.group.total(torch.stack(rows)) / self.group.size
+        losses, norms, *second_objective = means.T.tolist()
+        self.device_results.clear()
         first = self.training.step - len(losses) + 1
         for step, (loss, norm) in enumerate(zip(losses, norms, strict=True), first):
             if not (math.isfinite(loss) and math.isfinite(norm)):
                 raise self._failure(f"step {step} has loss {loss:.3g} and gradient norm {norm:.3g}")
         self.losses += losses
-        if more:
-            self.residuals += [value for value in more[0] if math.isfinite(value)]
-            self.fallbacks += sum(more[1])
+        if second_objective:
+            self.residuals += [value for value in second_objective[0] if math.isfinite(value)]
+            self.fallbacks += sum(second_objective[1])
 
-    def _failure(self, what: str) -> SapcError:
-        saved = f"step {self.saved_step}, is in {self.folder.path}"
-        kept = saved if self.saved_step else "the start, was not written"
+    def _failure(self, reason: str) -> SapcError:
+        checkpoint = "the start, was not written"
+        if self.last_saved_step:
+            checkpoint = f"step {self.last_saved_step}, is in {self.folder.path}"
         return SapcError(
-            f"{what}: training cannot go on; the last good checkpoint, {kept}; "
+            f"{reason}: training cannot go on; the last good checkpoint, {checkpoint}; "
             "try a smaller lr or another precision (tf32, float32) in another folder"
         )
 
@@ -244,11 +272,11 @@ class Trainer:
             if self.residuals:
                 values["residual"] = math.fsum(self.residuals) / len(self.residuals)
             values["fallbacks"] = self.fallbacks
-        self._note(**values)
+        self._record(**values)
         self.losses, self.residuals, self.fallbacks = [], [], 0.0
 
-    def _note(self, **values: float) -> None:
-        self.shown = {**self.shown, **values}
+    def _record(self, **values: float) -> None:
+        self.latest_values = {**self.latest_values, **values}
         if self.group.is_main:
             self.folder.append(step=self.training.step, **values, seconds=round(self._seconds(), 3))
         if self.writer is not None:
@@ -256,34 +284,34 @@ class Trainer:
                 self.writer.add_scalar(name, value, self.training.step)
 
     def _seconds(self) -> float:
-        return self.before + time.monotonic() - self.start
+        return self.previous_seconds + time.monotonic() - self.start_time
 
     def _save(self) -> None:
         """Write a checkpoint, only after all losses so far were finite; rarely enough to cost little time."""
         self._check()
         if self.group.is_main:
-            began = time.monotonic()
-            more = {"losses": self.losses, "residuals": self.residuals, "fallbacks": self.fallbacks}
-            self.training.save(self.folder.checkpoint, seconds=self._seconds(), **more)
-            self.saved = time.monotonic()
+            save_start = time.monotonic()
+            values = {"losses": self.losses, "residuals": self.residuals, "fallbacks": self.fallbacks}
+            self.training.save(self.folder.checkpoint, seconds=self._seconds(), **values)
+            self.save_time = time.monotonic()
             if self.save_seconds > 0:
-                self.save_seconds = max(self.save_seconds, (self.saved - began) / SAVE_SHARE)
-        self.saved_step = self.training.step
+                self.save_seconds = max(self.save_seconds, (self.save_time - save_start) / SAVE_SHARE)
+        self.last_saved_step = self.training.step
 
     def _finish(self) -> None:
         if not self.group.is_main:
             return
         data = self.training.data
-        about = {
+        metadata = {
             "step": self.training.step,
             "seconds": self._seconds(),
             "range": [float(data.min()), float(data.max())],
             "device": environment()["device"],
-            **self.shown,
+            **self.latest_values,
         }
         if self.keep_optimiser:
             self.training.save_optimiser(self.folder.optimiser)
-        save_tensors(self.folder.weights, weights_of(self.training.network), about)
+        save_tensors(self.folder.weights, weights_of(self.training.network), metadata)
         self.folder.checkpoint.unlink(missing_ok=True)
 
 

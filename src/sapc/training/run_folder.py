@@ -1,21 +1,23 @@
 """Run folders: everything needed to repeat a run, to continue it and to use it.
 
-    config.json             what the run is
+    config.json             settings of the run
     environment.json        on what it ran: versions, device, command; one entry per start
     log.jsonl               one line per logged step and per validation
     checkpoint.safetensors  weights, optimiser and schedule of an unfinished training
     weights.safetensors     the trained weights; with this file training is done
     optimiser.safetensors   the optimiser and schedule of a finished training, for one that goes on
     scores.json             the evaluation; with this file the run is done
-    physics.py              of own data: the file that was given, to be read; it is never run because it lies there
+    physics.py              the file of laws that was given with one's own data, to be read; it is never run
+                            because it lies there
 
-A model to be passed on (`save_pretrained`) has its weights in model.safetensors instead, as the Hugging Face hub wants it, and a README.md.
-Such are the models that come with the package, a small SAPC and a small FFM network for every task; SHA256SUMS beside them lists the
-digests of their weights, as `sha256sum --check` reads them, and weights that differ are not loaded.
+A model to be passed on (`save_pretrained`) has its weights in model.safetensors instead, as the Hugging Face
+hub wants it, and a README.md. Such are the models that come with the package, a small SAPC and a small FFM
+network for every task; SHA256SUMS beside them lists the digests of their weights, as `sha256sum --check`
+reads them, and weights that differ are not loaded.
 
-Every file but the log is replaced atomically, so at any moment a folder holds the last complete state. The log is cut back to the
-checkpoint when training continues. One process at a time trains in a folder; the lock ends with the process, however that ends.
-Files of tensors hold a description and a digest of all of it.
+Every file but the log is replaced atomically, so at any moment a folder holds the last complete state. The
+log is cut back to the checkpoint when training continues. One process at a time trains in a folder; the lock
+ends with the process, however that ends. Files of tensors hold a description and a digest of all of it.
 """
 
 from __future__ import annotations
@@ -55,17 +57,21 @@ from ..nn.network import NetworkSource, weights_of
 from .config import FILE_KEYS, FORMAT, TrainingConfig
 
 HOME = Path(__file__).parent.parent / "models" / "pretrained"
-"""Where the models lie that come with the package."""
+"""Folder of the models that come with the package."""
 
 Tensors = dict[str, Tensor]
 Shapes = Mapping[str, tuple[int, ...]]
 KINDS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
-# Begins the names of what the optimiser keeps, in a checkpoint.
+# In a checkpoint, the names of the optimiser's tensors begin with it.
 OPTIMISER = "adam."
 
 
 class RunFolder:
-    """The files of one run."""
+    """The files of one run.
+
+    Args:
+        path: The folder, which need not exist yet.
+    """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
@@ -76,8 +82,8 @@ class RunFolder:
         self.weights = self.path / "weights.safetensors"
         self.optimiser = self.path / "optimiser.safetensors"
         self.card = self.path / "README.md"
-        if not self.weights.exists() and (passed_on := self.path / "model.safetensors").is_file():
-            self.weights = passed_on
+        if not self.weights.exists() and (published := self.path / "model.safetensors").is_file():
+            self.weights = published
         self.scores = self.path / "scores.json"
         self.physics = self.path / "physics.py"
 
@@ -89,25 +95,41 @@ class RunFolder:
     trained = old_attribute("RunFolder.trained", "RunFolder.is_trained")
 
     def known_digest(self) -> str | None:
-        """The SHA-256 of the trained weights that is known from elsewhere: the list of the package's own, or scores that were measured."""
-        if (listed := shipped_digest(self.path)) is not None:
-            return listed
+        """Look up the SHA-256 of the trained weights, in the package's list or in measured scores.
+
+        Returns:
+            The digest, or None if neither knows it.
+        """
+        if (digest := shipped_digest(self.path)) is not None:
+            return digest
         try:
             digest = read_json(self.scores).get("weights")
-        except SapcError:  # weights do without scores
+        # Weights do without scores.
+        except SapcError:
             return None
         return digest if isinstance(digest, str) else None
 
     def load_weights(self) -> tuple[Tensors, dict[str, Any]]:
-        """The trained weights and what was noted of them."""
+        """Load the trained weights.
+
+        Returns:
+            The tensors and their description.
+        """
         return load_tensors(self.weights, sha256=self.known_digest())
 
     def run(self) -> TrainingConfig:
-        """What the run is."""
+        """Read the settings of the run.
+
+        Returns:
+            The settings.
+
+        Raises:
+            SapcError: The folder holds no run, or its config.json is damaged.
+        """
         if not self.config.is_file():
             raise SapcError(
-                f"{self.path} is not a run folder: it has no config.json; train one with `sapc train`, or name a model that comes "
-                "with the package (`sapc models` lists them)"
+                f"{self.path} is not a run folder: it has no config.json; train one with `sapc train`, "
+                "or name a model that comes with the package (`sapc models` lists them)"
             )
         content = read_json(self.config, f"the configuration of a run ({FORMAT})")
         try:
@@ -123,7 +145,11 @@ class RunFolder:
     begun = old_attribute("RunFolder.begun", "RunFolder.has_state")
 
     def begin(self, run: TrainingConfig) -> None:
-        """Make this the folder of a run; the caller has locked it."""
+        """Make this the folder of a run; the caller has locked it.
+
+        Args:
+            run: Settings of the run.
+        """
         self.check(run)
         remove_remains(self.path, unnamed=True)
         if self.is_trained:
@@ -132,7 +158,14 @@ class RunFolder:
             write_json(self.config, run.to_dict())
 
     def check(self, run: TrainingConfig) -> None:
-        """Refuse a folder that holds something else than this very run."""
+        """Refuse a folder that holds something else than this very run.
+
+        Args:
+            run: Settings of the run.
+
+        Raises:
+            SapcError: The folder holds another run, or files that are none.
+        """
         if not self.config.exists():
             if self.path.exists() and any(not p.name.startswith(".") for p in self.path.iterdir()):
                 raise SapcError(
@@ -141,24 +174,25 @@ class RunFolder:
             return
         if not self.has_state:
             return
-        there = self.run()
-        own, wanted = there.identity(), run.identity()
-        changed = [name for name in {**wanted, **own} if own.get(name) != wanted.get(name)]
-        is_longer = self.is_trained and run.steps > there.steps and set(changed) <= {"steps", "stages"}
-        if not changed or (is_longer and wanted == there.extend_to(run.steps).identity()):
+        existing_run = self.run()
+        existing, new = existing_run.identity(), run.identity()
+        changed_keys = [key for key in {**new, **existing} if existing.get(key) != new.get(key)]
+        is_longer = self.is_trained and run.steps > existing_run.steps
+        is_longer &= set(changed_keys) <= {"steps", "stages"}
+        if not changed_keys or (is_longer and new == existing_run.extend_to(run.steps).identity()):
             return
-        name = min(changed, key=lambda name: name in ("steps", "stages"))
-        place, one, other = _difference(FILE_KEYS.get(name, name), own.get(name), wanted.get(name))
+        key = min(changed_keys, key=lambda key: key in ("steps", "stages"))
+        name, old_value, new_value = _difference(FILE_KEYS.get(key, key), existing.get(key), new.get(key))
         advice = "choose another folder, or the same settings to continue it"
         if is_longer:
             advice = f"`sapc train --resume {self.path} --steps {run.steps}` goes on from there"
         raise SapcError(
-            f"{self.path} holds another run: its {place} is {one!r:.80}, not {other!r:.80}; {advice}"
+            f"{self.path} holds another run: its {name} is {old_value!r:.80}, not {new_value!r:.80}; {advice}"
         )
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Inside the block no other process trains in this folder."""
+        """Keep other processes from training in this folder inside the block."""
         with ensure_folder(self.path), open(self.path / ".lock", "w") as file:
             try:
                 lock_file(file)
@@ -168,14 +202,19 @@ class RunFolder:
                 ) from error
             yield
 
-    def record_start(self, **more: Any) -> None:
-        """Add to environment.json what this start runs on."""
+    def record_start(self, **details: Any) -> None:
+        """Add to environment.json what this start runs on.
+
+        Args:
+            details: Further entries, as the step it starts from.
+        """
         try:
             starts = list(read_json(self.environment)["starts"]) if self.environment.exists() else []
-        except (SapcError, TypeError, KeyError) as error:  # where it ran is no reason not to run
+        except (SapcError, TypeError, KeyError) as error:
+            # An unreadable record of earlier starts is no reason not to start.
             warnings.warn(SapcWarning(f"{self.environment} begins anew: {first_line(error)}"), stacklevel=2)
             starts = []
-        write_json(self.environment, {"starts": [*starts, {**environment(), **more}]})
+        write_json(self.environment, {"starts": [*starts, {**environment(), **details}]})
 
     locked = rename_method("RunFolder.locked", "RunFolder.lock")
     note_start = rename_method("RunFolder.note_start", "RunFolder.record_start")
@@ -183,13 +222,21 @@ class RunFolder:
     # -- the log --
 
     def append(self, **entry: Any) -> None:
-        """One line more."""
+        """Append one JSON line to the log.
+
+        Args:
+            entry: Its values by name.
+        """
         with open(self.log, "a") as file:
             file.write(json.dumps(entry, allow_nan=False) + "\n")
 
     def entries(self) -> list[dict[str, Any]]:
-        """The log's lines; a last line cut short by a crash is left out."""
-        found = []
+        """Read the log; a last line cut short by a crash is left out.
+
+        Returns:
+            Its lines.
+        """
+        entries = []
         text = self.log.read_text(errors="replace") if self.log.exists() else ""
         for line in text.splitlines():
             try:
@@ -198,18 +245,22 @@ class RunFolder:
                 break
             if not isinstance(entry, dict) or not isinstance(entry.get("step"), int):
                 break
-            found.append(entry)
-        return found
+            entries.append(entry)
+        return entries
 
     def cut_log(self, step: int) -> None:
-        """Forget what was logged after `step`: it will be done again."""
-        kept = [json.dumps(entry) + "\n" for entry in self.entries() if entry["step"] <= step]
+        """Remove from the log what will be done again.
+
+        Args:
+            step: The last step to keep.
+        """
+        lines = [json.dumps(entry) + "\n" for entry in self.entries() if entry["step"] <= step]
         with atomic_write(self.log) as partial:
-            partial.write_text("".join(kept))
+            partial.write_text("".join(lines))
 
 
 def default_folder(run: TrainingConfig) -> Path:
-    """Where a run goes unless told: named after task, method, preset and seed."""
+    """Choose a run's usual folder, named after task, method, preset and seed."""
     parts = [run.task, run.method]
     parts += [run.preset] if run.preset != "published" else []
     parts += [f"seed{run.seed}"] if run.seed else []
@@ -218,7 +269,7 @@ def default_folder(run: TrainingConfig) -> Path:
 
 
 def environment() -> dict[str, Any]:
-    """Versions and hardware, for whoever wants to repeat a figure."""
+    """Describe versions and hardware, so that a figure can be repeated."""
     cuda = torch.cuda.is_available()
     return {
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -233,61 +284,72 @@ def environment() -> dict[str, Any]:
 
 
 def _program() -> str:
-    """How this process was started, without its folder."""
+    """Name the program of this process, without its folder."""
     name = Path(sys.argv[0] if sys.argv else "").name
     return "sapc" if name in ("sapc", "__main__.py") else f"python {name}".strip()
 
 
 def lock_file(file: IO[str]) -> None:
-    """Lock an open file against other processes, until it is closed; raises BlockingIOError where one has it."""
+    """Lock an open file against other processes, until it is closed.
+
+    Args:
+        file: The file.
+
+    Raises:
+        BlockingIOError: Another process has locked it.
+    """
     try:
         import fcntl
-    except ImportError:  # not a POSIX system: nobody keeps a second process out
+    # Not a POSIX system: nobody keeps a second process out.
+    except ImportError:
         return
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         raise
     except OSError as error:
-        what = f"this file system knows no locks ({first_line(error)}); let one process at a time train in a folder"
-        warnings.warn(SapcWarning(what), stacklevel=4)
+        message = (
+            f"this file system knows no locks ({first_line(error)}); "
+            "let one process at a time train in a folder"
+        )
+        warnings.warn(SapcWarning(message), stacklevel=4)
 
 
-def _difference(place: str, one: Any, other: Any) -> tuple[str, Any, Any]:
-    """Find where two settings differ first, as deep as they are records or lists alike."""
-    if isinstance(one, dict) and isinstance(other, dict):
-        names = [name for name in {**one, **other} if one.get(name) != other.get(name)]
-        return _difference(f"{place}.{names[0]}", one.get(names[0]), other.get(names[0]))
-    if isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
-        i = next(i for i, (a, b) in enumerate(zip(one, other, strict=True)) if a != b)
-        return _difference(f"{place}[{i}]", one[i], other[i])
-    return place, one, other
+def _difference(name: str, a: Any, b: Any) -> tuple[str, Any, Any]:
+    """Find where two settings differ first, as deep as both are records or lists."""
+    if isinstance(a, dict) and isinstance(b, dict):
+        key = next(key for key in {**a, **b} if a.get(key) != b.get(key))
+        return _difference(f"{name}.{key}", a.get(key), b.get(key))
+    if isinstance(a, list) and isinstance(b, list) and len(a) == len(b):
+        i = next(i for i, (x, y) in enumerate(zip(a, b, strict=True)) if x != y)
+        return _difference(f"{name}[{i}]", a[i], b[i])
+    return name, a, b
 
 
 # -- models that come with the package --
 
 
 def model_names() -> tuple[str, ...]:
-    """The models that come with the package."""
+    """List the models that come with the package."""
     return tuple(sorted(path.parent.name for path in HOME.glob("*/config.json")))
 
 
 def is_shipped(path: str | os.PathLike[str]) -> bool:
-    """Whether a folder is one of these, which nobody writes to."""
+    """Check whether a folder is that of a model of the package, which nobody writes to."""
     return real_path(path).parent == real_path(HOME)
 
 
 def shipped_digest(path: str | os.PathLike[str]) -> str | None:
-    """The SHA-256 of the weights in one of these folders, as it was when they were published."""
+    """Look up the published SHA-256 of the weights of a model of the package; None for other folders."""
     lines = (HOME / "SHA256SUMS").read_text(encoding="utf-8").splitlines()
-    listed = {file: digest for digest, file in (line.split(maxsplit=1) for line in lines)}
-    return listed.get(f"{real_path(path).name}/model.safetensors") if is_shipped(path) else None
+    digests = {file: digest for digest, file in (line.split(maxsplit=1) for line in lines)}
+    return digests.get(f"{real_path(path).name}/model.safetensors") if is_shipped(path) else None
 
 
-def resolve_model_path(where: str | os.PathLike[str]) -> Path:
-    """The run folder of that path; if there is none, the model of that name."""
-    path = check_path(where, "a model")
-    return path if (path / "config.json").is_file() or str(where) not in model_names() else HOME / path
+def resolve_model_path(model: str | os.PathLike[str]) -> Path:
+    """Find a run folder by its path, or a model of the package by its name."""
+    path = check_path(model, "a model")
+    return path if (path / "config.json").is_file() or str(model) not in model_names() else HOME / path
 
 
 # -- files of tensors --
@@ -296,10 +358,16 @@ def resolve_model_path(where: str | os.PathLike[str]) -> Path:
 def save_tensors(path: Path, tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> None:
     """Write tensors with a JSON description and a digest of all of it, atomically.
 
-    The digest is a part of the description, because safetensors writes several entries of metadata in an order that varies.
+    The digest is a part of the description, because safetensors writes several entries of metadata in an
+    order that varies.
+
+    Args:
+        path: The file.
+        tensors: Tensors by name.
+        about: Their description, which JSON can hold.
     """
-    ready = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    content = save(ready, {"about": json.dumps({**about, "sha256": _digest(ready, about)})})
+    cpu_tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    content = save(cpu_tensors, {"about": json.dumps({**about, "sha256": _digest(cpu_tensors, about)})})
     with atomic_write(path) as partial:
         partial.write_bytes(content)
 
@@ -315,15 +383,27 @@ def _digest(tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> str:
 def load_tensors(
     path: Path, device: str | torch.device = "cpu", sha256: str | None = None
 ) -> tuple[Tensors, dict[str, Any]]:
-    """Tensors and description back; a damaged file is refused by name, nothing in it is executed.
+    """Read what `save_tensors` wrote; nothing in the file is executed.
 
-    Files hold a digest of their contents. Those of version 0.1.0 do not: there the `sha256` of the whole file is compared, where it
-    is known from elsewhere.
+    Files hold a digest of their contents. Those of version 0.1.0 do not: there the `sha256` of the whole file
+    is compared, where it is known from elsewhere.
+
+    Args:
+        path: The file.
+        device: Device of the tensors.
+        sha256: Digest of the whole file, if it is known.
+
+    Returns:
+        The tensors and their description.
+
+    Raises:
+        SapcError: There is no such file, or it is damaged.
     """
     if not path.is_file():
         raise SapcError(f"there is no file {path}")
-    with _opened(path) as file:
-        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
+    with _open_tensors(path) as file:
+        # The file is no mapping, so its keys are asked for.
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         about, digest = _about(file)
     if digest is not None and digest != _digest(tensors, about):
         raise SapcError(
@@ -331,24 +411,25 @@ def load_tensors(
         )
     if digest is None and sha256 is not None and sha256 != file_digest(path):
         raise SapcError(
-            f"the contents of {path} do not match their SHA-256, which the scores beside it or the package know: it is damaged, or the "
-            "scores are of other weights; restore it, or remove those scores"
+            f"the contents of {path} do not match their SHA-256, which the scores beside it or the package "
+            "know: it is damaged, or the scores are of other weights; restore it, or remove those scores"
         )
-    if odd := [name for name, tensor in tensors.items() if tensor.dtype not in KINDS]:
+    if names := [name for name, tensor in tensors.items() if tensor.dtype not in KINDS]:
         raise SapcError(
-            f"{path} holds {odd[0]!r} as {tensors[odd[0]].dtype}; numbers of this package are floating-point: restore it"
+            f"{path} holds {names[0]!r} as {tensors[names[0]].dtype}; "
+            "numbers of this package are floating-point: restore it"
         )
     return {name: tensor.to(device) for name, tensor in tensors.items()}, about
 
 
 def read_description(path: Path) -> dict[str, Any]:
-    """The description alone, without reading the tensors."""
-    with _opened(path) as file:
+    """Read the description of a file of tensors, without the tensors."""
+    with _open_tensors(path) as file:
         return _about(file)[0]
 
 
 def read_step(about: Mapping[str, Any], path: Path) -> int:
-    """The training steps that the description of weights names."""
+    """Read the number of training steps from a description of weights."""
     step = about.get("step")
     if not isinstance(step, int) or isinstance(step, bool) or not 0 <= step < INT_LIMIT:
         raise SapcError(
@@ -358,66 +439,68 @@ def read_step(about: Mapping[str, Any], path: Path) -> int:
 
 
 def read_range(about: Mapping[str, Any], path: Path) -> tuple[float, float] | None:
-    """The smallest and largest value of the training data that the description of weights names, if it does."""
-    if (span := about.get("range")) is None:
+    """Read the range of the training data from a description of weights; None if it has none."""
+    if (values := about.get("range")) is None:
         return None
     try:
-        low, high = (check_number(value, "range") for value in span)
+        low, high = (check_number(value, "range") for value in values)
     except (TypeError, ValueError) as error:
         raise SapcError(
-            f"{path} has no usable range of the training data, two numbers, but {span!r:.40}"
+            f"{path} has no usable range of the training data, two numbers, but {values!r:.40}"
         ) from error
     return low, high
 
 
 def check_shapes(run: TrainingConfig, path: Path, network: NetworkSource | None = None) -> None:
-    """Refuse weights of another network than a run's, by the names and shapes at the file's beginning: nothing large is read or made."""
-    own = run.network_shapes(network)
-    with _opened(path) as file:
-        there = {
-            name: tuple(file.get_slice(name).get_shape())
-            for name in file.keys()  # noqa: SIM118 (no mapping)
-            if not name.startswith(OPTIMISER)
-        }
-    _compare_shapes(own, there, path, run.backbone.origin)
+    """Refuse weights of another network than a run's.
+
+    Only the names and shapes at the file's beginning are read, and no network is made.
+    """
+    with _open_tensors(path) as file:
+        names = [name for name in file.keys() if not name.startswith(OPTIMISER)]  # noqa: SIM118
+        file_shapes = {name: tuple(file.get_slice(name).get_shape()) for name in names}
+    _compare_shapes(run.network_shapes(network), file_shapes, path, run.backbone.origin)
 
 
 def load_weights(network: torch.nn.Module, tensors: Mapping[str, Tensor], path: Path) -> None:
-    """Put weights into a network; any difference in names or shapes is named."""
-    own, there = ({n: tuple(t.shape) for n, t in state.items()} for state in (weights_of(network), tensors))
-    _compare_shapes(own, there, path, "in the network; restore the one or the other")
+    """Put weights into a network; any difference in names or shapes is refused by name."""
+    states = weights_of(network), tensors
+    shapes, file_shapes = ({name: tuple(x.shape) for name, x in state.items()} for state in states)
+    _compare_shapes(shapes, file_shapes, path, "in the network; restore the one or the other")
     # Counters and tables of whole numbers are not in the file.
     network.load_state_dict(dict(tensors), strict=False)
 
 
-def different_shapes(own: Shapes, there: Shapes) -> list[str]:
-    """Return the names of tensors that only one side has, or else of those that have another shape there."""
-    return sorted(set(own) ^ set(there)) or sorted(name for name in own if own[name] != there[name])
+def different_shapes(a: Shapes, b: Shapes) -> list[str]:
+    """Name the tensors that only one side has, or else those that have different shapes."""
+    return sorted(set(a) ^ set(b)) or sorted(name for name in a if a[name] != b[name])
 
 
-def _compare_shapes(own: Shapes, there: Shapes, path: Path, origin: str) -> None:
-    if wrong := different_shapes(own, there):
-        one, other = (list(shapes[wrong[0]]) if wrong[0] in shapes else "missing" for shapes in (there, own))
+def _compare_shapes(shapes: Shapes, file_shapes: Shapes, path: Path, origin: str) -> None:
+    if names := different_shapes(shapes, file_shapes):
+        name = names[0]
+        file_shape, shape = (list(s[name]) if name in s else "missing" for s in (file_shapes, shapes))
         raise SapcError(
-            f"the weights in {path} are of another network: {len(wrong)} tensors differ, first {wrong[0]!r}, whose shape is "
-            f"{one} there and {other} {origin}"
+            f"the weights in {path} are of another network: {len(names)} tensors differ, first {name!r}, "
+            f"whose shape is {file_shape} there and {shape} {origin}"
         )
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[Any]:
-    """A file of tensors; whatever is wrong with it is told in one sentence."""
+def _open_tensors(path: Path) -> Iterator[Any]:
+    """Open a file of tensors; whatever is wrong with it ends in one sentence."""
     try:
         with safe_open(path, framework="pt") as file:
             yield file
     except (SafetensorError, KeyError, OSError, SapcError) as error:
         raise SapcError(
-            f"{path} is damaged or not a file of this package ({first_line(error)}); restore it, or train again"
+            f"{path} is damaged or not a file of this package ({first_line(error)}); "
+            "restore it, or train again"
         ) from error
 
 
 def _about(file: Any) -> tuple[dict[str, Any], Any]:
-    """The description in a file of tensors, and the digest in it, if there is one."""
+    """Read the description in a file of tensors, and the digest in it, if there is one."""
     about = parse_json((file.metadata() or {})["about"])
     if not isinstance(about, dict):
         raise SapcError(f"it describes itself as {about!r:.40}")

@@ -1,14 +1,17 @@
 """The state of a training and its step.
 
-Everything random in step n is a function of the seed and n alone: which solutions, which source draws, which flow times. So nothing of a
-generator's state has to be kept, and a run continued from a checkpoint takes the same steps to the same bits as one never stopped.
+Everything random in step n is a function of the seed and n alone: which solutions, which source draws, which
+flow times. So nothing of a generator's state has to be kept, and a run continued from a checkpoint takes the
+same steps to the same bits as one never stopped.
 
     rows of step n    entries n batch .. (n+1) batch of the epochs' permutations laid end to end
     source, times     a generator seeded by (seed, n)
-    validation        one seeded by (seed, n) too: fresh draws, so that the plateau is one of the objective, not of one draw of it
+    validation        one seeded by (seed, n) too: fresh draws, so that the plateau is one of the objective,
+                      not of one draw of it
 
-A method with a second objective has two gradients. Each is averaged over all processes, then the method combines them, so several
-processes take the step that one would. Where the second is not finite the step is the first's alone, and that is counted.
+A method with a second objective has two gradients. Each is averaged over all processes, then the method
+combines them, so several processes take the step that one would. Where the second is not finite the step is
+the first's alone, and that is counted.
 """
 
 from __future__ import annotations
@@ -32,21 +35,40 @@ from .config import TrainingConfig
 from .distributed import ProcessGroup
 from .run_folder import OPTIMISER, Tensors, load_tensors, load_weights, read_step, save_tensors
 
-DataProgress = Callable[[str, int, int], None]  # told of a split how many of its solutions are there
-MOMENTS = ("step", "exp_avg", "exp_avg_sq")  # what Adam keeps of every parameter
+DataProgress = Callable[[str, int, int], None]
+"""Called with (split, done, total) while solutions are computed."""
+
+# What Adam keeps of every parameter.
+MOMENTS = ("step", "exp_avg", "exp_avg_sq")
 
 
 class StepResult(NamedTuple):
-    """What a step says of itself, on the device; the last two only with a second objective."""
+    """Numbers that a step computes, on the device.
+
+    Attributes:
+        loss: The objective.
+        norm: Norm of its gradient.
+        residual: The second objective, if the method has one.
+        fallback: One if the gradient of the second objective was not finite and left out, else zero.
+    """
 
     loss: Tensor
-    norm: Tensor  # of the gradient
-    residual: Tensor | None = None  # the second objective
-    fallback: Tensor | None = None  # one where its gradient was not finite and left out
+    norm: Tensor
+    residual: Tensor | None = None
+    fallback: Tensor | None = None
 
 
 class Training:
-    """The state of a training and its step."""
+    """The state of a training and its step.
+
+    Args:
+        run: Settings of the training.
+        group: The processes that train together.
+        compiled: Whether the network is compiled; None leaves that open.
+        data: Training and validation fields, in place of the run's own.
+        data_progress: Called while solutions are computed.
+        network: A network of your own.
+    """
 
     def __init__(
         self,
@@ -57,13 +79,13 @@ class Training:
         data_progress: DataProgress | None = None,
         network: NetworkSource | None = None,
     ) -> None:
-        """With the run's own data, or with given training and validation fields; `network` is one of one's own."""
         self.run, self.group, self.step = run, group, 0
         self.task, self.method = run.make_task(), run.make_method()
         with torch.random.fork_rng(devices=[]):
-            torch.default_generator.manual_seed(run.seed)  # the CPU's only: weights are drawn there
-            made = run.make_network(network)
-        self.execution = execution_of(made, group.device, run.precision, compiled)
+            # That of the CPU only: weights are drawn there.
+            torch.default_generator.manual_seed(run.seed)
+            fresh_network = run.make_network(network)
+        self.execution = execution_of(fresh_network, group.device, run.precision, compiled)
         self.network = self.execution.network
         self.model = self.execution.for_training(group.wrap)
         self.parameters = {name: p for name, p in self.network.named_parameters() if p.requires_grad}
@@ -75,43 +97,52 @@ class Training:
             _fields(self.task, split, size, run.seed, group, data_progress)
             for split, size in (("train", run.train), ("validation", run.validation))
         )
-        first = self.data[:1].to(group.device)
-        self.H = self.task.normalized_manifold(first, solver=run.solver(self.task))
+        sample = self.data[:1].to(group.device)
+        self.H = self.task.normalized_manifold(sample, solver=run.solver(self.task))
         self.generator = torch.Generator(group.device)
         self._epoch, self._order = -1, torch.empty(0, dtype=torch.long)
 
     # -- randomness --
 
-    def _seeded(self, *what: object) -> torch.Generator:
-        return self.generator.manual_seed(source.derive_seed(self.run.seed, *what))
+    def _seed_generator(self, *labels: object) -> torch.Generator:
+        return self.generator.manual_seed(source.derive_seed(self.run.seed, *labels))
 
     def _rows(self) -> Tensor:
-        """Which solutions this step takes."""
-        n, rows, wanted = len(self.data), [], self.run.batch
-        at = self.step * self.run.batch
-        while wanted:
-            epoch, first = divmod(at, n)
+        """Select the solutions of this step."""
+        n, rows, remaining = len(self.data), [], self.run.batch
+        position = self.step * self.run.batch
+        while remaining:
+            epoch, first = divmod(position, n)
             if epoch != self._epoch:
                 order = torch.Generator().manual_seed(source.derive_seed(self.run.seed, "epoch", epoch))
                 self._epoch = epoch
-                self._order = _sent(torch.randperm(n, generator=order), self.data.device)
-            rows.append(self._order[first : first + wanted])
-            at, wanted = at + len(rows[-1]), wanted - len(rows[-1])
+                self._order = _to_device(torch.randperm(n, generator=order), self.data.device)
+            rows.append(self._order[first : first + remaining])
+            position, remaining = position + len(rows[-1]), remaining - len(rows[-1])
         return torch.cat(rows)
 
     def _draw(self, v0: Tensor, g: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
-        """This process's share of the data with source draws and flow times."""
-        n, share = len(v0), self.group.local_shard
+        """Draw source fields and flow times; return this process's shard of data, source and times."""
+        n, shard = len(v0), self.group.local_shard
         t = torch.rand(n, generator=g, device=self.group.device)
-        if least := self.method.t_min:
-            t = least + (1 - least) * t
+        if t_min := self.method.t_min:
+            t = t_min + (1 - t_min) * t
         v1 = source.sample(self.task.grid, n, generator=g, length=self.run.source_length_scale)
-        return share(v0).to(self.group.device, non_blocking=True), share(v1), share(t)
+        return shard(v0).to(self.group.device, non_blocking=True), shard(v1), shard(t)
 
     # -- a step --
 
     def loss(self, v0: Tensor, v1: Tensor, t: Tensor) -> Tensor:
-        """The method's objective."""
+        """Compute the method's objective.
+
+        Args:
+            v0: Data `(batch, *grid)`.
+            v1: Source draws.
+            t: Flow times.
+
+        Returns:
+            One number.
+        """
         H = self._manifold(v0)
         return self.method.loss(self.method.velocity(self.model, H), v0, v1, t, H)
 
@@ -119,31 +150,35 @@ class Training:
         return self.H.rebind(v0) if self.method.loss_uses_manifold else self.H
 
     def advance(self) -> StepResult:
-        """One step."""
+        """Take one step.
+
+        Returns:
+            What the step computed.
+        """
         if self.run.schedule == "cosine":
             for group in self.optimiser.param_groups:
                 group["lr"] = self.run.rate(self.step)
         v0 = self.data[self._rows()]
-        v0, v1, t = self._draw(v0, self._seeded("step", self.step))
+        v0, v1, t = self._draw(v0, self._seed_generator("step", self.step))
         self.optimiser.zero_grad(set_to_none=True)
-        more: Sequence[Tensor] = ()
-        with self.execution.seeded(
+        second_objective: Sequence[Tensor] = ()
+        with self.execution.fixed_seed(
             lambda: source.derive_seed(self.run.seed, "network", self.step, self.group.rank)
         ):
             if (objective := self.method.second_objective) is not None:
-                loss, *more = self._two_gradients(objective, v0, v1, t)
+                loss, *second_objective = self._two_gradients(objective, v0, v1, t)
             else:
                 loss = self.loss(v0, v1, t)
                 torch.autograd.backward(loss)
         norm = torch.nn.utils.clip_grad_norm_(self.parameters.values(), self.run.max_grad_norm)
         self.optimiser.step()
         self.step += 1
-        return StepResult(loss.detach(), norm, *more)
+        return StepResult(loss.detach(), norm, *second_objective)
 
     def _two_gradients(
         self, objective: SecondObjective, v0: Tensor, v1: Tensor, t: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Set the gradient to the combination of both objectives'; the objectives, and whether the second was left out."""
+        """Combine two gradients; return both objectives, and whether the second was left out."""
         H = self._manifold(v0)
         # Not the wrapped network: averages are taken here.
         v = self.method.velocity(self.execution.for_training(lambda network: network), H)
@@ -152,44 +187,62 @@ class Training:
         second = objective.loss(v, v0, v1, t, H, self.step / self.run.steps)
         g2 = self._gradient(second)
         g = objective.combine(g1, g2)
-        fine = g.isfinite().all()  # of the combination: squares can overflow where gradients do not
-        g = torch.where(fine, g, g1)
+        # Of the combination: squares can overflow where gradients do not.
+        is_fine = g.isfinite().all()
+        g = torch.where(is_fine, g, g1)
         parameters = list(self.parameters.values())
         for p, part in zip(parameters, torch.split(g, [p.numel() for p in parameters]), strict=True):
             p.grad = part.view_as(p)
-        return first.detach(), second.detach(), (~fine).to(first.dtype)
+        return first.detach(), second.detach(), (~is_fine).to(first.dtype)
 
     def _gradient(self, objective: Tensor) -> Tensor:
-        """As one vector, averaged over all processes."""
+        """Compute a gradient as one vector, averaged over all processes."""
         parameters = list(self.parameters.values())
         parts = torch.autograd.grad(objective, parameters, allow_unused=True, materialize_grads=True)
         return self.group.total(torch.cat([part.flatten() for part in parts])) / self.group.size
 
     def without_gradient(self) -> list[str]:
-        """Layers that the last step gave no gradient."""
+        """Name the layers that the last step gave no gradient.
+
+        Returns:
+            Their names.
+        """
         return self.execution.without_gradient(self.parameters)
 
     @torch.no_grad()
     def validate(self) -> float:
-        """The mean objective over the validation split."""
-        g, n = self._seeded("validation", self.step), len(self.validation_data)
+        """Average the objective over the validation split.
+
+        Returns:
+            The mean.
+        """
+        g, n = self._seed_generator("validation", self.step), len(self.validation_data)
         total = torch.zeros((), dtype=torch.float64, device=self.group.device)
-        with self.execution.validating():
+        with self.execution.evaluation_mode():
             for v0 in self.validation_data.chunk(math.ceil(n / self.run.batch)):
                 v0, v1, t = self._draw(v0, g)
                 if len(v0):
                     total += len(v0) * self.loss(v0, v1, t).double()
         return float(self.group.total(total)) / n
 
-    # -- keeping it --
+    # -- files --
 
-    def save(self, path: Path, **more: Any) -> None:
-        """Write everything that the next step depends on, and what the caller wants back."""
-        tensors, about = self._optimiser_state()
-        save_tensors(path, {**weights_of(self.network), **tensors}, {**about, **more})
+    def save(self, path: Path, **values: Any) -> None:
+        """Write a checkpoint: everything that the next step depends on.
+
+        Args:
+            path: The file.
+            values: Further values, which `restore` returns.
+        """
+        tensors, metadata = self._optimiser_state()
+        save_tensors(path, {**weights_of(self.network), **tensors}, {**metadata, **values})
 
     def save_optimiser(self, path: Path) -> None:
-        """Write what a training that goes on needs besides the weights."""
+        """Write what a training that goes on needs besides the weights.
+
+        Args:
+            path: The file.
+        """
         save_tensors(path, *self._optimiser_state())
 
     def _optimiser_state(self) -> tuple[Tensors, dict[str, Any]]:
@@ -203,62 +256,77 @@ class Training:
         return tensors, {"step": self.step, "schedule": schedule, "rates": rates}
 
     def restore(self, path: Path) -> dict[str, Any]:
-        """Go on from a checkpoint; returns what `save` was told to keep besides."""
-        tensors, about = load_tensors(path)
+        """Restore the state from a checkpoint.
+
+        Args:
+            path: The file.
+
+        Returns:
+            Its description, with the further values that `save` wrote.
+
+        Raises:
+            SapcError: The file is no checkpoint of this network.
+        """
+        tensors, metadata = load_tensors(path)
         adam = {name: tensors.pop(name) for name in list(tensors) if name.startswith(OPTIMISER)}
         load_weights(self.network, tensors, path)
-        if missing := {"step", "schedule", "rates"} - set(about):
-            raise SapcError(f"{path} is not a checkpoint: it lacks {', '.join(sorted(missing))}")
+        if missing_keys := {"step", "schedule", "rates"} - set(metadata):
+            raise SapcError(f"{path} is not a checkpoint: it lacks {', '.join(sorted(missing_keys))}")
         # A training that begins with weights has no state of its optimiser yet.
-        for name, parameter in self.parameters.items() if adam else ():
-            if lost := [k for k in MOMENTS if f"adam.{k}.{name}" not in adam]:
+        if adam:
+            self._restore_optimiser(adam, path)
+        # Another version of torch may have kept more, or other, entries.
+        schedule = self.schedule.state_dict()
+        _check_schedule(metadata, schedule, path)
+        for group, rate in zip(self.optimiser.param_groups, metadata["rates"], strict=True):
+            group["lr"] = rate
+        self.schedule.load_state_dict({k: v for k, v in metadata["schedule"].items() if k in schedule})
+        self.step = read_step(metadata, path)
+        return metadata
+
+    def _restore_optimiser(self, adam: Tensors, path: Path) -> None:
+        for name, parameter in self.parameters.items():
+            if missing := [k for k in MOMENTS if f"adam.{k}.{name}" not in adam]:
                 raise SapcError(
-                    f"{path} is not a whole checkpoint: the optimiser's {lost[0]} of {name} is missing"
+                    f"{path} is not a whole checkpoint: the optimiser's {missing[0]} of {name} is missing"
                 )
-            found = {k: adam[f"adam.{k}.{name}"] for k in MOMENTS}
-            shapes = [list(v.shape) for v in found.values()]
+            moments = {k: adam[f"adam.{k}.{name}"] for k in MOMENTS}
+            shapes = [list(v.shape) for v in moments.values()]
             if shapes != [[], list(parameter.shape), list(parameter.shape)]:
                 raise SapcError(
                     f"{path} is not a whole checkpoint: the optimiser's state of {name} has shapes {shapes}"
                 )
-            self.optimiser.state[parameter] = {k: v.to(self.group.device) for k, v in found.items()}
-        _check_schedule(about, self.schedule.state_dict(), path)
-        for group, rate in zip(self.optimiser.param_groups, about["rates"], strict=True):
-            group["lr"] = rate
-        # Another version of torch may have kept more, or other, entries.
-        own = self.schedule.state_dict()
-        self.schedule.load_state_dict({name: v for name, v in about["schedule"].items() if name in own})
-        self.step = read_step(about, path)
-        return about
+            self.optimiser.state[parameter] = {k: v.to(self.group.device) for k, v in moments.items()}
 
 
-def _check_schedule(about: dict[str, Any], own: dict[str, Any], path: Path) -> None:
-    """Refuse rates, a schedule or losses of a checkpoint that are none."""
+def _check_schedule(metadata: dict[str, Any], reference: dict[str, Any], path: Path) -> None:
+    """Refuse a checkpoint whose rates, schedule or losses are not numbers, as those of a reference are."""
 
     def is_like(value: Any, kind: Any) -> bool:
         if isinstance(kind, list):
             return isinstance(value, list) and all(is_like(v, 0.0) for v in value)
         return isinstance(value, int | float)
 
-    schedule = about["schedule"]
-    values = {**about, **schedule} if isinstance(schedule, dict) else {"rates": None}
-    kinds = {**own, "rates": [], "losses": [], "residuals": [], "seconds": 0.0, "fallbacks": 0.0}
-    fine = all(is_like(values[name], kind) for name, kind in kinds.items() if name in values)
-    if not fine or len(about["rates"]) != 1:
+    schedule = metadata["schedule"]
+    values = {**metadata, **schedule} if isinstance(schedule, dict) else {"rates": None}
+    kinds = {**reference, "rates": [], "losses": [], "residuals": [], "seconds": 0.0, "fallbacks": 0.0}
+    is_fine = all(is_like(values[name], kind) for name, kind in kinds.items() if name in values)
+    if not is_fine or len(metadata["rates"]) != 1:
         raise SapcError(f"{path} is not a whole checkpoint: its rates, schedule or losses are not numbers")
 
 
-def _sent(x: Tensor, device: torch.device) -> Tensor:
-    """On the device, without waiting for it."""
+def _to_device(x: Tensor, device: torch.device) -> Tensor:
+    """Copy to the device, without waiting for it."""
     return x.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else x.to(device)
 
 
 def _fields(
     task: Task, split: str, size: int, seed: int, group: ProcessGroup, data_progress: DataProgress | None
 ) -> Tensor:
-    """Solutions, on the device if they fit beside the training, else on the CPU, from where each batch is fetched."""
+    """Load solutions: onto the device if they fit beside the training, else onto the CPU."""
+    # The first process solves and fills the cache.
     if not group.is_main:
-        group.wait()  # the first process solves and fills the cache
+        group.wait()
     progress = partial(data_progress, split) if data_progress is not None and group.is_main else None
     fields = task.normalize(
         task.dataset(split, size=size, seed=seed, device=group.device, progress=progress).fields

@@ -15,7 +15,8 @@ from ..._files import first_line, sha256
 from ..._old_names import old_attribute
 from ...errors import SapcError
 from ...models.scores import Scores, SetScores, method_of_path, read_any
-from ...training.config import TrainingConfig, current_preset
+from ...training.config import TrainingConfig
+from ...training.presets import current_preset
 from ...training.run_folder import RunFolder, read_description
 
 Kind = Literal["missing", "failed", "unfinished", "corrupt", "left_out"]

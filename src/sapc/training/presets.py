@@ -1,0 +1,101 @@
+"""Presets: the settings of a training by one word.
+
+They start from a task, because its grid decides how large a model is useful:
+
+    published   the published settings
+    full        the published network with a better training: a third of the steps, twenty times the rate,
+                which falls along a cosine
+    compact     the sizes and the training of the models that come with the package
+    small       a narrower network and fewer steps: a meaningful model in 2 to 3 minutes on two CPU cores
+    tiny        seconds, for trying out commands; its samples mean nothing
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Literal
+
+from ..nn.network import Backbone
+
+Preset = Literal["published", "full", "compact", "small", "tiny"]
+OLD_PRESETS = {"paper": "published"}
+
+
+def preset_name(name: str) -> str:
+    """Return the name of a preset, given that or its old one; for the old one there is a warning."""
+    if (new := current_preset(name)) != name:
+        warnings.warn(f"the preset {name} is now called {new}", DeprecationWarning, stacklevel=3)
+    return new
+
+
+def current_preset(name: str) -> str:
+    """Return the name of a preset for its old one; anything else as it is."""
+    return OLD_PRESETS.get(name, name) if isinstance(name, str) else name
+
+
+def settings_for_data(name: str, shape: tuple[int, ...], sizes: Mapping[str, int]) -> dict[str, Any]:
+    """Return a preset's settings for a grid and numbers of samples that are not the paper's."""
+    settings = published_settings(name, shape, sizes)
+    backbone = settings["backbone"]
+    modes = tuple(min(backbone.modes[0], 8 if len(shape) == 4 else n, n) for n in shape)
+    settings |= {"backbone": replace(backbone, modes=modes), "grid": shape}
+    settings |= {split: min(n, settings[split]) if name == "tiny" else n for split, n in sizes.items()}
+    settings["batch"] = min(settings["batch"], sizes["train"])
+    if name in ("small", "tiny"):
+        settings |= {"schedule": "cosine", "min_lr": 1e-6, "max_grad_norm": 1.0}
+    return settings
+
+
+def published_settings(name: str, shape: tuple[int, ...], sizes: Mapping[str, int]) -> dict[str, Any]:
+    """Return the settings of a preset for a published grid: those of fields on up to two axes, or on more."""
+    is_flat = len(shape) <= 2
+    published = {
+        "backbone": Backbone((32, 32), 64, 256, 32) if is_flat else Backbone((16, 16, 16), 32, 128, 16),
+        "grid": shape,
+        "steps": 20_000,
+        "batch": 256 if is_flat else 32,
+        "train": sizes["train"],
+        "validation": sizes["validation"],
+    }
+    full = {
+        "steps": 6000 if is_flat else 8000,
+        "lr": 6e-3 if is_flat else 3e-3,
+        "min_lr": 1e-6,
+        "schedule": "cosine",
+        "max_grad_norm": 1.0,
+    }
+    compact = {
+        "backbone": Backbone((16, 12), 32, 64, 16) if is_flat else Backbone((8, 8, 8), 32, 64, 16),
+        "steps": 8000,
+    }
+    small = {
+        "backbone": Backbone((12, 12), 16, 32, 16) if is_flat else Backbone((8, 8, 8), 12, 24, 16),
+        "grid": tuple(n // 2 for n in shape) if is_flat else (32, 32, 20),
+        "steps": 1500 if is_flat else 600,
+        "batch": 32 if is_flat else 8,
+        "train": 1600 if is_flat else 100,
+        "validation": 256 if is_flat else 16,
+        "lr": 3e-3,
+        "min_lr": 1e-4,
+        "validation_interval": 100,
+        "plateau_patience": 2,
+        "precision": "float32",
+    }
+    tiny = {
+        "backbone": Backbone((4,) * len(shape), 4, 8, 4, blocks=2),
+        "grid": (16,) * len(shape) if is_flat else (12, 12, 6),
+        "steps": 20,
+        "batch": 4,
+        "train": 16,
+        "validation": 8,
+        "validation_interval": 10,
+    }
+    return {
+        "published": published,
+        "full": published | full,
+        "compact": published | full | compact,
+        "small": small,
+        "tiny": small | tiny,
+    }[name]
