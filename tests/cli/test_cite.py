@@ -128,7 +128,7 @@ def test_agrees_with_the_citation_file():
 
 
 def reference(**fields) -> Reference:
-    values = {"key": "k", "title": "T", "authors": ("Doe, J.",), "year": 2000, "where": "J", **fields}
+    values = {"key": "k", "title": "T", "authors": ("Doe, J.",), "year": 2000, "venue": "J", **fields}
     return Reference(**values)
 
 

@@ -7,7 +7,7 @@ import os
 import sys
 import traceback
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
@@ -164,6 +164,25 @@ def end_with_problems() -> NoReturn:
     raise typer.Exit(1)
 
 
+def make_table(heads: Sequence[str], columns: Sequence[str], **style: Any) -> rich.table.Table:
+    """Make a table for a terminal, without rows, whose cells are not broken into lines.
+
+    Args:
+        heads: Columns of texts, at the left.
+        columns: Columns of numbers.
+        style: More arguments of the table.
+
+    Returns:
+        The table.
+    """
+    table = rich.table.Table(**{"box": box.SIMPLE_HEAD, "padding": (0, 1, 0, 0), **style})
+    for name in heads:
+        table.add_column(name, no_wrap=True)
+    for name in columns:
+        table.add_column(name, justify="right", no_wrap=True)
+    return table
+
+
 def print_table(table: Table, padding: int = 1, console: Console = out) -> None:
     """Print a table on a terminal, every cell on one line.
 
@@ -172,11 +191,10 @@ def print_table(table: Table, padding: int = 1, console: Console = out) -> None:
         padding: Columns between cells.
         console: Where to print.
     """
-    rich_table = rich.table.Table(
-        title=table.title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, padding, 0, 0)
+    heads, columns = table.columns[: table.heads], table.columns[table.heads :]
+    rich_table = make_table(
+        heads, columns, title=table.title, title_justify="left", padding=(0, padding, 0, 0)
     )
-    for j, column in enumerate(table.columns):
-        rich_table.add_column(column, justify="left" if j < table.heads else "right", no_wrap=True)
     for i, row in enumerate(table.rows):
         texts = (f"[bold]{cell}[/bold]" if (i, j) in table.best else cell for j, cell in enumerate(row))
         rich_table.add_row(*texts)

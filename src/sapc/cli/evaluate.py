@@ -11,7 +11,6 @@ from statistics import stdev
 from typing import Annotated, Any
 
 import typer
-from rich import box
 from rich.table import Table
 
 from ..errors import SapcError
@@ -22,7 +21,7 @@ from ..evaluation.frechet import distance as fpd
 from ..evaluation.moments import EnsembleStatistics
 from ..models.scores import MeanScores, Scores, SetScores
 from ..training.run_folder import is_shipped, resolve_model_path
-from .app import app, out
+from .app import app, make_table, out
 from .options import (
     AsJson,
     Batch,
@@ -127,10 +126,7 @@ def score_table(result: Scores) -> Table:
     """Return the metrics by set, each with its sampling floor below it, where it has one."""
     sets, mean = result.sets, result.mean
     columns: list[SetScores | MeanScores] = [*sets.values(), *([mean] if len(sets) > 1 else [])]
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    table.add_column("metric", no_wrap=True)
-    for name in (*sets, *(("mean",) if len(sets) > 1 else ())):
-        table.add_column(name, justify="right", no_wrap=True)
+    table = make_table(["metric"], [*sets, *(["mean"] if len(sets) > 1 else [])])
     for name in mean.metrics:
         table.add_row(name, *(f"{c.metrics[name]:.2e}" for c in columns))
         if name in mean.floor:
@@ -148,10 +144,7 @@ def trajectory_table(name: str, trajectory: dict[str, Any]) -> Table:
     """Return a few times of the sampling runs of a set: the quarters, the last step and the result."""
     times = trajectory["times"]
     quarters = (min(range(len(times)), key=lambda i: abs(times[i] - t)) for t in (1, 0.75, 0.5, 0.25))
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    table.add_column(f"{name}, median at t", no_wrap=True)
-    for column in ("|R(v0^)|", "|R(v_t)|", "deviation"):
-        table.add_column(column, justify="right", no_wrap=True)
+    table = make_table([f"{name}, median at t"], ["|R(v0^)|", "|R(v_t)|", "deviation"])
     for i in sorted({*quarters, len(times) - 2, len(times) - 1}):
         estimate = trajectory["endpoint_residual"][i] if i < len(times) - 1 else None
         values = (estimate, trajectory["state_residual"][i], trajectory["deviation"][i])

@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich import box
-from rich.table import Table
 
 from .._files import read_json
 from ..errors import SapcError
@@ -17,7 +15,7 @@ from ..models.hub import drop_foreign_scores, physics_text, read_scores, write_m
 from ..models.model import read_network
 from ..nn.network import parameter_count
 from ..training.run_folder import RunFolder, model_names, read_description, resolve_model_path
-from .app import app, out
+from .app import app, make_table, out
 from .options import AsJson, RunPath
 
 
@@ -31,10 +29,7 @@ def models(as_json: AsJson = False) -> None:
     if as_json:
         print(json.dumps(rows))
         return
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    table.add_column("model", no_wrap=True)
-    for column in ("grid", "MB", "W2", "floor", "CE_L", "CE_G"):
-        table.add_column(column, justify="right", no_wrap=True)
+    table = make_table(["model"], ["grid", "MB", "W2", "floor", "CE_L", "CE_G"])
     for row in rows:
         numbers = (row["w2"], row["floor"], row["ce_local"], row["ce_global"])
         grid = "x".join(map(str, row["grid"]))
@@ -66,7 +61,7 @@ def export(
     then [bold]sapc sample heat-sapc-full[/bold]
     """
     home = RunFolder(resolve_model_path(folder))
-    _check_trained(folder, home)
+    _check_finished_run(folder, home)
     run = home.run()
     network, _, metadata = read_network(folder, home, run)
     metadata.setdefault("device", _device(home))
@@ -80,7 +75,7 @@ def export(
     )
 
 
-def _check_trained(path: Path, folder: RunFolder) -> None:
+def _check_finished_run(path: Path, folder: RunFolder) -> None:
     """Refuse a run that is not trained to its end; `path` is how the user calls it."""
     if not folder.is_trained and folder.config.is_file():
         raise SapcError(f"{path} is not trained to its end; finish it with `sapc train --resume {path}`")

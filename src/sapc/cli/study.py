@@ -125,11 +125,7 @@ def run(
         print(_describe_start(study, cells, engine), flush=True)
     stay = "" if engine.is_attended else "; jobs that were submitted stay in the queue"
     advice = f"stopped; what is done is kept, and the same command goes on{stay}"
-    with (
-        _StudyBar(study, cells, quiet=as_json) as bar,
-        interrupt_advice(advice),
-        _signals_as_interrupts(),
-    ):
+    with _StudyBar(study, cells, quiet=as_json) as bar, interrupt_advice(advice), _signals_as_interrupts():
         results = run_study(
             study,
             engine,

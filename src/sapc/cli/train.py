@@ -167,10 +167,10 @@ def _new_config(
         return training_config(task, method, preset, **changes)
     task_object = get_task(task) if isinstance(task, str) else task
     backbone = RunFolder(resolve_model_path(start)).run().backbone
-    n_axes, expected = len(task_object.grid.points_per_axis), len(getattr(backbone, "modes", ()))
-    if expected not in (0, n_axes):
+    n_axes, network_axes = len(task_object.grid.points_per_axis), len(getattr(backbone, "modes", ()))
+    if network_axes not in (0, n_axes):
         raise SapcError(
-            f"the network of {start} has {expected} axes, and {task_object.name} has {n_axes}; "
+            f"the network of {start} has {network_axes} axes, and {task_object.name} has {n_axes}; "
             "take a run with as many axes, or leave --from out"
         )
     run = training_config(task, method, preset, **{"backbone": backbone, **changes})
