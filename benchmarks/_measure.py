@@ -1,19 +1,22 @@
-"""What the benchmarks measure with: memory, work of bounded size, the peers' style, and tables of figures.
+"""Tools of the benchmarks: memory, work of bounded size, the peers' style, and tables of figures.
 
 Two ways to write the same mathematics are compared:
 
-    ours      in the run's precision, by kernels on a GPU, elsewhere by products with thin DFT matrices; projections by declared structure
-    peers'    full FFTs in float32, operation by operation; projections by a dense Jacobian from automatic differentiation
+    ours      in the run's precision, by kernels on a GPU, elsewhere by products with thin DFT matrices;
+    projections by declared structure peers'    full FFTs in float32, operation by operation; projections by a
+    dense Jacobian from automatic differentiation
 
-Weights and results are the same up to rounding. The dense path is kinder than what it stands for: pins have left its unknowns, where a
-stacked residual would have a row for each, and it takes a few fields at a time.
+Weights and results are the same up to rounding. The dense path is kinder than what it stands for: pins have
+left its unknowns, where a stacked residual would have a row for each, and it takes a few fields at a time.
 
-Memory is what a call held at most beyond what was there before it. On a GPU the allocator tells. On Linux the kernel does: the highest
-resident size of the process, which can be reset (`clear_refs`). What the C library has kept of memory freed earlier would be used again
-unseen, so it is given back first (`malloc_trim`). Where the system does not tell, there is no figure.
+Memory is what a call held at most beyond what was there before it. On a GPU the allocator tells. On Linux the
+kernel does: the highest resident size of the process, which can be reset (`clear_refs`). What the C library
+has kept of memory freed earlier would be used again unseen, so it is given back first (`malloc_trim`). Where
+the system does not tell, there is no figure.
 
-What may be very slow or very large is timed on one field, then on a few, then on as many as should take `SECONDS` by what the last ones
-took, or half the free memory. A figure says how many there were; times are per field.
+What may be very slow or very large is timed on one field, then on a few, then on as many as should take
+`SECONDS` by what the last ones took, or half the free memory. A figure says how many there were; times are
+per field.
 """
 
 from __future__ import annotations
@@ -43,10 +46,14 @@ from sapc.training.step import Training
 
 STATUS, RESET, SYSTEM = Path("/proc/self/status"), Path("/proc/self/clear_refs"), Path("/proc/meminfo")
 CONTAINER = Path("/sys/fs/cgroup/memory.max")
-SECONDS = 0.5  # that one call should take
-LIMIT = 30.0  # that a call on a single field may take
-FEW = 4  # fields that are tried in any case, because what a call costs once weighs too much on a single one
-GROWTH = 8  # times more fields than the last time
+# That one call should take.
+SECONDS = 0.5
+# That a call on a single field may take.
+LIMIT = 30.0
+# Fields that are tried in any case: on a single one, the fixed cost of a call weighs too much.
+MIN_FIELDS = 4
+# So many times more fields than before.
+GROWTH = 8
 Row = dict[str, Any]
 Result = TypeVar("Result")
 
@@ -73,15 +80,16 @@ class Results:
 
     def __init__(self, timer: Timer, path: str | None = None, **about: Any) -> None:
         self.path, self.content = path, describe(timer) | about | {"complete": False}
-        gc.freeze()  # garbage is collected among what is made from here on, in a tenth of the time
+        # Garbage is collected among what is made from here on, in a tenth of the time.
+        gc.freeze()
 
     def add(self, name: str, rows: Iterator[Row] | Sequence[Row]) -> list[Row]:
         """Measure the rows one by one."""
-        found: list[Row] = self.content.setdefault(name, [])
+        results: list[Row] = self.content.setdefault(name, [])
         for row in rows:
-            found.append(row)
+            results.append(row)
             self.write()
-        return found
+        return results
 
     def finish(self) -> None:
         """Mark the file as complete."""
@@ -128,7 +136,7 @@ def milliseconds(
     before: int = 3,
     ahead: int = 200_000,
 ) -> float:
-    """Time a call, the median of a few; on a GPU by its own clock, behind `ahead` idle cycles, so that the host is ahead."""
+    """Return the median time of a call; on a GPU by its own clock, with the host `ahead` by idle cycles."""
     times = []
     for _ in range(before):
         call()
@@ -159,24 +167,25 @@ class Peak:
 
 @contextmanager
 def peak(device: torch.device) -> Iterator[Peak]:
-    """Watch the block; the answer is there after it."""
-    found = Peak()
-    gc.collect()  # a network refers to itself, so those that were trained before may still be there
+    """Measure the block; the result is complete after it."""
+    results = Peak()
+    # A network refers to itself, so earlier ones may still hold memory.
+    gc.collect()
     if device.type == "cuda":
         torch.cuda.synchronize(device)
         torch.cuda.reset_peak_memory_stats(device)
         before = torch.cuda.memory_allocated(device)
-        yield found
-        found.bytes = torch.cuda.max_memory_allocated(device) - before
+        yield results
+        results.bytes = torch.cuda.max_memory_allocated(device) - before
     else:
         start = _reset_peak() if device.type == "cpu" else None
-        yield found
+        yield results
         highest = _entry(STATUS, "VmHWM") if start is not None else None
-        found.bytes = None if start is None or highest is None else max(0, highest - start)
+        results.bytes = None if start is None or highest is None else max(0, highest - start)
 
 
 def weigh(timer: Timer, call: Callable[[], object]) -> tuple[float, int | None]:
-    """Return median seconds and the peak of memory in the timed calls: what a compiler took while warming up does not count."""
+    """Return median seconds and the peak of memory in the timed calls, without what compiling took."""
     for _ in range(timer.warm_up):
         call()
     with peak(timer.device) as memory:
@@ -187,12 +196,13 @@ def weigh(timer: Timer, call: Callable[[], object]) -> tuple[float, int | None]:
 def free(device: torch.device) -> int | None:
     """Return the bytes that could be allocated; None where the system does not tell."""
     if device.type == "cuda":
-        unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-        return int(torch.cuda.mem_get_info(device)[0]) + unused
+        cached = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return int(torch.cuda.mem_get_info(device)[0]) + cached
     available, resident = _entry(SYSTEM, "MemAvailable"), _entry(STATUS, "VmRSS") or 0
     try:
         limit = int(CONTAINER.read_text()) - resident
-    except (OSError, ValueError):  # none is set
+    except (OSError, ValueError):
+        # No limit is set.
         return available
     return limit if available is None else min(available, limit)
 
@@ -203,7 +213,8 @@ def unless_full(call: Callable[[], Result]) -> Result | None:
         return call()
     except torch.OutOfMemoryError:
         return None
-    except RuntimeError as error:  # the CPU's allocator has no error of its own
+    except RuntimeError as error:
+        # The CPU's allocator has no error of its own.
         if "DefaultCPUAllocator" not in str(error):
             raise
         return None
@@ -212,7 +223,8 @@ def unless_full(call: Callable[[], Result]) -> Result | None:
 def _reset_peak() -> int | None:
     """Reset the highest resident size, and return the bytes resident now."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if STATUS.exists() else None
-    if trim is not None:  # of the C library; without it small figures come out smaller
+    # Of the C library; without it small figures come out smaller.
+    if trim is not None:
         trim(0)
     try:
         RESET.write_text("5")
@@ -242,14 +254,14 @@ class Figure:
     peak_bytes: int | None = None
     left_out: str | None = None
 
-    def named(self, what: str, scale: float = 1.0) -> Row:
+    def as_row(self, kind: str, scale: float = 1.0) -> Row:
         """Return entries of a row, milliseconds per field times `scale`."""
         ms = None if self.seconds is None else 1e3 * self.seconds / self.fields * scale
-        row = {f"{what}_ms": ms, f"{what}_fields": self.fields, f"{what}_peak_bytes": self.peak_bytes}
-        return row if self.left_out is None else {**row, f"{what}_left_out": self.left_out}
+        row = {f"{kind}_ms": ms, f"{kind}_fields": self.fields, f"{kind}_peak_bytes": self.peak_bytes}
+        return row if self.left_out is None else {**row, f"{kind}_left_out": self.left_out}
 
 
-def bounded(make: Callable[[int], Callable[[], object]], most: int, timer: Timer) -> Figure:
+def measure_bounded(make: Callable[[int], Callable[[], object]], limit: int, timer: Timer) -> Figure:
     """Measure the call that `make(n)` gives for n fields, n at most `most`."""
 
     def figure(n: int, repeats: int, warm_up: int) -> Figure:
@@ -258,7 +270,7 @@ def bounded(make: Callable[[int], Callable[[], object]], most: int, timer: Timer
     best = unless_full(partial(figure, 1, 1, 1))
     if best is None:
         return Figure(left_out="memory: one field does not fit")
-    while (n := _more(best, most, timer.device)) > best.fields:
+    while (n := _next_count(best, limit, timer.device)) > best.fields:
         larger = unless_full(partial(figure, n, 1, 0))
         if larger is None:
             break
@@ -266,17 +278,17 @@ def bounded(make: Callable[[int], Callable[[], object]], most: int, timer: Timer
     return figure(best.fields, 3, 0) if best.seconds is not None and best.seconds < SECONDS else best
 
 
-def _more(done: Figure, most: int, device: torch.device) -> int:
+def _next_count(last: Figure, limit: int, device: torch.device) -> int:
     """Return how many fields to try next."""
-    assert done.seconds is not None
-    each = max(done.seconds / done.fields, 1e-9)
-    few = FEW if FEW * each < LIMIT else 1
-    n = min(most, GROWTH * done.fields, max(few, int(SECONDS / each)))
-    if done.fields == 1:
-        n = min(n, FEW)
+    assert last.seconds is not None
+    seconds_per_field = max(last.seconds / last.fields, 1e-9)
+    count = MIN_FIELDS if MIN_FIELDS * seconds_per_field < LIMIT else 1
+    n = min(limit, GROWTH * last.fields, max(count, int(SECONDS / seconds_per_field)))
+    if last.fields == 1:
+        n = min(n, MIN_FIELDS)
     room = free(device)
-    if room is not None and done.peak_bytes:
-        n = min(n, int(done.fields * room / 2 / done.peak_bytes))
+    if room is not None and last.peak_bytes:
+        n = min(n, int(last.fields * room / 2 / last.peak_bytes))
     return n
 
 
@@ -288,9 +300,9 @@ def jacobian_bytes(H: Manifold) -> int:
 
 def unfit(H: Manifold, device: torch.device) -> str | None:
     """Return why a dense projection of one field is not tried, if so."""
-    needed, room = jacobian_bytes(H), free(device)
-    if needed > min(MAX_BYTES, MAX_BYTES if room is None else room // 2):
-        return f"memory: a Jacobian takes {needed / 2**30:.1f} GiB"
+    size, room = jacobian_bytes(H), free(device)
+    if size > min(MAX_BYTES, MAX_BYTES if room is None else room // 2):
+        return f"memory: a Jacobian takes {size / 2**30:.1f} GiB"
     return None
 
 

@@ -1,12 +1,14 @@
-"""Every method: a training step, a sample, network evaluations and memory, beside the same method in the peers' style (`_measure.py`).
+"""Every method: a training step, a sample, evaluations and memory, in our style and in the peers'.
 
-    python benchmarks/methods.py [--task heat] [--preset small] [--method sapc --method eci] [--steps 10] [--no-peers] [--json FILE]
+    python benchmarks/methods.py [--task heat] [--preset small] [--method sapc --method eci] [--steps 10]
+    [--no-peers] [--json FILE]
 
-Where a training has stages (PBFM unrolls one step more in each quarter), a step is timed in each, and their mean stands for the whole.
-Samples are timed in few steps, as many in both styles, and scaled by evaluations of the network; what a sampler does once, at its end, is
-scaled with them. D-Flow has the batch of its publication: 20 integrations forwards and back, and one more. A velocity stands in for a
-trained one (`sapc.experiments.timing`). What the peers' style would need minutes or too much memory for is timed on fewer fields, whose
-number stands in the row, or left out, with the reason in the row.
+Where a training has stages (PBFM unrolls one step more in each quarter), a step is timed in each, and their
+mean stands for the whole. Samples are timed in few steps, as many in both styles, and scaled by evaluations
+of the network; what a sampler does once, at its end, is scaled with them. D-Flow has the batch of its
+publication: 20 integrations forwards and back, and one more. A velocity stands in for a trained one
+(`sapc.experiments.timing`). What the peers' style would need minutes or too much memory for is timed on fewer
+fields, whose number stands in the row, or left out, with the reason in the row.
 """
 
 from __future__ import annotations
@@ -26,8 +28,8 @@ from _measure import (
     Style,
     announce,
     arguments,
-    bounded,
     make_timer,
+    measure_bounded,
     show,
     too_long,
     unfit,
@@ -45,8 +47,10 @@ from sapc.tasks import task_names
 from sapc.training.config import TrainingConfig, training_config
 from sapc.training.step import Training
 
-PULL = 0.9  # of the way to the solution, where the end has to depend on the source
-STAGES = 4  # parts of a training with a second objective; no published one has more
+# Of the way to the solution, where the end has to depend on the source.
+PULL = 0.9
+# Parts of a training with a second objective; no published one has more.
+STAGES = 4
 
 
 def method_costs(
@@ -58,23 +62,23 @@ def method_costs(
     steps: int,
     peers: bool = True,
 ) -> Iterator[Row]:
-    """A row per method: a training step of those that train, a sample, evaluations, memory, and both times as multiples of FFM's."""
+    """Yield a row per method: training step, sample, evaluations, memory, and times relative to FFM's."""
     first: Row = {}
     ours, theirs = (_Costs(data, timer, steps, style) for style in (OURS, PEERS))
     for method in map(get_method, dict.fromkeys(("ffm", *names))):
         run = training_config(task, method.weights, size)
         announce(f"{task}: {method.name}")
         row: Row = {
-            "task": task, "method": method.name, "weights": method.weights, "precision": run.precision, "batch": run.batch,
-            "steps": method.steps, "nfe": method.evaluations(), **ours.row(method, run),
+            "task": task, "method": method.name, "weights": method.weights, "precision": run.precision,
+            "batch": run.batch, "steps": method.steps, "nfe": method.evaluations(), **ours.row(method, run),
         }  # fmt: skip
         first = first or row
-        row |= {f"{what}_of_ffm": _ratio(row, first, f"{what}_ms") for what in ("step", "sample")}
+        row |= {f"{kind}_of_ffm": _ratio(row, first, f"{kind}_ms") for kind in ("step", "sample")}
         if peers:
             announce(f"{task}: {method.name}, peers' style")
             row["peers"] = theirs.bounded_row(method, run)
             row["peers"] |= {
-                f"{what}_of_ours": _ratio(row["peers"], row, f"{what}_ms") for what in ("step", "sample")
+                f"{kind}_of_ours": _ratio(row["peers"], row, f"{kind}_ms") for kind in ("step", "sample")
             }
         yield row
 
@@ -84,12 +88,16 @@ def _ratio(row: Row, first: Row, key: str) -> float | None:
 
 
 class _Costs:
-    """Figures of one task in one style. A network is made, and compiled, once for all methods that can share it."""
+    """Figures of one task in one style.
+
+    A network is made, and compiled, once for all methods that can share it.
+    """
 
     def __init__(self, data: Data, timer: Timer, steps: int, style: Style) -> None:
         self.data, self.timer, self.steps, self.style = data, timer, steps, style
         self.samplers: dict[tuple[bool, bool], Sampler] = {}
-        self.evaluation: float | None = None  # seconds of one field
+        # Seconds of one field.
+        self.evaluation: float | None = None
         self.projection: float | None = None
 
     def sampler(self, method: Method, run: TrainingConfig) -> Sampler:
@@ -99,7 +107,7 @@ class _Costs:
         return self.samplers[kind]
 
     def row(self, method: Method, run: TrainingConfig) -> Row:
-        """With whole batches."""
+        """Return a row with whole batches."""
         with matmul_precision(self.style.of(run).precision):
             step: Row = {"step_ms": None, "stages_ms": [], "step_peak_bytes": None}
             if method.trains:
@@ -107,25 +115,27 @@ class _Costs:
             return step | self.sampler(method, run).cost(method, self.steps)
 
     def bounded_row(self, method: Method, run: TrainingConfig) -> Row:
-        """With as many fields as a bound allows; a step is one of the whole batch all the same."""
+        """Return a row with as many fields as the limits allow; a step counts for the whole batch."""
         with matmul_precision(self.style.of(run).precision):
             sampler = self.sampler(method, run)
-            blind = (
-                method.conditioning_input is not None
-            )  # its network is shown the condition, nothing is projected
-            through = method.loss_uses_manifold and method.second_objective is None and not blind
-            onto = method.sampler_uses_manifold and not method.couples_batch and not blind
-            # Upper bounds: a pass back costs two forwards, and a training unrolls no more steps than PBFM has stages.
+            # Its network gets the condition, nothing is projected.
+            is_unprojected = method.conditioning_input is not None
+            through = method.loss_uses_manifold and method.second_objective is None and not is_unprojected
+            onto = method.sampler_uses_manifold and not method.couples_batch and not is_unprojected
+            # Upper bounds: a pass back costs two forwards, and a training unrolls no more steps than PBFM has
+            # stages.
             calls, there_and_back = method.evaluations(self.steps), 3 if method.couples_batch else 1
-            step = self._refused(sampler, through, 3 * (1 + STAGES), 3) if method.trains else None
-            sample = self._refused(sampler, onto, there_and_back * calls, calls)
-            learning = Figure(left_out=step) if step else self._step(run) if method.trains else Figure()
-            sampling = Figure(left_out=sample) if sample else self._sample(method, sampler)
+            step = self._find_obstacle(sampler, through, 3 * (1 + STAGES), 3) if method.trains else None
+            sample = self._find_obstacle(sampler, onto, there_and_back * calls, calls)
+            step_figure = Figure(left_out=step) if step else self._step(run) if method.trains else Figure()
+            sample_figure = Figure(left_out=sample) if sample else self._sample(method, sampler)
         scale = method.evaluations() / method.evaluations(self.steps)
-        return learning.with_names_of("step", run.batch) | sampling.with_names_of("sample", scale)
+        return step_figure.as_row("step", run.batch) | sample_figure.as_row("sample", scale)
 
-    def _refused(self, sampler: Sampler, projects: bool, evaluations: int, projections: int) -> str | None:
-        """Why something with so many evaluations and projections is not tried, if so."""
+    def _find_obstacle(
+        self, sampler: Sampler, projects: bool, evaluations: int, projections: int
+    ) -> str | None:
+        """Return why so many evaluations and projections are not tried, or None."""
         if projects and (reason := unfit(sampler.H, self.timer.device)) is not None:
             return reason
         once = replace(self.timer, repeats=1, warm_up=1)
@@ -137,42 +147,47 @@ class _Costs:
         return too_long(passes + projections * (self.projection or 0) if projects else passes)
 
     def _step(self, run: TrainingConfig) -> Figure:
-        """Of the stages their mean."""
+        """Return the mean over the stages."""
 
-        def some(n: int) -> Callable[[], object]:
-            few = (self.data[0][:n], self.data[1][:n])
-            at = stages(self.style.training(replace(run, batch=n), few, self.timer.device))
+        def make_call(n: int) -> Callable[[], object]:
+            part = (self.data[0][:n], self.data[1][:n])
+            at = stages(self.style.training(replace(run, batch=n), part, self.timer.device))
             return lambda: [call() for call in at]
 
-        figure = bounded(some, run.batch, self.timer)
+        figure = measure_bounded(make_call, run.batch, self.timer)
         count = STAGES if run.make_method().second_objective is not None else 1
         return replace(figure, seconds=None if figure.seconds is None else figure.seconds / count)
 
     @torch.no_grad()
     def _sample(self, method: Method, sampler: Sampler) -> Figure:
-        return bounded(partial(sampler.call, method, self.steps), len(sampler.v1), self.timer)
+        return measure_bounded(partial(sampler.call, method, self.steps), len(sampler.v1), self.timer)
 
 
 def stages(state: Training) -> list[Callable[[], object]]:
-    """A step in each stage of a training."""
+    """Return a step in each stage of a training."""
     count = STAGES if state.method.second_objective is not None else 1
 
     def at(step: int) -> None:
-        state.step = step  # the stage follows from it, and must not end while it is timed
+        # The stage follows from it, and must not end while it is timed.
+        state.step = step
         state.advance()
 
     return [partial(at, k * state.run.steps // count) for k in range(count)]
 
 
 def step_cost(run: TrainingConfig, data: Data, timer: Timer) -> Row:
-    """Milliseconds of a step; with a second objective those of each stage, and their mean. None where memory does not suffice."""
+    """Return milliseconds of a step, of each stage and their mean; None where memory does not suffice."""
 
-    def each() -> list[tuple[float, int | None]]:
+    def measure_stages() -> list[tuple[float, int | None]]:
         return [weigh(timer, step) for step in stages(OURS.training(run, data, timer.device))]
 
-    if (found := unless_full(each)) is None:  # the figures of the other methods are still wanted
+    # The figures of the other methods are still wanted.
+    if (figures := unless_full(measure_stages)) is None:
         return {"step_ms": None, "stages_ms": [], "step_peak_bytes": None, "step_full": True}
-    times, peaks = [1e3 * seconds for seconds, _ in found], [peak for _, peak in found if peak is not None]
+    times, peaks = (
+        [1e3 * seconds for seconds, _ in figures],
+        [peak for _, peak in figures if peak is not None],
+    )
     return {
         "step_ms": statistics.mean(times),
         "stages_ms": times,
@@ -180,20 +195,20 @@ def step_cost(run: TrainingConfig, data: Data, timer: Timer) -> Row:
     }
 
 
-class Counted:
-    """A velocity that counts its evaluations; those repeated for a gradient do not count, as in `Method.nfe`."""
+class CountingVelocity:
+    """A velocity that counts its evaluations, without those for a gradient, as `Method.nfe` does."""
 
     def __init__(self, v: Callable[..., Tensor]) -> None:
         self.v, self.calls = v, 0
 
-    def __call__(self, vt: Tensor, t: Tensor, *shown: Tensor) -> Tensor:
+    def __call__(self, vt: Tensor, t: Tensor, *condition: Tensor) -> Tensor:
         """Evaluate the velocity."""
         self.calls += not torch.is_grad_enabled()
-        return self.v(vt, t, *shown)
+        return self.v(vt, t, *condition)
 
 
 class Sampler:
-    """What methods with one kind of network sample with: conditions, noise and a velocity that counts its calls."""
+    """Conditions, noise and a counting velocity for methods with one kind of network."""
 
     def __init__(
         self, run: TrainingConfig, data: Data, timer: Timer, joint: bool, style: Style = OURS
@@ -204,35 +219,36 @@ class Sampler:
         self.H = style.manifold(self.task.manifold(truth, solver=run.solver(self.task)))
         # L-BFGS stops at once if the end does not depend on the source.
         network = style.network(run, timer.device)
-        self.v = Counted(make_velocity(network, self.task, truth, pull=PULL if joint else 1.0))
-        self.shown = run.make_method().conditioning_input
+        self.v = CountingVelocity(make_velocity(network, self.task, truth, pull=PULL if joint else 1.0))
+        self.conditioning_input = run.make_method().conditioning_input
         self.v1 = self.draw(n)
 
     def draw(self, n: int) -> Tensor:
-        """From the source."""
+        """Return draws of the source."""
         return source.sample(self.task.grid, n, dtype=torch.float64).to(self.timer.device)
 
     def call(self, method: Method, steps: int, n: int | None = None) -> Callable[[], Tensor]:
-        """A run of the sampler, of all fields or the first n."""
+        """Return a run of the sampler, of all fields or the first n."""
         v1, H = self.v1[:n], self.H if n is None else self.H[:n]
         sample = method.bind_source(partial(self.draw, len(v1)))
         return partial(sample, method.velocity(self.v, H), v1, H, steps)
 
     def cost(self, method: Method, steps: int) -> Row:
-        """Milliseconds per sample at the method's own number of steps, and the most memory it took."""
+        """Return milliseconds per sample at the method's own number of steps, and the peak of memory."""
         n = len(self.v1)
-        if (found := unless_full(partial(self.timed, method, steps))) is None:
+        if (figures := unless_full(partial(self.time_batch, method, steps))) is None:
             return {"sampled": n, "sample_ms": None, "peak_bytes": None, "sample_full": True}
-        seconds, evaluations, peak = found
+        seconds, evaluations, peak = figures
         scale = method.evaluations() / evaluations
         return {"sampled": n, "sample_ms": 1e3 * seconds / n * scale, "peak_bytes": peak}
 
     @torch.no_grad()
-    def timed(self, method: Method, steps: int) -> tuple[float, int, int | None]:
-        """Seconds of a batch in few steps, evaluations it took, bytes at the peak."""
+    def time_batch(self, method: Method, steps: int) -> tuple[float, int, int | None]:
+        """Return seconds of a batch in few steps, its evaluations, and bytes at the peak."""
         call = self.call(method, steps)
         self.v.calls = 0
-        call()  # compiles, which takes memory of its own
+        # Compiling takes memory of its own.
+        call()
         evaluations = self.v.calls
         # An optimisation of the source is a thousand evaluations, an average in itself.
         timer = replace(self.timer, repeats=1 if method.couples_batch else 3, warm_up=0)
@@ -241,13 +257,15 @@ class Sampler:
 
     @torch.no_grad()
     def evaluation(self) -> Tensor:
-        """Of one field."""
-        shown = () if self.shown is None else (self.shown(self.H[:1]).expand_as(self.v1[:1]),)
-        return self.v(self.v1[:1], self.v1.new_ones(1), *shown)
+        """Evaluate the velocity of one field."""
+        arguments = self.v1[:1], self.v1.new_ones(1)
+        if self.conditioning_input is None:
+            return self.v(*arguments)
+        return self.v(*arguments, self.conditioning_input(self.H[:1]).expand_as(self.v1[:1]))
 
     @torch.no_grad()
     def projection(self) -> Tensor:
-        """Of one field, from the source."""
+        """Project one field of the source."""
         return self.H[:1].project(self.v1[:1], check=False)
 
 

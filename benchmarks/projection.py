@@ -23,9 +23,9 @@ from _measure import (
     Results,
     Row,
     arguments,
-    bounded,
     jacobian_bytes,
     make_timer,
+    measure_bounded,
     peak,
     show,
     unfit,
@@ -81,8 +81,8 @@ def _dense(H: sapc.Manifold, u: Tensor, timer: Timer, ours_ms: float) -> Row:
     def some(n: int) -> Callable[[], Tensor]:
         return partial(PEERS.manifold(H[:n]).project, u[:n], check=False)
 
-    figure = bounded(some, len(u), timer)
-    row = figure.with_names_of("dense")
+    figure = measure_bounded(some, len(u), timer)
+    row = figure.as_row("dense")
     if figure.seconds is None:
         return {**row, "ratio": None}
     few = H[: figure.fields]

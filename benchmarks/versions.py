@@ -2,8 +2,9 @@
 
     python benchmarks/versions.py OLD/src NEW/src [--repeats 7]
 
-Each measurement is a process of its own, the versions take turns, and the least time of each counts: what else the machine does adds
-time, never takes it away. Printed are seconds and the ratio new / old; above 1 the new version is slower.
+Each measurement is a process of its own, the versions take turns, and the least time of each counts: what
+else the machine does adds time, never takes it away. Printed are seconds and the ratio new / old; above 1 the
+new version is slower.
 """
 
 from __future__ import annotations
@@ -70,14 +71,14 @@ PROGRAMS = {
 def measure(source: str, program: str) -> float:
     """Run a program with one version; it prints seconds last."""
     with tempfile.TemporaryDirectory() as out:
-        done = subprocess.run(
+        process = subprocess.run(
             [sys.executable, "-c", program.replace("{out}", out)],
             env=os.environ | {"PYTHONPATH": source, "OMP_NUM_THREADS": "1"},
             capture_output=True,
             text=True,
             check=True,
         )
-    return float(done.stdout.split()[-1])
+    return float(process.stdout.split()[-1])
 
 
 def main() -> None:
@@ -88,15 +89,15 @@ def main() -> None:
     parser.add_argument("old")
     parser.add_argument("new")
     parser.add_argument("--repeats", type=int, default=7)
-    chosen = parser.parse_args()
+    options = parser.parse_args()
     print(f"{'':44s}{'old':>10s}{'new':>10s}  new / old")
     for name, program in PROGRAMS.items():
-        times = {source: [] for source in (chosen.old, chosen.new)}
-        for _ in range(chosen.repeats):
+        times = {source: [] for source in (options.old, options.new)}
+        for _ in range(options.repeats):
             for source, seconds in times.items():
                 seconds.append(measure(source, program))
-        old, new = min(times[chosen.old]), min(times[chosen.new])
-        print(f"{name:44s}{old:10.4f}{new:10.4f}{new / old:11.3f}", flush=True)
+        old_time, new_time = min(times[options.old]), min(times[options.new])
+        print(f"{name:44s}{old_time:10.4f}{new_time:10.4f}{new_time / old_time:11.3f}", flush=True)
 
 
 if __name__ == "__main__":

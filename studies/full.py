@@ -5,10 +5,10 @@ from runpy import run_path
 
 from sapc.experiments import cells
 
-published = run_path(str(Path(__file__).with_name("paper.py")))["runs"]
+paper_runs = run_path(str(Path(__file__).with_name("paper.py")))["runs"]
 runs = [
     cell
-    for c in published
+    for c in paper_runs
     for cell in cells(
         [c.run.task], [c.method], [c.run.seed], preset="full", watch=c.evaluation.trajectory_samples
     )

@@ -1,14 +1,15 @@
 """Fill the grid of results: train and score what is not kept yet, several runs side by side on one GPU, for some minutes.
 
-    python studies/grid.py --minutes 9 --seeds 42 205 --methods sapc ffm sapc_s1 sapc_s3 eci cond_ffm --together 6
-    python studies/grid.py --minutes 60 --preset full --tasks heat --methods sapc --seeds 0
+    python studies/grid.py --minutes 9 --seeds 42 205 --methods sapc ffm sapc_s1 sapc_s3 eci cond_ffm
+    --together 6 python studies/grid.py --minutes 60 --preset full --tasks heat --methods sapc --seeds 0
 
-It is a study in OUT, whose jobs are processes that share the GPU. Scores land in KEEP, `<task>-<method>-seed<seed>-<hardware>.json`, as
-soon as each is made; a cell that has a file there, or is shipped with the package, is not repeated. The same command goes on.
-Trainings that cannot end in time are not begun; what still runs at the end saves and stops.
+It is a study in OUT, whose jobs are processes that share the GPU. Scores land in KEEP,
+`<task>-<method>-seed<seed>-<hardware>.json`, as soon as each is made; a cell that has a file there, or is
+shipped with the package, is not repeated. The same command goes on. Trainings that cannot end in time are not
+begun; what still runs at the end saves and stops.
 
-Runs of preset compact are scored as they are shipped, with their weights in half precision, in OUT/shipped; those whose weights come with
-the package are not trained again.
+Runs of preset compact are scored as they are shipped, with their weights in half precision, in OUT/shipped;
+those whose weights come with the package are not trained again.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class TimeOver(Exception):
     """The minutes are over."""
 
 
-class Packed(Local):
+class SharedGpu(Local):
     """Processes that share the GPU until some moment; a job that would take longer than the longest so far has room is not begun."""
 
     command = (sys.executable, str(Path(__file__).resolve()), "--job")
@@ -63,29 +64,31 @@ class Packed(Local):
 
 def main() -> None:
     """Do what the command line asks for."""
-    chosen = arguments()
+    options = arguments()
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-    place = chosen.out / ("shipped" if chosen.preset == "compact" else chosen.preset)
-    study = Study(chosen.preset, tuple(grid(chosen)), place)
+    place = options.out / ("shipped" if options.preset == "compact" else options.preset)
+    study = Study(options.preset, tuple(grid(options)), place)
     study.write(is_shared=True)
-    shipped = {
-        cell.name for cell in study.cells if chosen.preset == "compact" and take_from_package(study, cell)
+    shipped_names = {
+        cell.name for cell in study.cells if options.preset == "compact" and take_from_package(study, cell)
     }
-    todo = [cell for cell in study.cells if cell.name not in shipped and not file_of(cell, chosen).exists()]
+    todo = [
+        cell for cell in study.cells if cell.name not in shipped_names and not file_of(cell, options).exists()
+    ]
     print(f"{len({cell.folder for cell in todo})} trainings, {len(todo)} cells to go", flush=True)
-    engine = Packed(chosen.device, chosen.together, chosen.minutes)
+    engine = SharedGpu(options.device, options.together, options.minutes)
 
-    def tell(cell: Cell, noted: Mapping[str, Any]) -> None:
-        if noted["state"] == "failed":
-            print(f"{cell.name} failed: {noted['error']}", flush=True)
-        keep(study, cell, chosen)
+    def tell(cell: Cell, record: Mapping[str, Any]) -> None:
+        if record["state"] == "failed":
+            print(f"{cell.name} failed: {record['error']}", flush=True)
+        keep(study, cell, options)
 
     try:
         run_study(study, engine, todo, on_change=tell, on_poll=engine.check_time)
     except TimeOver:
         print("the time is over; the same command goes on", flush=True)
     for cell in todo:
-        keep(study, cell, chosen)
+        keep(study, cell, options)
     sys.exit(any(study.state(cell).get("state") == "failed" for cell in todo))
 
 
@@ -106,35 +109,35 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--hardware", default="h200")
     parser.add_argument("--steps", type=int, help="of the training, if not the preset's: to try it out")
     parser.add_argument("--samples", type=int, help="likewise")
-    chosen = parser.parse_args()
-    chosen.keep = chosen.keep or ROOT / "results" / chosen.preset
-    return chosen
+    options = parser.parse_args()
+    options.keep = options.keep or ROOT / "results" / options.preset
+    return options
 
 
-def grid(chosen: argparse.Namespace) -> list[Cell]:
+def grid(options: argparse.Namespace) -> list[Cell]:
     """All cells, seed by seed, those first whose weights serve most."""
-    changes = {} if chosen.steps is None else {"steps": chosen.steps}
-    trainings = dict.fromkeys(get_method(m).weights for m in chosen.methods)
+    changes = {} if options.steps is None else {"steps": options.steps}
+    trainings = dict.fromkeys(get_method(m).weights for m in options.methods)
     return [
         cell
-        for seed in chosen.seeds
-        for trained in trainings
-        for task in chosen.tasks
+        for seed in options.seeds
+        for weights in trainings
+        for task in options.tasks
         for cell in cells(
-            [task], [m for m in chosen.methods if get_method(m).weights == trained], [seed], chosen.preset,
-            samples=chosen.samples, floor_repeats=1 if task == "navier_stokes" else 3, watch=256, **changes,
+            [task], [m for m in options.methods if get_method(m).weights == weights], [seed], options.preset,
+            samples=options.samples, floor_repeats=1 if task == "navier_stokes" else 3, watch=256, **changes,
         )
     ]  # fmt: skip
 
 
-def file_of(cell: Cell, chosen: argparse.Namespace) -> Path:
+def file_of(cell: Cell, options: argparse.Namespace) -> Path:
     """Where the scores of a cell are kept."""
-    return Path(chosen.keep) / f"{cell.name}-{chosen.hardware}.json"
+    return Path(options.keep) / f"{cell.name}-{options.hardware}.json"
 
 
-def keep(study: Study, cell: Cell, chosen: argparse.Namespace) -> None:
+def keep(study: Study, cell: Cell, options: argparse.Namespace) -> None:
     """Copy scores that are new."""
-    target = file_of(cell, chosen)
+    target = file_of(cell, options)
     if not target.exists() and cell.find_scores(study.folder(cell)) is not None:
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(scores_file(study.folder(cell), cell.method), target)
@@ -158,25 +161,25 @@ def take_from_package(study: Study, cell: Cell) -> bool:
     return package.is_trained and cell.method == cell.run.method
 
 
-def work(out: str, folder: str, names: Sequence[str], device: str, *more: Any) -> list[str]:
+def work(out: str, folder: str, names: Sequence[str], device: str, *others: Any) -> list[str]:
     """Train a run of preset compact and put its weights in half precision into the study; then do its cells as any job's."""
     study = open_study(out)
     cell = study.jobs()[folder][0]
     if cell.run.preset == "compact" and not study.folder(cell).is_trained:
         study.record(cell, "training")
-        trained = RunFolder(study.out.parent / cell.run.preset / folder)
-        loop.train(cell.run, trained.path, device=device)
-        halve(trained, study.folder(cell))
-    return worker.work(out, folder, names, device, *more)
+        weights = RunFolder(study.out.parent / cell.run.preset / folder)
+        loop.train(cell.run, weights.path, device=device)
+        halve(weights, study.folder(cell))
+    return worker.work(out, folder, names, device, *others)
 
 
-def halve(folder: RunFolder, shipped: RunFolder) -> None:
+def halve(folder: RunFolder, shipped_names: RunFolder) -> None:
     """Write the same run with weights in half precision."""
-    shipped.path.mkdir(parents=True, exist_ok=True)
+    shipped_names.path.mkdir(parents=True, exist_ok=True)
     for file in (folder.config, folder.environment, folder.log):
-        shutil.copyfile(file, shipped.path / file.name)
+        shutil.copyfile(file, shipped_names.path / file.name)
     tensors, about = load_tensors(folder.weights)
-    save_tensors(shipped.weights, {name: value.half() for name, value in tensors.items()}, about)
+    save_tensors(shipped_names.weights, {name: value.half() for name, value in tensors.items()}, about)
 
 
 if __name__ == "__main__":

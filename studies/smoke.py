@@ -1,21 +1,21 @@
 """Every task and every method at a size that means nothing: it shows that all of it runs, in minutes on two CPU cores.
 
-Solving Navier-Stokes takes most of the time, so that has fewer solutions. Method after method, not task after task: so the tasks' solutions
-are computed side by side, and once.
+Solving Navier-Stokes takes most of the time, so that has fewer solutions. Method after method, not task after
+task: so the tasks' solutions are computed side by side, and once.
 """
 
 from sapc import method_names, task_names
 from sapc.experiments import cells
 
-FLAT = [name for name in task_names() if name != "navier_stokes"]
+PLANE_TASKS = [name for name in task_names() if name != "navier_stokes"]
 SETTINGS = {"preset": "tiny", "sampling_steps": 10, "floor_repeats": 1, "watch": 4, "coupled_samples": 4}
-FEW = {"train": 8, "validation": 4, "samples": 4, "reference": 8}
+SMALL = {"train": 8, "validation": 4, "samples": 4, "reference": 8}
 
 runs = [
     cell
     for method in method_names()
     for cell in (
-        *cells(FLAT, [method], **SETTINGS, samples=8, reference=32),
-        *cells(["navier_stokes"], [method], **SETTINGS, **FEW),
+        *cells(PLANE_TASKS, [method], **SETTINGS, samples=8, reference=32),
+        *cells(["navier_stokes"], [method], **SETTINGS, **SMALL),
     )
 ]

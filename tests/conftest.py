@@ -57,7 +57,7 @@ def forbid_waiting():
 
 
 @pytest.fixture(scope="session")
-def finished(tmp_path_factory):
+def finished_study(tmp_path_factory):
     """A small study that is done, one thread per process; nobody writes to it."""
     from sapc.experiments import Local, load_study, run_study
     from studying import study_file

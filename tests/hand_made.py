@@ -17,9 +17,9 @@ SETS = ("test0", "test1")
 def scores(task: str = "heat", method: str = "sapc", seed: int = 0, **changes: Any) -> dict[str, Any]:
     """One file's content; `changes` go into its run or settings, `sets` are the values of every set."""
     sets = changes.pop("sets", {name: {} for name in SETS})
-    trained = METHODS[method].weights if method in METHODS else method
+    trainer = METHODS[method].weights if method in METHODS else method
     run = {
-        "task": task, "options": {}, "grid": [100, 100], "method": trained, "preset": "published", "seed": seed,
+        "task": task, "options": {}, "grid": [100, 100], "method": trainer, "preset": "published", "seed": seed,
         "steps": 20000, "trained": 20000, "parameters": 5,
     }  # fmt: skip
     settings = {
@@ -72,10 +72,10 @@ def write(folder: Path, *contents: dict[str, Any]) -> list[Path]:
     return paths
 
 
-def collected(*contents: dict[str, Any], **more: Any) -> Collection:
+def collect_by_hand(*contents: dict[str, Any], **more: Any) -> Collection:
     """What would be found, without files."""
-    found = [
+    files = [
         ScoresFile(Path(f"{i}.json"), Scores.from_dict(copy.deepcopy(c)), **more)
         for i, c in enumerate(contents)
     ]
-    return Collection(found)
+    return Collection(files)

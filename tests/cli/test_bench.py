@@ -175,7 +175,7 @@ def test_the_velocity_of_a_bench_takes_the_declared_evaluations(task):
     for name, steps in (("dflow", 1), ("eci", 1), ("eci_stokes_bc", 6)):
         method = sapc.get_method(name)
         sampler = Sampler(run, data, timer, joint=method.couples_batch)
-        assert sampler.timed(method, steps)[1] == method.evaluations(steps)
+        assert sampler.time_batch(method, steps)[1] == method.evaluations(steps)
 
 
 def test_the_networks_work_is_part_of_the_gradient():
@@ -310,7 +310,7 @@ def test_as_many_fields_as_fit(fits):
             raise torch.OutOfMemoryError
         return lambda: None
 
-    figure = _measure.bounded(make, 9, Timer(CPU))
+    figure = _measure.measure_bounded(make, 9, Timer(CPU))
     assert figure.fields == {0: 0, 1: 1, 4: 4, 9: 9}[fits]
     assert (figure.left_out is None) == (fits > 0)
 

@@ -33,27 +33,27 @@ QUICK = (
 )  # fmt: skip
 SETTINGS = {"preset": "tiny", "samples": 4, "steps": 2, "reference": 8, "device": "cpu"}
 EXACT = ("sapc", "eci", "pcfm", "cafm", "sapc_s1", "sapc_s2")
-TRAINED = ("sapc", "ffm", "sapc_s2", "cond_ffm", "cafm", "pbfm")
+TRAINED_METHODS = ("sapc", "ffm", "sapc_s2", "cond_ffm", "cafm", "pbfm")
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory):
+def finished_comparison(tmp_path_factory):
     """A comparison of all methods that nobody writes to, and its result."""
     plan = Comparison("heat", out=tmp_path_factory.mktemp("compare") / "c", **SETTINGS)
     return plan, plan.compare()
 
 
 @pytest.fixture
-def done(finished, folder):
+def comparison_folder(finished_comparison, folder):
     """A finished comparison of one's own."""
-    shutil.copytree(finished[0].out, folder / "c")
+    shutil.copytree(finished_comparison[0].out, folder / "c")
     return folder / "c"
 
 
-def scored(plan: Comparison) -> dict:
+def scores_by_method(plan: Comparison) -> dict:
     """The scores of every method that is done."""
-    found = statuses(plan.study, plan.cells)
-    return {status.cell.method: status.scores for status in found if status.state == "done"}
+    results = statuses(plan.study, plan.cells)
+    return {status.cell.method: status.scores for status in results if status.state == "done"}
 
 
 def scores_in(out: Path) -> dict[str, int]:
@@ -76,7 +76,7 @@ def test_all_methods_in_one_command(call, folder):
     assert (code, err) == (0, "")
     lines = out.splitlines()
     assert sorted(line for line in lines if line.startswith("training ")) == sorted(
-        f"training {name} on heat, 16 x 16 points, 20 steps in c/heat-{name}" for name in TRAINED
+        f"training {name} on heat, 16 x 16 points, 20 steps in c/heat-{name}" for name in TRAINED_METHODS
     )
     assert sorted(line.split()[1].strip(",") for line in lines if line.startswith("scored: ")) == sorted(
         method_names()
@@ -91,7 +91,7 @@ def test_all_methods_in_one_command(call, folder):
     assert lines[-1] == "runs and scores: c"
     assert sorted(p.name for p in Path("c").iterdir()) == sorted(
         [
-            *(f"heat-{name}" for name in TRAINED),
+            *(f"heat-{name}" for name in TRAINED_METHODS),
             *("heat-comparison.json", "heat-comparison.md", "logs", "states", "study.json"),
         ]
     )
@@ -102,8 +102,8 @@ def test_all_methods_in_one_command(call, folder):
 
 
 @pytest.mark.slow
-def test_exact_methods_are_exact_and_ce_is_that_of_ffm(finished):
-    methods = finished[1]["methods"]
+def test_exact_methods_are_exact_and_ce_is_that_of_ffm(finished_comparison):
+    methods = finished_comparison[1]["methods"]
     assert list(methods) == method_names()
     for name in EXACT:
         assert methods[name]["metrics"]["ce_local"] == 0.0
@@ -116,25 +116,25 @@ def test_exact_methods_are_exact_and_ce_is_that_of_ffm(finished):
     }
 
 
-def test_the_floor_is_computed_once_and_in_every_file(finished):
+def test_the_floor_is_computed_once_and_in_every_file(finished_comparison):
     """A file of scores is what `evaluate` would have written, and the fingerprint of the weights."""
-    plan, result = finished
-    kept = scored(plan)
-    assert set(kept) == set(method_names())
-    assert all(s["mean"]["floor"] == kept["sapc"]["mean"]["floor"] for s in kept.values())
-    assert len(kept["eci"]["sets"]["test1"]["floor"]["w2"]) == 3
-    assert result["floors"] == [{"samples": 4, "metrics": kept["sapc"]["mean"]["floor"], "left_out": ""}]
-    again = evaluate(Path(plan.out) / "heat-ffm", ("test1",), 4, 8, 2, 0, 3, method="eci", device="cpu")
-    assert set(kept["eci"]) - set(again) == {"weights"}
-    assert again["settings"] == kept["eci"]["settings"]
-    assert again["sets"]["test1"].keys() == kept["eci"]["sets"]["test1"].keys()
+    plan, result = finished_comparison
+    by_method = scores_by_method(plan)
+    assert set(by_method) == set(method_names())
+    assert all(s["mean"]["floor"] == by_method["sapc"]["mean"]["floor"] for s in by_method.values())
+    assert len(by_method["eci"]["sets"]["test1"]["floor"]["w2"]) == 3
+    assert result["floors"] == [{"samples": 4, "metrics": by_method["sapc"]["mean"]["floor"], "left_out": ""}]
+    repetition = evaluate(Path(plan.out) / "heat-ffm", ("test1",), 4, 8, 2, 0, 3, method="eci", device="cpu")
+    assert set(by_method["eci"]) - set(repetition) == {"weights"}
+    assert repetition["settings"] == by_method["eci"]["settings"]
+    assert repetition["sets"]["test1"].keys() == by_method["eci"]["sets"]["test1"].keys()
     for entry in ("metrics", "floor"):
-        assert again["sets"]["test1"][entry] == kept["eci"]["sets"]["test1"][entry]
-        assert again["mean"][entry] == kept["eci"]["mean"][entry]
+        assert repetition["sets"]["test1"][entry] == by_method["eci"]["sets"]["test1"][entry]
+        assert repetition["mean"][entry] == by_method["eci"]["mean"][entry]
 
 
-def test_json_and_markdown_say_the_same(finished):
-    plan, result = finished
+def test_json_and_markdown_say_the_same(finished_comparison):
+    plan, result = finished_comparison
     as_json, as_markdown = plan.files
     assert read_json(as_json) == result
     assert json.loads(json.dumps(result, allow_nan=False)) == result
@@ -143,9 +143,9 @@ def test_json_and_markdown_say_the_same(finished):
     cells = [line.strip("|").replace("*", "").split("|") for line in text.splitlines() if line[:1] == "|"]
     first = {row[0].strip(): [cell.strip() for cell in row[1:]] for row in cells[2:14]}
     for name, about in result["methods"].items():
-        shown = [float(cell) for cell in first[name]]
+        numbers = [float(cell) for cell in first[name]]
         metrics = [about["metrics"][k] for k in ("mmse", "smse", "w2", "crps", "energy_score")]
-        assert all(math.isclose(*pair, rel_tol=6e-3) for pair in zip(shown, metrics, strict=True))
+        assert all(math.isclose(*pair, rel_tol=6e-3) for pair in zip(numbers, metrics, strict=True))
     best = [min(result["methods"].values(), key=lambda a, k=k: a["metrics"][k]) for k in ("mmse", "w2")]
     assert all(
         f"**{about['metrics'][k]:.2e}**" in text for about, k in zip(best, ("mmse", "w2"), strict=True)
@@ -157,26 +157,26 @@ def test_json_and_markdown_say_the_same(finished):
 
 
 @pytest.mark.slow
-def test_a_second_call_samples_nothing_and_gives_the_same(call, done):
-    before, text = scores_in(done), (done / "heat-comparison.md").read_text()
+def test_a_second_call_samples_nothing_and_gives_the_same(call, comparison_folder):
+    before, text = scores_in(comparison_folder), (comparison_folder / "heat-comparison.md").read_text()
     code, out, err = call(*QUICK)
     assert (code, err) == (0, "")
-    assert scores_in(done) == before
-    assert out.count("already trained: ") == len(TRAINED)
+    assert scores_in(comparison_folder) == before
+    assert out.count("already trained: ") == len(TRAINED_METHODS)
     assert all(
         name in out[out.index("already scored: ") : out.index("Distribution")] for name in method_names()
     )
-    assert (done / "heat-comparison.md").read_text() == text
-    code, printed, _ = call(*QUICK, "--json")
+    assert (comparison_folder / "heat-comparison.md").read_text() == text
+    code, output, _ = call(*QUICK, "--json")
     assert code == 0
-    assert json.loads(printed) == read_json(done / "heat-comparison.json")
-    assert scores_in(done) == before
+    assert json.loads(output) == read_json(comparison_folder / "heat-comparison.json")
+    assert scores_in(comparison_folder) == before
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("harm", ["deleted", "damaged", "other weights"])
-def test_only_what_is_missing_is_done_again(call, done, finished, harm):
-    before, path = scores_in(done), done / "heat-ffm/scores-eci.json"
+def test_only_what_is_missing_is_done_again(call, comparison_folder, finished_comparison, harm):
+    before, path = scores_in(comparison_folder), comparison_folder / "heat-ffm/scores-eci.json"
     if harm == "deleted":
         path.unlink()
     elif harm == "damaged":
@@ -185,24 +185,24 @@ def test_only_what_is_missing_is_done_again(call, done, finished, harm):
         write_json(path, read_json(path) | {"weights": "0"})
     code, _, err = call(*QUICK)
     assert (code, err) == (0, "")
-    after = scores_in(done)
+    after = scores_in(comparison_folder)
     assert [name for name in after if after[name] != before[name]] == ["heat-ffm/scores-eci.json"]
-    result = read_json(done / "heat-comparison.json")
-    assert result["methods"]["eci"]["metrics"] == finished[1]["methods"]["eci"]["metrics"]
-    assert result["floors"] == finished[1]["floors"]
+    result = read_json(comparison_folder / "heat-comparison.json")
+    assert result["methods"]["eci"]["metrics"] == finished_comparison[1]["methods"]["eci"]["metrics"]
+    assert result["floors"] == finished_comparison[1]["floors"]
 
 
 @pytest.mark.slow
-def test_other_settings_are_sampled(call, done):
-    before = scores_in(done)
-    some = ("--method", "sapc", "--method", "eci_stokes_bc", "--method", "sapc")
-    for more in (("--seed", "0", "--set", "test2"), ("--floor-repeats", "1"), ("--samples", "5")):
-        code, out, _ = call(*QUICK, *some, *more, "--json")
+def test_other_settings_are_sampled(call, comparison_folder):
+    before = scores_in(comparison_folder)
+    methods_options = ("--method", "sapc", "--method", "eci_stokes_bc", "--method", "sapc")
+    for options in (("--seed", "0", "--set", "test2"), ("--floor-repeats", "1"), ("--samples", "5")):
+        code, out, _ = call(*QUICK, *methods_options, *options, "--json")
         assert code == 0
         result = json.loads(out)
         assert list(result["methods"]) == ["sapc", "eci_stokes_bc"]
         assert all(about["ce"] is None for about in result["methods"].values())
-        after = scores_in(done)
+        after = scores_in(comparison_folder)
         assert {path.split("/")[0] for path in after if after[path] != before.get(path)} == {
             "heat-sapc",
             "heat-ffm",
@@ -212,36 +212,38 @@ def test_other_settings_are_sampled(call, done):
 
 
 @pytest.mark.slow
-def test_what_was_evaluated_alone_is_used(call, done):
-    for path in done.glob("heat-sapc/scores*.json"):
+def test_what_was_evaluated_alone_is_used(call, comparison_folder):
+    for path in comparison_folder.glob("heat-sapc/scores*.json"):
         path.unlink()
-    same = ("--samples", "4", "--steps", "2", "--reference", "8", "--set", "test1", "--device", "cpu")
-    assert call("evaluate", str(done / "heat-sapc"), *same)[0] == 0
-    before = scores_in(done)
+    settings = ("--samples", "4", "--steps", "2", "--reference", "8", "--set", "test1", "--device", "cpu")
+    assert call("evaluate", str(comparison_folder / "heat-sapc"), *settings)[0] == 0
+    before = scores_in(comparison_folder)
     code, out, _ = call(*QUICK)
     assert code == 0
     assert "already scored: sapc," in out
-    assert scores_in(done) == before
+    assert scores_in(comparison_folder) == before
 
 
 @pytest.mark.slow
-def test_weights_trained_anew_are_scored_anew(call, done):
-    RunFolder(done / "heat-pbfm").weights.write_bytes(RunFolder(done / "heat-ffm").weights.read_bytes())
-    before = scores_in(done)
+def test_weights_trained_anew_are_scored_anew(call, comparison_folder):
+    RunFolder(comparison_folder / "heat-pbfm").weights.write_bytes(
+        RunFolder(comparison_folder / "heat-ffm").weights.read_bytes()
+    )
+    before = scores_in(comparison_folder)
     assert call(*QUICK)[0] == 0
-    after = scores_in(done)
+    after = scores_in(comparison_folder)
     assert [name for name in after if after[name] != before[name]] == ["heat-pbfm/scores.json"]
 
 
 @pytest.mark.slow
-def test_an_interruption_loses_the_method_being_sampled_only(done, folder):
+def test_an_interruption_loses_the_method_being_sampled_only(comparison_folder, folder):
     """The real command is interrupted once it has scored a method."""
     line = [sys.executable, "-m", "sapc", *QUICK, "--steps", "300"]
     take_interrupts = lambda: signal.signal(signal.SIGINT, signal.default_int_handler)
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     with subprocess.Popen(line, preexec_fn=take_interrupts, **pipes) as process:
         try:
-            assert any(said.startswith("scored: sapc,") for said in process.stdout)
+            assert any(message.startswith("scored: sapc,") for message in process.stdout)
             process.send_signal(signal.SIGINT)
             _, err = process.communicate(timeout=60)
         finally:
@@ -250,21 +252,21 @@ def test_an_interruption_loses_the_method_being_sampled_only(done, folder):
     assert is_one_sentence(err), err
     assert "what is trained and scored is kept, and the same command continues from there" in err
     plan = Comparison("heat", out="c", **SETTINGS | {"steps": 300})
-    assert "sapc" in scored(plan)
-    assert "pbfm" not in scored(plan)
+    assert "sapc" in scores_by_method(plan)
+    assert "pbfm" not in scores_by_method(plan)
     assert not list(folder.rglob("*.partial"))
 
 
 # -- fewer samples, failures --
 
 
-def test_fewer_samples_of_d_flow_are_said_and_have_their_own_floor(call, done, monkeypatch):
+def test_fewer_samples_of_d_flow_are_said_and_have_their_own_floor(call, comparison_folder, monkeypatch):
     code, out, _ = call(*QUICK, "--dflow-samples", "3", "--method", "dflow", "--method", "ffm")
     assert code == 0
     assert [" ".join(row[:2]) for row in rows_of(out.splitlines())[1:3]] == ["floor (3)", "dflow (3)"]
     assert "(3): dflow with 3 samples, so with a higher floor" in out
     assert max(map(cell_len, out.splitlines())) <= 80
-    result = read_json(done / "heat-comparison.json")
+    result = read_json(comparison_folder / "heat-comparison.json")
     assert [floor["samples"] for floor in result["floors"]] == [4, 3]
     assert {name: about["samples"] for name, about in result["methods"].items()} == {"dflow": 3, "ffm": 4}
     bold = tables(result)[0].best
@@ -272,7 +274,7 @@ def test_fewer_samples_of_d_flow_are_said_and_have_their_own_floor(call, done, m
 
 
 def test_how_many_samples():
-    counts = lambda task, **more: [Comparison(task, **more).count(name) for name in ("sapc", "dflow")]
+    counts = lambda task, **options: [Comparison(task, **options).count(name) for name in ("sapc", "dflow")]
     assert counts("heat") == [256, 32]
     assert counts("navier_stokes") == [32, 32]
     assert counts("heat", samples=20) == [20, 20]
@@ -280,7 +282,7 @@ def test_how_many_samples():
 
 
 @pytest.mark.slow
-def test_a_method_that_fails_does_not_stop_the_others(call, done, monkeypatch):
+def test_a_method_that_fails_does_not_stop_the_others(call, comparison_folder, monkeypatch):
     Path("c/heat-ffm/scores-pcfm.json").unlink()
     with monkeypatch.context() as patch:
         patch.setattr("sapc.experiments.cell.evaluate", _fails)
@@ -289,9 +291,9 @@ def test_a_method_that_fails_does_not_stop_the_others(call, done, monkeypatch):
     assert err == "sapc: warning: pcfm failed, going on with the others: no finite samples\n"
     assert "failed: pcfm: no finite samples" in out
     assert "pcfm" not in [row[0] for row in rows_of(out.splitlines())]
-    assert "failed: pcfm: no finite samples" in (done / "heat-comparison.md").read_text()
+    assert "failed: pcfm: no finite samples" in (comparison_folder / "heat-comparison.md").read_text()
     assert call(*QUICK)[0] == 0
-    assert read_json(done / "heat-comparison.json")["failed"] == {}
+    assert read_json(comparison_folder / "heat-comparison.json")["failed"] == {}
     Path("c/heat-ffm/scores-pcfm.json").unlink()
     with monkeypatch.context() as patch:
         patch.setattr("sapc.experiments.cell.evaluate", _fails)
@@ -303,9 +305,9 @@ def _fails(*_, **__):
     raise SapcError("no finite samples")
 
 
-def test_the_tables_are_whole_at_80_columns(finished):
+def test_the_tables_are_whole_at_80_columns(finished_comparison):
     """With the longest names and numbers there are."""
-    result = json.loads(json.dumps(finished[1]))
+    result = json.loads(json.dumps(finished_comparison[1]))
     about = result["methods"]["pbfm"]
     about |= {"samples": 3, "evaluations": 42_000, "seconds_per_sample": 1.234e-05, "training_seconds": 1e6}
     about["metrics"] = dict.fromkeys(about["metrics"], 1.234e-17)
@@ -321,7 +323,7 @@ def test_the_tables_are_whole_at_80_columns(finished):
     assert any(note.startswith("(3): pbfm, eci_stokes_bc with 3 samples") for note in notes(result))
 
 
-def test_a_result_without_a_floor(call, done):
+def test_a_result_without_a_floor(call, comparison_folder):
     code, out, _ = call(*QUICK, "--method", "ffm", "--floor-repeats", "0")
     assert code == 0
     assert "no sampling floor: not asked for" in out
@@ -351,7 +353,7 @@ BAD = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", BAD)
-def test_a_bad_call_is_one_sentence_and_changes_nothing(call, done, folder, name):
+def test_a_bad_call_is_one_sentence_and_changes_nothing(call, comparison_folder, folder, name):
     before = list_files(folder.parent)
     arguments, message = BAD[name]
     line = [word if name != "unknown task" or word != "heat" else "haet" for word in QUICK]
@@ -373,8 +375,8 @@ def test_what_belongs_to_others_is_left_alone_before_any_training(call, folder, 
     assert list_files(folder) == before
 
 
-def test_bad_calls_from_python(finished):
-    plan = finished[0]
+def test_bad_calls_from_python(finished_comparison):
+    plan = finished_comparison[0]
     with pytest.raises(SapcError, match=r"give methods as a list, as \['sapc'\]"):
         replace(plan, methods="sapc").check()
     with pytest.raises(SapcError, match="give test sets as a list"):
@@ -382,12 +384,12 @@ def test_bad_calls_from_python(finished):
 
 
 @pytest.mark.slow
-def test_a_comparison_is_a_study(call, done):
+def test_a_comparison_is_a_study(call, comparison_folder):
     """Its folder can be looked at and reported as any study's; what was compared there before stays in it."""
     assert call("compare", "burgers", *QUICK[2:], "--method", "ffm")[0] == 0
     code, out, _ = call("study", "status", "c", "--json")
-    found = json.loads(out)
-    assert (code, found["counts"]["done"]) == (0, len(method_names()) + 1)
+    status = json.loads(out)
+    assert (code, status["counts"]["done"]) == (0, len(method_names()) + 1)
     assert call("report", "c", "--out", "report")[0] == 0
     assert "| SAPC" in Path("report/tables.md").read_text()
 

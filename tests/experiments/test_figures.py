@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from hand_made import collected, scores
+from hand_made import collect_by_hand, scores
 from sapc.evaluation.moments import EnsembleStatistics, Moments
 from sapc.experiments.report.data import ReportData, order_methods, short_label
 from sapc.experiments.report.figures import FigureData, fields, task_figures
@@ -47,7 +47,9 @@ def trajectory(scale: float = 1.0, **changes):
     } | changes
 
 
-def found(folder, methods=("sapc", "ffm"), without=(), task="heat", grid=(6, 5), watched=True, seeds=(0,)):
+def make_results(
+    folder, methods=("sapc", "ffm"), without=(), task="heat", grid=(6, 5), has_trajectories=True, seeds=(0,)
+):
     """Scores of methods on a task, with fields beside them and trajectories in them, except those `without`."""
     contents = []
     for k, (method, seed) in enumerate(itertools.product(methods, seeds)):
@@ -56,26 +58,26 @@ def found(folder, methods=("sapc", "ffm"), without=(), task="heat", grid=(6, 5),
         )
         for about in content["sets"].values():
             about["floor"] = {"w2": [0.05, 0.07]}
-            if watched:
+            if has_trajectories:
                 about["trajectory"] = trajectory(k + 1.0)
         contents.append(content)
-    there = collected(*contents)
-    there = replace(
-        there, files=[replace(s, path=folder / f"scores-{s.method}-{s.seed}.json") for s in there.files]
+    results = collect_by_hand(*contents)
+    results = replace(
+        results, files=[replace(s, path=folder / f"scores-{s.method}-{s.seed}.json") for s in results.files]
     )
-    for s in there.files:
+    for s in results.files:
         if s.method not in without:
             write_fields(s, grid)
-    return there
+    return results
 
 
-def write_fields(scored, grid, sets=("test0", "test1")) -> EnsembleStatistics:
+def write_fields(file, grid, sets=("test0", "test1")) -> EnsembleStatistics:
     statistics = EnsembleStatistics()
     for j, name in enumerate(sets):
-        draw = torch.Generator().manual_seed(10 * j + len(scored.method))
+        draw = torch.Generator().manual_seed(10 * j + len(file.method))
         solutions = torch.randn(6, *grid, generator=torch.Generator().manual_seed(j))
         statistics.add(name, torch.randn(6, *grid, generator=draw), solutions)
-    statistics.save(fields_path(scored.path))
+    statistics.save(fields_path(file.path))
     return statistics
 
 
@@ -117,19 +119,19 @@ def test_methods_stand_in_the_usual_order_and_unknown_ones_last():
 
 
 def test_trajectories_are_drawn_as_given():
-    given = {"sapc": trajectory(), "eci": trajectory(3.0)}
-    figure = curves.draw_trajectories(given)
+    trajectories = {"sapc": trajectory(), "eci": trajectory(3.0)}
+    figure = curves.draw_trajectories(trajectories)
     panels = figure.axes
     assert len(panels) == 4
     for ax, (name, _) in zip(panels, curves.PANELS, strict=False):
         assert ax.get_yscale() == "log"
         assert ax.get_xlim()[0] > ax.get_xlim()[1]  # time falls from left to right
         assert [line.get_label() for line in ax.lines] == ["SAPC", "ECI"]
-        for line, (method, one) in zip(ax.lines, given.items(), strict=True):
+        for line, (method, one) in zip(ax.lines, trajectories.items(), strict=True):
             values = np.array(one[name])
             np.testing.assert_array_equal(line.get_xdata(), TIMES[: len(values)])
-            drawn = np.where(values > 0, values, np.nan if name == "deviation" else curves.FLOOR)
-            np.testing.assert_array_equal(line.get_ydata(), drawn)
+            expected = np.where(values > 0, values, np.nan if name == "deviation" else curves.FLOOR)
+            np.testing.assert_array_equal(line.get_ydata(), expected)
             assert (line.get_color(), line.get_marker()) == (
                 line_style(method).colour,
                 line_style(method).marker,
@@ -165,16 +167,16 @@ def test_tradeoff_puts_every_point_in_its_place():
     figure = draw_tradeoff(POINTS, printed, floor=0.005)
     axes, bar = figure.axes
     assert (axes.get_xscale(), axes.get_yscale()) == ("log", "log")
-    marked = [line for line in axes.lines if line.get_marker() not in ("None", "_", "|", "")]
-    hollow = [line for line in marked if line.get_markerfacecolor() == "none"]
+    markers = [line for line in axes.lines if line.get_marker() not in ("None", "_", "|", "")]
+    hollow = [line for line in markers if line.get_markerfacecolor() == "none"]
     places = lambda lines: [(line.get_xdata()[0], line.get_ydata()[0]) for line in lines]
     assert places(hollow) == [(1e-6, 0.02), (2.0, 2.0)]
-    ours = [line for line in marked if line not in hollow]
+    ours = [line for line in markers if line not in hollow]
     assert places(ours) == [(1e-7, 0.01), (1.0, 0.2), (zero_at([*POINTS.values(), *printed.values()]), 0.3)]
     assert ours[0].get_marker() == "s"
     assert len({line.get_marker() for line in ours}) == 3
-    dashed = [line for line in axes.lines if line.get_linestyle() == "--"]
-    assert [line.get_ydata()[0] for line in dashed] == [0.005]
+    floor_lines = [line for line in axes.lines if line.get_linestyle() == "--"]
+    assert [line.get_ydata()[0] for line in floor_lines] == [0.005]
     words = {text.get_text() for text in axes.texts}
     assert {"SAPC", "FFM", "ECI", "D-Flow", "sampling floor", "better"} <= words
     assert bar.get_ylabel() == "seconds per sample"
@@ -196,13 +198,13 @@ def test_names_do_not_cover_each_other():
             if t.get_text() in {short_label(m) for m in printed}
         ]
         assert len(boxes) == 11
-        shared = [_shared(a, b) for a, b in itertools.combinations(boxes, 2)]
-        assert max(shared) < 0.15, task
+        overlaps = [_overlap(a, b) for a, b in itertools.combinations(boxes, 2)]
+        assert max(overlaps) < 0.15, task
         frame = figure.axes[0].get_window_extent()
         assert all(frame.x0 - 2 < box.x0 and box.x1 < frame.x1 + 2 for box in boxes)
 
 
-def _shared(a, b) -> float:
+def _overlap(a, b) -> float:
     """The part of the smaller box that the other one covers."""
     wide = min(a.x1, b.x1) - max(a.x0, b.x0)
     tall = min(a.y1, b.y1) - max(a.y0, b.y0)
@@ -221,9 +223,9 @@ def test_a_single_point_without_time_or_floor_is_drawn():
 @pytest.mark.parametrize("methods", [1, 5, 6, 11])
 def test_ensembles_show_all_panels_on_the_scale_of_the_solutions(methods):
     solutions = moments(6, 5)
-    shown = [fields.Panel(f"m{k}", moments(6, 5, seed=k, scale=3.0)) for k in range(methods)]
+    panels_of_methods = [fields.Panel(f"m{k}", moments(6, 5, seed=k, scale=3.0)) for k in range(methods)]
     figure = fields.draw_ensembles(
-        [fields.Panel("solutions", solutions), *shown], solutions, fields.Space((0, 1, 0, 2))
+        [fields.Panel("solutions", solutions), *panels_of_methods], solutions, fields.Space((0, 1, 0, 2))
     )
     images = [ax.images[0] for ax in figure.axes if ax.images]
     assert len(images) == 2 * (methods + 1)
@@ -232,16 +234,16 @@ def test_ensembles_show_all_panels_on_the_scale_of_the_solutions(methods):
         *(f"m{k}" for k in range(methods)),
     ]
     for part, limits in (("mean", _around_zero(solutions.mean)), ("std", (0.0, float(solutions.std.max())))):
-        wanted = [getattr(one, part) for one in (solutions, *(s.moments for s in shown))]
-        drawn = [i for i in images if any(np.array_equal(i.get_array(), u) for u in wanted)]
-        assert len(drawn) == methods + 1
-        assert all(i.get_clim() == pytest.approx(limits) for i in drawn)
-        assert all(i.get_extent() == [0, 1, 0, 2] for i in drawn)
+        expected = [getattr(one, part) for one in (solutions, *(s.moments for s in panels_of_methods))]
+        images_of_part = [i for i in images if any(np.array_equal(i.get_array(), u) for u in expected)]
+        assert len(images_of_part) == methods + 1
+        assert all(i.get_clim() == pytest.approx(limits) for i in images_of_part)
+        assert all(i.get_extent() == [0, 1, 0, 2] for i in images_of_part)
 
 
 def _around_zero(u):
-    most = float(u.abs().max())
-    return -most, most
+    limit = float(u.abs().max())
+    return -limit, limit
 
 
 @pytest.mark.parametrize("shape", [(6, 5), (4, 4, 3)])
@@ -254,9 +256,9 @@ def test_missing_methods_are_an_empty_panel_that_says_so(shape):
     ]
     space = fields.Space((0, 1, 0, 1)) if len(shape) == 2 else fields.Space(times=(0.0, 1.0, 2.0))
     figure = fields.draw_ensembles(panels, solutions, space)
-    missing = [ax for ax in figure.axes if "missing" in [t.get_text() for t in ax.texts]]
-    assert len(missing) == 2
-    assert not any(ax.images for ax in missing)
+    empty_axes = [ax for ax in figure.axes if "missing" in [t.get_text() for t in ax.texts]]
+    assert len(empty_axes) == 2
+    assert not any(ax.images for ax in empty_axes)
 
 
 def test_frames_stand_side_by_side_in_time():
@@ -303,9 +305,9 @@ def test_same_data_same_bytes_whatever_the_settings(kind):
     draw = lambda: draw_tradeoff(POINTS, {}, 0.005)
     before, width, height = render(draw, kind)
     with matplotlib.rc_context({"font.size": 23, "svg.hashsalt": "other", "axes.facecolor": "red"}):
-        again, *_ = render(draw, kind)
+        repetition, *_ = render(draw, kind)
         assert matplotlib.rcParams["font.size"] == 23
-    assert before == again
+    assert before == repetition
     assert b"<dc:date>" not in before
     assert b"Matplotlib v" not in before
     assert (width, height) == (
@@ -330,23 +332,23 @@ def test_same_data_same_bytes_whatever_the_settings(kind):
 
 @pytest.mark.slow
 def test_a_task_gets_all_its_figures(tmp_path):
-    there = found(tmp_path, ("sapc", "ffm", "eci"))
-    material = FigureData(ReportData(there), "heat")
+    results = make_results(tmp_path, ("sapc", "ffm", "eci"))
+    material = FigureData(ReportData(results), "heat")
     assert material.methods == ["sapc", "ffm", "eci"]
     assert material.space.extent == pytest.approx((0, 1, 0, 2 * np.pi))
     assert material.floor == pytest.approx(0.06)
-    made, notes = task_figures(material)
+    figures, notes = task_figures(material)
     assert notes == []
-    assert [f.file for f in made] == [
+    assert [f.file for f in figures] == [
         "heat-tradeoff.svg", "heat-ensembles.png", "heat-trajectories.svg", "heat-examples.png",
     ]  # fmt: skip
-    assert all(f.task == "heat" and f.alt and f.caption and f.title.startswith("Heat") for f in made)
-    assert all(f.width <= 1400 for f in made)
+    assert all(f.task == "heat" and f.alt and f.caption and f.title.startswith("Heat") for f in figures)
+    assert all(f.width <= 1400 for f in figures)
 
 
 def test_frames_of_three_axes_have_their_times(tmp_path):
-    there = found(tmp_path, task="navier_stokes", grid=(4, 4, 12))
-    material = FigureData(ReportData(there), "navier_stokes")
+    results = make_results(tmp_path, task="navier_stokes", grid=(4, 4, 12))
+    material = FigureData(ReportData(results), "navier_stokes")
     assert material.space.extent is None
     assert len(material.space.times) == 10
     assert (material.space.times[0], material.space.times[-1]) == pytest.approx((0, 49))
@@ -354,22 +356,22 @@ def test_frames_of_three_axes_have_their_times(tmp_path):
 
 @pytest.mark.slow
 def test_fields_of_a_task_that_is_not_known_are_numbered(tmp_path):
-    material = FigureData(ReportData(found(tmp_path, task="new", grid=(4, 4, 12))), "new")
+    material = FigureData(ReportData(make_results(tmp_path, task="new", grid=(4, 4, 12))), "new")
     assert material.space.times[:3] == (0.0, 1.0, 2.0)
-    made, notes = task_figures(material)
-    assert (len(made), notes) == (4, [])
-    assert made[0].title == "new: fidelity against constraints"
+    figures, notes = task_figures(material)
+    assert (len(figures), notes) == (4, [])
+    assert figures[0].title == "new: fidelity against constraints"
 
 
 @pytest.mark.slow
 def test_what_has_no_fields_is_told(tmp_path):
-    there = found(tmp_path, ("sapc", "ffm", "eci"), without=("eci",), watched=False)
-    there.problems.append(Problem("failed", tmp_path, "it diverged", "heat", "pcfm", 0))
-    fields_path(there.files[1].path).write_bytes(b"damaged")
-    material = FigureData(ReportData(there), "heat")
+    results = make_results(tmp_path, ("sapc", "ffm", "eci"), without=("eci",), has_trajectories=False)
+    results.problems.append(Problem("failed", tmp_path, "it diverged", "heat", "pcfm", 0))
+    fields_path(results.files[1].path).write_bytes(b"damaged")
+    material = FigureData(ReportData(results), "heat")
     assert list(material.statistics) == ["sapc"]
-    made, notes = task_figures(material)
-    ensembles = next(f for f in made if f.name == "heat-ensembles")
+    figures, notes = task_figures(material)
+    ensembles = next(f for f in figures if f.name == "heat-ensembles")
     assert "Missing: FFM, ECI, PCFM." in ensembles.caption
     assert any(note.startswith("fields of FFM, seed 0") for note in notes)
     assert any("ECI is not among the pictures" in note and "evaluate it again" in note for note in notes)
@@ -377,56 +379,56 @@ def test_what_has_no_fields_is_told(tmp_path):
 
 
 def test_fewer_samples_are_told(tmp_path):
-    there = found(tmp_path, ("sapc", "ffm", "dflow"), watched=False)
-    few = there.files[2].scores
-    few = replace(few, settings=replace(few.settings, samples=32))
-    there.files[2] = replace(there.files[2], scores=few)
-    material = FigureData(ReportData(there), "heat")
+    results = make_results(tmp_path, ("sapc", "ffm", "dflow"), has_trajectories=False)
+    small = results.files[2].scores
+    small = replace(small, settings=replace(small.settings, samples=32))
+    results.files[2] = replace(results.files[2], scores=small)
+    material = FigureData(ReportData(results), "heat")
     assert material.small_samples == {"dflow": 32}
-    made, _ = task_figures(material)
-    assert "With fewer samples, so a higher floor: D-Flow 32." in made[0].caption
+    figures, _ = task_figures(material)
+    assert "With fewer samples, so a higher floor: D-Flow 32." in figures[0].caption
     assert _heading(material, "dflow", "test0").endswith("(n=32)")
     assert "n=" not in _heading(material, "sapc", "test0")
 
 
 def test_fields_of_another_grid_are_left_out(tmp_path):
-    there = found(tmp_path, ("sapc", "ffm", "eci"))
-    write_fields(there.files[2], (8, 5))
-    material = FigureData(ReportData(there), "heat")
+    results = make_results(tmp_path, ("sapc", "ffm", "eci"))
+    write_fields(results.files[2], (8, 5))
+    material = FigureData(ReportData(results), "heat")
     assert list(material.statistics) == ["sapc", "ffm"]
     assert any("another grid" in note for note in material.problems)
 
 
 @pytest.mark.slow
 def test_the_lowest_seed_with_fields_is_shown_and_the_fullest_set(tmp_path):
-    there = found(tmp_path, ("sapc", "ffm"), seeds=(3, 1))
-    fields_path(there.files[1].path).unlink()  # sapc, seed 1
-    write_fields(there.files[0], (6, 5), ("test1",))
-    material = FigureData(ReportData(there), "heat")
+    results = make_results(tmp_path, ("sapc", "ffm"), seeds=(3, 1))
+    fields_path(results.files[1].path).unlink()  # sapc, seed 1
+    write_fields(results.files[0], (6, 5), ("test1",))
+    material = FigureData(ReportData(results), "heat")
     assert material.scores["sapc"].run.seed == 3
     assert material.scores["ffm"].run.seed == 1
     assert material.sets == ["test1", "test0"]
     assert material.trajectory_scores["sapc"]["run"]["seed"] == 1
-    made, _ = task_figures(material)
-    assert "(seed 1, 3)" in made[1].caption
-    assert "(seed 1)" in made[2].caption
+    figures, _ = task_figures(material)
+    assert "(seed 1, 3)" in figures[1].caption
+    assert "(seed 1)" in figures[2].caption
     assert material.points["sapc"].w2 == pytest.approx(0.15)
     assert material.points["sapc"].w2_error > 0
 
 
 @pytest.mark.slow
 def test_without_ffm_there_is_no_ce_and_no_figure_of_it(tmp_path):
-    made, notes = task_figures(FigureData(ReportData(found(tmp_path, ("sapc",))), "heat"))
-    assert "heat-tradeoff" not in [f.name for f in made]
+    figures, notes = task_figures(FigureData(ReportData(make_results(tmp_path, ("sapc",))), "heat"))
+    assert "heat-tradeoff" not in [f.name for f in figures]
     assert any("relative to the errors of FFM" in note for note in notes)
 
 
 def test_a_figure_that_fails_is_a_note_and_the_rest_is_drawn(tmp_path, monkeypatch):
-    there = found(tmp_path)
-    for s in there.files:
+    results = make_results(tmp_path)
+    for s in results.files:
         for about in s.sets.values():
             del about.trajectory["deviation"]
-    figures, notes = draw_all(ReportData(there), lambda *_: None)
+    figures, notes = draw_all(ReportData(results), lambda *_: None)
     assert "heat-trajectories" not in [f.name for f in figures]
     assert len(figures) == len(MAKERS) - 1
     assert notes["heat"] == ["no figure of trajectories: 'deviation'"]
@@ -435,4 +437,4 @@ def test_a_figure_that_fails_is_a_note_and_the_rest_is_drawn(tmp_path, monkeypat
         raise RuntimeError("no such luck")
 
     monkeypatch.setattr(FigureData, "__init__", broken)
-    assert draw_all(ReportData(there), lambda *_: None) == ([], {"heat": ["no figures: no such luck"]})
+    assert draw_all(ReportData(results), lambda *_: None) == ([], {"heat": ["no figures: no such luck"]})

@@ -19,7 +19,7 @@ import pytest
 from test_figures import trajectory, write_fields
 
 from commands import is_one_sentence, list_files
-from hand_made import collected, scores, write
+from hand_made import collect_by_hand, scores, write
 from sapc.experiments.report import make_report
 from sapc.experiments.report.data import ReportData
 from sapc.experiments.report.make import MARK, OPEN_PROBLEMS, check_out, is_page, render_page, write_page
@@ -54,7 +54,7 @@ def runs(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def made(runs, tmp_path_factory):
+def report(runs, tmp_path_factory):
     """A report about them."""
     return make_report([runs], tmp_path_factory.mktemp("made") / "report")
 
@@ -81,8 +81,8 @@ class Reader(HTMLParser):
         return [attributes for tag, attributes in self.tags if tag in names]
 
 
-def test_page_is_whole_and_asks_nobody(made):
-    text = made.page.read_text()
+def test_page_is_whole_and_asks_nobody(report):
+    text = report.page.read_text()
     read = Reader(text)
     assert not read.of("script", "iframe", "object", "embed", "video", "audio")
     assert not any(name.startswith("on") for _, attributes in read.tags for name in attributes)
@@ -100,8 +100,8 @@ def test_page_is_whole_and_asks_nobody(made):
     assert metas["Content-Security-Policy"].startswith("default-src 'none'")
 
 
-def test_links_lead_somewhere_and_headings_are_in_order(made):
-    read = Reader(made.page.read_text())
+def test_links_lead_somewhere_and_headings_are_in_order(report):
+    read = Reader(report.page.read_text())
     ids = [a["id"] for _, a in read.tags if "id" in a]
     assert Counter(ids).most_common(1)[0][1] == 1
     inside = {a["href"][1:] for a in read.of("a") if a["href"].startswith("#")}
@@ -113,19 +113,19 @@ def test_links_lead_somewhere_and_headings_are_in_order(made):
     assert all(b - a <= 1 for a, b in itertools.pairwise(levels))
 
 
-def test_images_are_the_files_to_the_byte_and_have_words(made):
-    read = Reader(made.page.read_text())
+def test_images_are_the_files_to_the_byte_and_have_words(report):
+    read = Reader(report.page.read_text())
     images = read.of("img")
-    files = [path for path in made.files if path.parent.name == "figures"]
+    files = [path for path in report.files if path.parent.name == "figures"]
     assert len(images) == len(files) == 8
-    held = sorted(base64.b64decode(image["src"].partition("base64,")[2]) for image in images)
-    assert held == sorted(path.read_bytes() for path in files)
+    contents = sorted(base64.b64decode(image["src"].partition("base64,")[2]) for image in images)
+    assert contents == sorted(path.read_bytes() for path in files)
     assert all(len(image["alt"]) > 30 and int(image["width"]) and int(image["height"]) for image in images)
     assert len(read.of("figcaption")) == len(images)
 
 
-def test_page_tells_how_it_was_made_and_what_is_missing(made):
-    text = Reader(made.page.read_text()).text
+def test_page_tells_how_it_was_made_and_what_is_missing(report):
+    text = Reader(report.page.read_text()).text
     assert "Not the protocol of the paper" in text
     assert "preset tiny" in text
     assert "the numbers mean nothing beside the paper's" in text
@@ -135,7 +135,7 @@ def test_page_tells_how_it_was_made_and_what_is_missing(made):
     assert "Sampling floor" in text
     assert "sapc cite" in text
     assert "Romoli" in text
-    assert not made.problems
+    assert not report.problems
     assert "Not all is there" not in text
 
 
@@ -144,21 +144,23 @@ def test_problems_come_first(tmp_path):
     problems = [
         Problem(kind, tmp_path / f"run{i}", f"why {i}", "heat", "eci", i) for i, kind in enumerate(kinds)
     ]
-    there = Collection([*collected(scores()).files], problems)
-    text = render_page(there, report_tables(ReportData(there)), [])
+    collection = Collection([*collect_by_hand(scores()).files], problems)
+    text = render_page(collection, report_tables(ReportData(collection)), [])
     assert text.index("Not all is there") < text.index("<nav")
     assert "1 failed, 4 missing, 1 unfinished, 1 damaged, 1 left out" in text
     assert all(f"why {i}" in text for i in range(8))
     assert "<details>\n<summary>8 things do not count" in text
-    few = Collection(there.files, problems[:OPEN_PROBLEMS])
-    assert "<details open>\n<summary>6 things" in render_page(few, report_tables(ReportData(few)), [])
+    small_collection = Collection(collection.files, problems[:OPEN_PROBLEMS])
+    assert "<details open>\n<summary>6 things" in render_page(
+        small_collection, report_tables(ReportData(small_collection)), []
+    )
 
 
 def test_text_stays_text():
     nasty = "<script>alert(1)</script>&\"'"
     problems = [Problem("corrupt", Path(nasty), nasty, nasty, nasty)]
-    there = Collection(collected(scores()).files, problems, [nasty])
-    read = Reader(render_page(there, report_tables(ReportData(there)), [], notes={nasty: [nasty]}))
+    collection = Collection(collect_by_hand(scores()).files, problems, [nasty])
+    read = Reader(render_page(collection, report_tables(ReportData(collection)), [], notes={nasty: [nasty]}))
     assert not read.of("script")
     assert nasty in read.text
 
@@ -168,22 +170,24 @@ def test_names_of_tasks_lead_nowhere_else(tmp_path):
     for task in ("../../gone", "A/b", "heat "):
         write(tmp_path / "scores", *(scores(task=task, method=m) for m in ("ffm", "sapc")))
     (tmp_path / "a" / "b").mkdir(parents=True)
-    made = make_report([tmp_path / "scores"], tmp_path / "a" / "b" / "out")
-    assert sorted(p.name[:-22] for p in made.files if p.suffix == ".svg") == ["_gone", "a_b", "heat_"]
-    assert {p.parent for p in made.files} == {made.folder, made.folder / "figures"}
+    report = make_report([tmp_path / "scores"], tmp_path / "a" / "b" / "out")
+    assert sorted(p.name[:-22] for p in report.files if p.suffix == ".svg") == ["_gone", "a_b", "heat_"]
+    assert {p.parent for p in report.files} == {report.folder, report.folder / "figures"}
     assert {p.name for p in tmp_path.iterdir()} == {"scores", "a"}
     assert [p.name for p in (tmp_path / "a").iterdir()] == ["b"]
 
 
 def test_a_page_of_the_papers_protocol_has_no_warning():
     sets = {f"test{i}": {} for i in range(4)}
-    there = collected(*(scores(method=m, seed=s, sets=sets) for m in ("sapc", "ffm") for s in (0, 42, 205)))
-    text = render_page(there, report_tables(ReportData(there)), [])
+    collection = collect_by_hand(
+        *(scores(method=m, seed=s, sets=sets) for m in ("sapc", "ffm") for s in (0, 42, 205))
+    )
+    text = render_page(collection, report_tables(ReportData(collection)), [])
     assert 'class="notice' not in text
 
 
-def test_tables_stand_task_by_task_with_their_marks(runs, made):
-    text = made.page.read_text()
+def test_tables_stand_task_by_task_with_their_marks(runs, report):
+    text = report.page.read_text()
     for name in ("generation", "supplement", "ablation", "cost"):
         assert f'id="table-{name}"' in text
     assert text.count('class="scroll"') == 8
@@ -200,17 +204,17 @@ def test_tables_stand_task_by_task_with_their_marks(runs, made):
 # -- files --
 
 
-def test_report_is_all_files_and_the_same_again(runs, made, tmp_path):
-    names = list_files(made.folder)
+def test_report_is_all_files_and_the_same_again(runs, report, tmp_path):
+    names = list_files(report.folder)
     assert {"index.html", "tables.md", "results.csv", "generation.csv", "generation.tex"} <= set(names)
-    assert sorted(str(path.relative_to(made.folder)) for path in made.files) == [
+    assert sorted(str(path.relative_to(report.folder)) for path in report.files) == [
         n for n in names if n != "figures"
     ]
-    again = make_report([runs], tmp_path / "report")
-    assert list_files(again.folder) == names
+    repetition = make_report([runs], tmp_path / "report")
+    assert list_files(repetition.folder) == names
     for name in names:
-        if (again.folder / name).is_file():
-            assert (again.folder / name).read_bytes() == (made.folder / name).read_bytes(), name
+        if (repetition.folder / name).is_file():
+            assert (repetition.folder / name).read_bytes() == (report.folder / name).read_bytes(), name
 
 
 def test_a_report_is_replaced_and_other_files_are_left(tmp_path):
@@ -220,13 +224,13 @@ def test_a_report_is_replaced_and_other_files_are_left(tmp_path):
     (out / "figures").mkdir(parents=True)
     for name in ("notes.txt", "figures/heat-ensembles.png", "figures/mine.png"):
         (out / name).write_text("old")
-    said = []
-    report = make_report([folder], out, "A <title>", lambda *stage: said.append(stage[0]))
+    stages = []
+    report = make_report([folder], out, "A <title>", lambda *stage: stages.append(stage[0]))
     assert (out / "notes.txt").read_text() == "old"
     assert (out / "figures/mine.png").read_text() == "old"
     assert not (out / "figures/heat-ensembles.png").exists()
     assert "A &lt;title&gt;" in report.page.read_text()
-    assert said == ["collecting", "drawing heat", "writing"]
+    assert stages == ["collecting", "drawing heat", "writing"]
     assert len(report.notes["heat"]) == 5
     first = report.page.read_bytes()
     assert make_report([folder], out, "A <title>").page.read_bytes() == first
@@ -237,9 +241,9 @@ def test_a_place_where_a_report_does_not_belong_is_refused(tmp_path):
     run = tmp_path / "run"
     run.mkdir()
     (run / "config.json").write_text('{"format": "sapc-run-1"}')
-    other = tmp_path / "site"
-    other.mkdir()
-    (other / "index.html").write_text("<p>mine</p>")
+    site = tmp_path / "site"
+    site.mkdir()
+    (site / "index.html").write_text("<p>mine</p>")
     for place, words in (
         ("file", "is not a folder"), ("file/below", "is not a folder"), ("run", "folder of a run"),
         ("run/report", "folder of a run"), ("site", "is not the page of a report"),
@@ -249,13 +253,13 @@ def test_a_place_where_a_report_does_not_belong_is_refused(tmp_path):
     check_out(tmp_path / "new" / "report")
     assert not (tmp_path / "new").exists()
     assert not is_page(tmp_path / "nowhere")
-    (other / "index.html").write_text(f"<!DOCTYPE html>{MARK}")
-    check_out(other)
+    (site / "index.html").write_text(f"<!DOCTYPE html>{MARK}")
+    check_out(site)
 
 
 def test_page_alone_can_be_written(tmp_path):
-    there = collected(scores())
-    path = write_page(there, report_tables(ReportData(there)), [], tmp_path / "a" / "b")
+    collection = collect_by_hand(scores())
+    path = write_page(collection, report_tables(ReportData(collection)), [], tmp_path / "a" / "b")
     assert path == tmp_path / "a" / "b" / "index.html"
     assert is_page(path)
 
@@ -275,11 +279,11 @@ def test_command_writes_a_report(call):
     assert "out/figures/heat-tradeoff.svg" in lines
     assert "Bare runs" in Path("out/index.html").read_text()
     code, out, _ = call("report", "runs", "--out", "out", "--json")
-    told = json.loads(out)
+    content = json.loads(out)
     assert code == 0
-    assert told["page"] == "out/index.html"
-    assert [(p["kind"], p["path"]) for p in told["problems"]] == [("corrupt", "runs/broken.json")]
-    assert len(told["notes"]["heat"]) == 5
+    assert content["page"] == "out/index.html"
+    assert [(p["kind"], p["path"]) for p in content["problems"]] == [("corrupt", "runs/broken.json")]
+    assert len(content["notes"]["heat"]) == 5
 
 
 @pytest.mark.parametrize(
@@ -414,25 +418,27 @@ class Browser:
 def browser(tmp_path_factory):
     if CHROMIUM is None:
         pytest.skip("there is no Chromium here")
-    one = Browser(tmp_path_factory.mktemp("browser"))
-    yield one
-    one.close()
+    entry = Browser(tmp_path_factory.mktemp("browser"))
+    yield entry
+    entry.close()
 
 
 @pytest.mark.parametrize(
     ("width", "dark"), [(360, False), (360, True), (800, False), (1280, False), (1280, True)]
 )
-def test_page_fits_every_screen(browser, made, width, dark):
-    seen = browser.open(made.page, width, dark)
-    assert seen["wide"] <= seen["seen"] <= width
-    assert seen["images"] == seen["decoded"] == 8
-    assert seen["beyond"] == 0
-    assert seen["small"] == 0
-    assert seen["scrolls"] == (8 if width == 360 else seen["scrolls"])  # tables scroll by themselves
-    assert _bright(seen["paper"]) < 60 if dark else _bright(seen["paper"]) > 240
-    assert abs(_bright(seen["paper"]) - _bright(seen["ink"])) > 150
-    sent = [event["request"]["url"] for event in browser.happened("Network.requestWillBeSent")]
-    assert [url for url in sent if not url.startswith(("data:", "about:"))] == [made.page.as_uri()]
+def test_page_fits_every_screen(browser, report, width, dark):
+    responses = browser.open(report.page, width, dark)
+    assert responses["wide"] <= responses["seen"] <= width
+    assert responses["images"] == responses["decoded"] == 8
+    assert responses["beyond"] == 0
+    assert responses["small"] == 0
+    assert responses["scrolls"] == (
+        8 if width == 360 else responses["scrolls"]
+    )  # tables scroll by themselves
+    assert _bright(responses["paper"]) < 60 if dark else _bright(responses["paper"]) > 240
+    assert abs(_bright(responses["paper"]) - _bright(responses["ink"])) > 150
+    requests = [event["request"]["url"] for event in browser.happened("Network.requestWillBeSent")]
+    assert [url for url in requests if not url.startswith(("data:", "about:"))] == [report.page.as_uri()]
     assert not browser.happened("Runtime.exceptionThrown")
     assert not browser.happened("Log.entryAdded")
     assert not browser.happened("Runtime.consoleAPICalled")
@@ -442,18 +448,18 @@ def _bright(colour: str) -> float:
     return sum(map(float, re.findall(r"\d+", colour)[:3])) / 3
 
 
-def test_first_column_stays_while_a_table_scrolls(browser, made):
-    browser.open(made.page, 360)
-    left = "document.querySelector('.scroll th[scope=row]').getBoundingClientRect().left"
-    before = browser.js(left)
+def test_first_column_stays_while_a_table_scrolls(browser, report):
+    browser.open(report.page, 360)
+    position = "document.querySelector('.scroll th[scope=row]').getBoundingClientRect().left"
+    before = browser.js(position)
     browser.js("document.querySelector('.scroll').scrollLeft = 200")
     assert browser.js("document.querySelector('.scroll').scrollLeft") == 200
-    assert browser.js(left) == pytest.approx(before, abs=1)
+    assert browser.js(position) == pytest.approx(before, abs=1)
 
 
-def test_a_figure_opens_large_and_closes(browser, made):
+def test_a_figure_opens_large_and_closes(browser, report):
     size = "document.querySelector('#heat-ensembles img').getBoundingClientRect().width"
-    browser.open(made.page, 360)
+    browser.open(report.page, 360)
     small, natural = (
         browser.js(size),
         browser.js("document.querySelector('#heat-ensembles img').naturalWidth"),
@@ -461,9 +467,9 @@ def test_a_figure_opens_large_and_closes(browser, made):
     browser.js("location.hash = '#heat-ensembles'")
     assert small < 360 < browser.js(size) == natural
     assert browser.js("document.documentElement.scrollWidth") <= 360
-    shown = "getComputedStyle(document.querySelector('#heat-ensembles .close')).display"
-    assert browser.js(shown) != "none"
+    visible = "getComputedStyle(document.querySelector('#heat-ensembles .close')).display"
+    assert browser.js(visible) != "none"
     browser.js("document.querySelector('#heat-ensembles .close').click()")
     assert browser.js("location.hash") == "#at-heat-ensembles"
     assert browser.js(size) == small
-    assert browser.js(shown) == "none"
+    assert browser.js(visible) == "none"

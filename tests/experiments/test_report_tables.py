@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from hand_made import collected, per_set, scores
+from hand_made import collect_by_hand, per_set, scores
 from sapc.errors import SapcError
 from sapc.experiments.report.data import ReportData
 from sapc.experiments.report.format import Table, compact
@@ -27,8 +27,8 @@ NAMES = ["generation", "supplement", "ablation", "cost"]
 
 
 def tables(*contents, problems=(), **more):
-    found = replace(collected(*contents, **more), problems=list(problems))
-    return dict(zip(NAMES, report_tables(ReportData(found)), strict=True))
+    collection = replace(collect_by_hand(*contents, **more), problems=list(problems))
+    return dict(zip(NAMES, report_tables(ReportData(collection)), strict=True))
 
 
 def line(table, metric: str, whose: str = "ours", task: str = "Heat") -> dict[str, str]:
@@ -71,32 +71,32 @@ def test_compact_form(mean, error, text):
 @given(st.floats(1e-290, 1e290) | st.floats(-1e290, -1e-290), st.none() | st.floats(0, 1e4))
 def test_compact_form_is_right_to_half_of_its_last_digit(mean, relative):
     error = None if relative is None else relative * abs(mean)
-    found = re.fullmatch(r"(-?\d\.\d)(?:\((\d+\.\d)\))?(?:e(-?\d+))?", compact(mean, error))
-    m, power = float(found[1]), 10.0 ** int(found[3] or 0)
+    match = re.fullmatch(r"(-?\d\.\d)(?:\((\d+\.\d)\))?(?:e(-?\d+))?", compact(mean, error))
+    m, power = float(match[1]), 10.0 ** int(match[3] or 0)
     assert 1 <= abs(m) < 10
     assert abs(m * power - mean) <= 0.05 * power * (1 + 1e-9)
-    assert (found[2] is None) == (error is None)
+    assert (match[2] is None) == (error is None)
     if error is not None:
-        assert abs(float(found[2]) - error / power) <= 0.05 * (1 + 1e-9) + 1e-15 * error / power
+        assert abs(float(match[2]) - error / power) <= 0.05 * (1 + 1e-9) + 1e-15 * error / power
 
 
 def test_means_by_hand_beside_the_papers():
-    own = [scores(seed=0, sets=per_set(1e-5, 2e-5)), scores(seed=1, sets=per_set(3e-5, 6e-5))]
+    ours = [scores(seed=0, sets=per_set(1e-5, 2e-5)), scores(seed=1, sets=per_set(3e-5, 6e-5))]
     ffm = scores(method="ffm", sets=per_set(0.5, 0.5))
-    made = tables(*own, ffm)["generation"]
-    shown = line(made, "MMSE")
-    assert shown["SAPC"] == "3.0(1.1)e-5"  # sqrt(14 / 3) / 2 = 1.08
-    assert shown["FFM"] == "5.0(0.0)e-1"
-    assert line(made, "MMSE", "paper")["SAPC"] == "2.2(0.8)e-5"
-    assert line(made, "CE", "paper")["FFM"] == "1.0"
-    record = next(r for r in made.records if (r.metric, r.method) == ("mmse", "sapc"))
+    result = tables(*ours, ffm)["generation"]
+    texts = line(result, "MMSE")
+    assert texts["SAPC"] == "3.0(1.1)e-5"  # sqrt(14 / 3) / 2 = 1.08
+    assert texts["FFM"] == "5.0(0.0)e-1"
+    assert line(result, "MMSE", "paper")["SAPC"] == "2.2(0.8)e-5"
+    assert line(result, "CE", "paper")["FFM"] == "1.0"
+    record = next(r for r in result.records if (r.metric, r.method) == ("mmse", "sapc"))
     assert (record.mean, record.n, record.rank, record.statistic) == (3e-5, 4, 1, "mean")
     assert record.error == pytest.approx(math.sqrt(14 / 3) / 2 * 1e-5, rel=1e-12)
     assert (record.paper_mean, record.paper_error) == (2.2e-5, 0.8e-5)
 
 
 def test_every_printed_number_is_shown():
-    made = tables()
+    result = tables()
     for name, metrics, methods in (
         ("generation", paper.GENERATION, paper.METHODS),
         ("supplement", paper.SUPPLEMENT, paper.METHODS),
@@ -105,53 +105,53 @@ def test_every_printed_number_is_shown():
         source = "ablation" if name == "ablation" else "generation"
         for task in paper.TASKS:
             for metric in metrics:
-                shown = line(made[name], paper.METRIC_LABELS[metric], "paper", paper.TASK_LABELS[task])
+                texts = line(result[name], paper.METRIC_LABELS[metric], "paper", paper.TASK_LABELS[task])
                 for method in methods:
                     cell = paper.printed_mean(source, task, metric, method)
-                    assert shown[paper.METHOD_LABELS[method]] == compact(cell.mean, cell.error)
-    assert line(made["cost"], "ms per sample", "paper")["D-Flow"] == "2739"
-    assert line(made["cost"], "× FFM", "paper")["ECI"] == "24.02"
-    assert line(made["cost"], "training, min", "paper")["FFM"] == "50–75"
+                    assert texts[paper.METHOD_LABELS[method]] == compact(cell.mean, cell.error)
+    assert line(result["cost"], "ms per sample", "paper")["D-Flow"] == "2739"
+    assert line(result["cost"], "× FFM", "paper")["ECI"] == "24.02"
+    assert line(result["cost"], "training, min", "paper")["FFM"] == "50–75"
 
 
 def test_floor_of_the_methods_own_number_of_samples():
     floor = lambda *values: {"test0": {"floor": {"mmse": list(values)}}}
-    made = tables(
+    result = tables(
         scores(sets=floor(1e-6, 3e-6)), scores(method="ffm", sets=floor(1e-6, 3e-6)),
         scores(method="dflow", samples=64, sets=floor(2e-5, 2e-5)),
     )["generation"]  # fmt: skip
-    assert line(made, "MMSE")["floor"] == "2.0(1.0)e-6; 2.0(0.0)e-5 (n=64)"
-    assert line(made, "SMSE")["floor"] == "not recorded"
-    assert line(made, "CE")["floor"] == line(made, "MMSE", "paper")["floor"] == "–"
-    floors = {r.method: r.floor for r in made.records if r.metric == "mmse"}
+    assert line(result, "MMSE")["floor"] == "2.0(1.0)e-6; 2.0(0.0)e-5 (n=64)"
+    assert line(result, "SMSE")["floor"] == "not recorded"
+    assert line(result, "CE")["floor"] == line(result, "MMSE", "paper")["floor"] == "–"
+    floors = {r.method: r.floor for r in result.records if r.metric == "mmse"}
     assert (floors["sapc"], floors["dflow"], floors["eci"]) == (2e-6, 2e-5, None)
 
 
 def test_cost_by_hand():
     cost = lambda *seconds: {f"test{i}": {"seconds_per_sample": s} for i, s in enumerate(seconds)}
-    made = tables(
+    result = tables(
         scores(method="ffm", sets=cost(0.1, 0.2, 0.6)), scores(method="eci", sets=cost(1.0)), scores(sets=cost(0.5)),
         training_seconds=120.0,
     )["cost"]  # fmt: skip
-    assert line(made, "ms per sample")["FFM"] == "200"  # the median
-    assert line(made, "× FFM")["ECI"] == "5"
-    assert (line(made, "× FFM")["FFM"], line(made, "× FFM")["PCFM"]) == ("–", "missing")
-    assert line(made, "s per test set")["SAPC"] == "612"  # 0.5 s of 1225
-    assert line(made, "peak memory, GiB")["SAPC"] == "1"
-    assert line(made, "training, min")["SAPC"] == "2"
-    assert marks(made, "ms per sample") == (["SAPC"], ["ECI"])  # FFM is what they are measured by
-    assert marks(made, "ms per sample", "paper") == (["PBFM"], ["PCFM"])
-    record = next(r for r in made.records if (r.metric, r.method) == ("ms_per_sample", "ffm"))
+    assert line(result, "ms per sample")["FFM"] == "200"  # the median
+    assert line(result, "× FFM")["ECI"] == "5"
+    assert (line(result, "× FFM")["FFM"], line(result, "× FFM")["PCFM"]) == ("–", "missing")
+    assert line(result, "s per test set")["SAPC"] == "612"  # 0.5 s of 1225
+    assert line(result, "peak memory, GiB")["SAPC"] == "1"
+    assert line(result, "training, min")["SAPC"] == "2"
+    assert marks(result, "ms per sample") == (["SAPC"], ["ECI"])  # FFM is what they are measured by
+    assert marks(result, "ms per sample", "paper") == (["PBFM"], ["PCFM"])
+    record = next(r for r in result.records if (r.metric, r.method) == ("ms_per_sample", "ffm"))
     assert (record.mean, record.n, record.paper_mean, record.statistic) == (200.0, 3, 20.7, "median")
-    printed = {r.method: r.paper_mean for r in made.records if r.metric == "training"}
-    assert (printed["sapc"], printed["ffm"]) == (60.0, None)  # a range, 50 to 75, is no number
-    assert line(made, "training, min", "paper")["FFM"] == "50–75"
+    paper_value = {r.method: r.paper_mean for r in result.records if r.metric == "training"}
+    assert (paper_value["sapc"], paper_value["ffm"]) == (60.0, None)  # a range, 50 to 75, is no number
+    assert line(result, "training, min", "paper")["FFM"] == "50–75"
 
 
 def test_training_of_the_weights_that_are_sampled_with():
-    made = tables(scores(method="eci"))["cost"]
-    assert line(made, "training, min")["ECI"] == "of FFM"
-    assert line(made, "× FFM")["ECI"] == "no FFM"
+    result = tables(scores(method="eci"))["cost"]
+    assert line(result, "training, min")["ECI"] == "of FFM"
+    assert line(result, "× FFM")["ECI"] == "no FFM"
 
 
 # -- marks --
@@ -159,93 +159,95 @@ def test_training_of_the_weights_that_are_sampled_with():
 
 def test_best_and_second_within_each_line_and_ties():
     values = {"sapc": 1.0, "pcfm": 1.0, "eci": 2.0, "cafm": 2.0, "ffm": 3.0}
-    made = tables(*(scores(method=m, sets=per_set(v)) for m, v in values.items()))["generation"]
-    assert marks(made, "MMSE") == (["SAPC", "PCFM"], ["ECI", "CAFM"])
-    assert marks(made, "MMSE", "paper") == (["SAPC"], ["PCFM"])
-    assert marks(made, "CE", "paper") == (["SAPC", "PCFM"], ["CAFM"])
-    ranked = {r.method: r.rank for r in made.records if r.metric == "mmse"}
-    assert ranked == {"sapc": 1, "pcfm": 1, "eci": 2, "cafm": 2, "pbfm": None, "dflow": None, "ffm": 3}
+    result = tables(*(scores(method=m, sets=per_set(v)) for m, v in values.items()))["generation"]
+    assert marks(result, "MMSE") == (["SAPC", "PCFM"], ["ECI", "CAFM"])
+    assert marks(result, "MMSE", "paper") == (["SAPC"], ["PCFM"])
+    assert marks(result, "CE", "paper") == (["SAPC", "PCFM"], ["CAFM"])
+    ranking = {r.method: r.rank for r in result.records if r.metric == "mmse"}
+    assert ranking == {"sapc": 1, "pcfm": 1, "eci": 2, "cafm": 2, "pbfm": None, "dflow": None, "ffm": 3}
 
 
 def test_fewer_samples_are_shown_and_not_ranked_unless_all_have_as_few():
-    few = scores(method="dflow", samples=64, sets=per_set(0.1))
-    made = tables(few, scores(sets=per_set(1.0)), scores(method="ffm", sets=per_set(2.0)))["generation"]
-    assert line(made, "MMSE")["D-Flow"] == "1.0e-1 (n=64)"
-    assert marks(made, "MMSE") == (["SAPC"], ["FFM"])
-    assert any("D-Flow 64" in note for note in made.notes)
-    alike = tables(few, scores(samples=64, sets=per_set(1.0)))["generation"]
-    assert line(alike, "MMSE")["D-Flow"] == "1.0e-1"
-    assert marks(alike, "MMSE") == (["D-Flow"], ["SAPC"])
+    small = scores(method="dflow", samples=64, sets=per_set(0.1))
+    result = tables(small, scores(sets=per_set(1.0)), scores(method="ffm", sets=per_set(2.0)))["generation"]
+    assert line(result, "MMSE")["D-Flow"] == "1.0e-1 (n=64)"
+    assert marks(result, "MMSE") == (["SAPC"], ["FFM"])
+    assert any("D-Flow 64" in note for note in result.notes)
+    equal = tables(small, scores(samples=64, sets=per_set(1.0)))["generation"]
+    assert line(equal, "MMSE")["D-Flow"] == "1.0e-1"
+    assert marks(equal, "MMSE") == (["D-Flow"], ["SAPC"])
 
 
 def test_fewer_test_sets_are_not_ranked():
-    made = tables(
+    result = tables(
         scores(sets=per_set(1.0)), scores(method="ffm"), scores(method="eci", sets=per_set(3.0, 2.0))
     )
-    assert marks(made["generation"], "MMSE") == (["FFM"], ["ECI"])
-    assert any("SAPC (test0)" in note for note in made["generation"].notes)
+    assert marks(result["generation"], "MMSE") == (["FFM"], ["ECI"])
+    assert any("SAPC (test0)" in note for note in result["generation"].notes)
 
 
 def test_cond_ffm_and_single_numbers_are_not_ranked():
     one = tables(scores(method="cond_ffm"), scores())["ablation"]
     assert marks(one, "MMSE") == ([], [])
-    both = tables(
+    pair = tables(
         scores(method="cond_ffm", sets=per_set(0.1)),
         scores(),
         scores(method="sapc_s1", sets=per_set(3.0, 3.0)),
     )
-    assert marks(both["ablation"], "MMSE") == (["SAPC"], ["SAPC (S1)"])
-    assert marks(both["ablation"], "MMSE", "paper") == (["SAPC"], ["SAPC (S3)"])
+    assert marks(pair["ablation"], "MMSE") == (["SAPC"], ["SAPC (S1)"])
+    assert marks(pair["ablation"], "MMSE", "paper") == (["SAPC"], ["SAPC (S3)"])
 
 
 # -- what is not there --
 
 
 def test_missing_failed_and_what_was_not_computed():
-    failed = Problem("failed", Path("runs/heat-ffm"), "out of memory", "heat", "pcfm", 0)
+    failure = Problem("failed", Path("runs/heat-ffm"), "out of memory", "heat", "pcfm", 0)
     corrupt = Problem("corrupt", Path("runs/heat-cafm"), "truncated", "heat", "cafm", 0)
-    made = tables(scores(), problems=[failed, corrupt])
-    shown = line(made["generation"], "MMSE")
-    assert (shown["PCFM"], shown["CAFM"], shown["ECI"]) == ("failed", "missing", "missing")
-    assert line(made["generation"], "FPD")["SAPC"] == "no weights"
-    assert line(made["generation"], "CE")["SAPC"] == "no FFM"
-    notes = made["generation"].notes
+    result = tables(scores(), problems=[failure, corrupt])
+    texts = line(result["generation"], "MMSE")
+    assert (texts["PCFM"], texts["CAFM"], texts["ECI"]) == ("failed", "missing", "missing")
+    assert line(result["generation"], "FPD")["SAPC"] == "no weights"
+    assert line(result["generation"], "CE")["SAPC"] == "no FFM"
+    notes = result["generation"].notes
     assert "Problems with files and runs, named on the page: 1 failed, 1 corrupt." in notes
     assert any("out of memory" in note for note in notes)
     assert any(note.startswith("no CE for heat") for note in notes)
     assert any("Poseidon-B" in note for note in notes)
-    assert not any("out of memory" in note for note in made["ablation"].notes)
+    assert not any("out of memory" in note for note in result["ablation"].notes)
 
 
 def test_fpd_where_it_was_computed_and_frd_never_in_its_place():
-    made = tables(
+    result = tables(
         scores(sets=per_set(0.25, metric="fpd")), scores(method="ffm", sets=per_set(9.0, metric="frd"))
     )
-    shown = line(made["generation"], "FPD")
-    assert (shown["SAPC"], shown["FFM"]) == ("2.5e-1", "no weights")
-    assert not any("9.0" in cell for row in made["generation"].rows for cell in row[3:] if row[2] == "ours")
+    texts = line(result["generation"], "FPD")
+    assert (texts["SAPC"], texts["FFM"]) == ("2.5e-1", "no weights")
+    assert not any("9.0" in cell for row in result["generation"].rows for cell in row[3:] if row[2] == "ours")
 
 
 def test_a_failed_seed_beside_a_good_one_leaves_the_number():
-    failed = Problem("failed", Path("x"), "why", "heat", "sapc", 1)
-    assert line(tables(scores(), problems=[failed])["generation"], "MMSE")["SAPC"] == "1.0(0.0)"
+    failure = Problem("failed", Path("x"), "why", "heat", "sapc", 1)
+    assert line(tables(scores(), problems=[failure])["generation"], "MMSE")["SAPC"] == "1.0(0.0)"
 
 
 def test_without_scores_the_paper_stands_alone():
-    made = tables()
-    assert {row[2]: cell for row in made["generation"].rows for cell in row[3:4]}["ours"] == "missing"
-    assert all("No scores were found: all numbers are the paper's." in table.notes for table in made.values())
+    result = tables()
+    assert {row[2]: cell for row in result["generation"].rows for cell in row[3:4]}["ours"] == "missing"
+    assert all(
+        "No scores were found: all numbers are the paper's." in table.notes for table in result.values()
+    )
     task = Problem("missing", Path("x"), "not begun", "burgers", "sapc", 0)
     assert {row[0] for row in tables(problems=[task])["generation"].rows} == {"Burgers"}
 
 
 def test_methods_and_tasks_of_ones_own():
-    made = tables(scores(method="mine", task="own"), scores(task="own", method="eci_stokes_ic"))
-    shown = line(made["generation"], "MMSE", task="own")
-    assert (shown["mine"], shown["eci_stokes_ic"], shown["SAPC"]) == ("1.0(0.0)", "1.0(0.0)", "missing")
-    assert line(made["generation"], "MMSE", "paper", "own")["SAPC"] == "–"
-    assert "mine" not in made["ablation"].columns
-    assert line(made["cost"], "s per test set", task="own")["mine"] == "612"
+    result = tables(scores(method="mine", task="own"), scores(task="own", method="eci_stokes_ic"))
+    texts = line(result["generation"], "MMSE", task="own")
+    assert (texts["mine"], texts["eci_stokes_ic"], texts["SAPC"]) == ("1.0(0.0)", "1.0(0.0)", "missing")
+    assert line(result["generation"], "MMSE", "paper", "own")["SAPC"] == "–"
+    assert "mine" not in result["ablation"].columns
+    assert line(result["cost"], "s per test set", task="own")["mine"] == "612"
 
 
 # -- what the notes say --
@@ -261,10 +263,10 @@ def full(**changes):
 def test_the_papers_protocol_is_recognised():
     notes = tables(*full())["generation"].notes
     assert "Heat: our protocol is the paper's." in notes
-    (made,) = [note for note in notes if note.startswith("Heat, ours")]
+    (result,) = [note for note in notes if note.startswith("Heat, ours")]
     for part in ("seeds 0, 42, 205", "test0, test1, test2, test3", "1225 samples beside 1225", "preset published",
                  "20000 training steps", "100 x 100", "sapc 0.1.0 and torch 2.13.0 on NVIDIA H200"):  # fmt: skip
-        assert part in made
+        assert part in result
 
 
 @pytest.mark.parametrize(
@@ -293,8 +295,8 @@ def test_seeds_and_sets_that_are_too_few_are_told():
     notes = tables(scores(), scores(seed=1), scores(method="ffm"))["generation"].notes
     assert any("1 of 3 seeds; 2 of 4 test sets" in note for note in notes)
     assert any("seeds 0, 1 (SAPC) and 0 (FFM)" in note for note in notes)
-    told = tables(*full(), training={"precision": "bf16"})["generation"].notes
-    assert any("trained in bf16 instead of float32" in note for note in told)
+    notes = tables(*full(), training={"precision": "bf16"})["generation"].notes
+    assert any("trained in bf16 instead of float32" in note for note in notes)
 
 
 def test_solutions_have_constraint_errors_of_their_own():
@@ -336,22 +338,22 @@ def test_latex_is_escaped_and_has_the_short_form():
     assert r"c\textbackslash{}d\textasciitilde{}e\textasciicircum{}f\#\{g\} & \underline{--} \\" in text
     assert r"method & 50\% \textbar{} \$x\$ \\" in text
     assert "\n{[}1{]} & x" in Table("t", ("a", "b"), [("[1]", "x")]).latex()
-    made = tables(*full())["supplement"].latex()
-    rows = [row for row in made.splitlines() if row.endswith(r"\\")]
+    result = tables(*full())["supplement"].latex()
+    rows = [row for row in result.splitlines() if row.endswith(r"\\")]
     assert {len(re.findall(r"(?<!\\)&", row)) for row in rows} == {10}
-    assert "CE$_L$" in made
-    assert made.count("{") == made.count("}")
+    assert "CE$_L$" in result
+    assert result.count("{") == result.count("}")
     assert compact(5.0, 1.0) == "5.0(1.0)"
     assert "$5.0(1.0){+}0$" in Table("t", ("a", "b"), [("x", "5.0(1.0)")]).latex()
 
 
 def test_html_is_well_formed_and_says_what_is_missing():
-    found = ElementTree.fromstring(f"<div>{NASTY.html()}</div>")
-    assert found.find("table/caption").text == NASTY.title
-    assert [cell.get("scope") for cell in found.iter("th")] == ["col", "col", "row", "row", "row"]
-    assert [cell.get("class") for cell in found.iter("td")] == [None, "missing", "nothing"]
-    assert found.find(".//td/strong").text == "2.2(0.8)e-5"
-    assert [note.text for note in found.iter("li")] == list(NASTY.notes)
+    document = ElementTree.fromstring(f"<div>{NASTY.html()}</div>")
+    assert document.find("table/caption").text == NASTY.title
+    assert [cell.get("scope") for cell in document.iter("th")] == ["col", "col", "row", "row", "row"]
+    assert [cell.get("class") for cell in document.iter("td")] == [None, "missing", "nothing"]
+    assert document.find(".//td/strong").text == "2.2(0.8)e-5"
+    assert [note.text for note in document.iter("li")] == list(NASTY.notes)
     for table in tables(*full()).values():
         ElementTree.fromstring(f"<div>{table.html()}</div>")
 
@@ -361,16 +363,16 @@ def test_csv_of_the_text():
 
 
 def test_all_files(tmp_path):
-    made = list(tables(*full()).values())
-    written = write_tables(made, tmp_path / "new" / "tables")
+    result = list(tables(*full()).values())
+    paths = write_tables(result, tmp_path / "new" / "tables")
     names = ["tables.md", *(f"{name}.{kind}" for name in NAMES for kind in ("csv", "tex"))]
     assert (
-        sorted(path.name for path in written)
+        sorted(path.name for path in paths)
         == sorted(names)
         == sorted(p.name for p in (tmp_path / "new" / "tables").iterdir())
     )
     text = (tmp_path / "new" / "tables" / "tables.md").read_text()
-    assert all(f"## {table.title}" in text for table in made)
+    assert all(f"## {table.title}" in text for table in result)
     with open(tmp_path / "new" / "tables" / "generation.csv", newline="") as file:
         lines = list(csv.DictReader(file))
     assert len(lines) == len(paper.GENERATION) * len(paper.METHODS)

@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from hand_made import collected, one_set, per_set, scores, write
+from hand_made import collect_by_hand, one_set, per_set, scores, write
 from sapc.errors import SapcError
 from sapc.evaluation.evaluate import evaluate, write_scores
 from sapc.experiments.results import (
@@ -55,7 +55,7 @@ def values(found, method: str, metric: str) -> list[float]:
 
 
 def test_mean_error_and_median_by_hand():
-    found = collected(
+    found = collect_by_hand(
         scores(seed=0, sets=per_set(1.0, 2.0)),
         scores(seed=7, sets=per_set(3.0, 6.0)),
     )
@@ -66,7 +66,7 @@ def test_mean_error_and_median_by_hand():
 
 
 def test_one_value_has_no_error():
-    result = summary(rows(collected(scores(sets=per_set(5.0)))))["heat", "sapc", "mmse"]
+    result = summary(rows(collect_by_hand(scores(sets=per_set(5.0)))))["heat", "sapc", "mmse"]
     assert (result.mean, result.error, result.n) == (5.0, None, 1)
 
 
@@ -78,7 +78,7 @@ def test_ce_divides_by_ffm_pooled_over_seeds_and_sets():
     ours = scores(
         sets={"test0": {"ce_local": 0.3, "ce_global": 0.2}, "test1": {"ce_local": 3.0, "ce_global": 0.0}}
     )
-    found = collected(ours, *ffm)
+    found = collect_by_hand(ours, *ffm)
     assert values(found, "sapc", "ce") == pytest.approx([0.1, 0.5], rel=1e-15)
     assert values(found, "ffm", "ce") == pytest.approx([7 / 12, 17 / 12], rel=1e-15)
     assert summary(rows(found))["heat", "ffm", "ce"].mean == pytest.approx(1.0, rel=1e-15)
@@ -86,32 +86,32 @@ def test_ce_divides_by_ffm_pooled_over_seeds_and_sets():
 
 
 def test_ce_of_a_task_needs_its_own_ffm():
-    found = collected(scores(), scores(task="burgers"), scores(task="burgers", method="ffm"))
+    found = collect_by_hand(scores(), scores(task="burgers"), scores(task="burgers", method="ffm"))
     assert {row.task for row in rows(found) if row.metric == "ce"} == {"burgers"}
     assert notes(found) == ["no CE for heat: it divides by the errors of ffm, and there are no scores of ffm"]
-    zero = collected(scores(method="ffm", sets=per_set(1.0, ce_global=0.0)))
+    zero = collect_by_hand(scores(method="ffm", sets=per_set(1.0, ce_global=0.0)))
     assert values(zero, "ffm", "ce") == []
     assert "must be positive" in notes(zero)[0]
 
 
 def test_floors_are_pooled_over_sets_and_repeats_and_counted_once():
-    own = {"test0": {"floor": {"mmse": [1.0, 2.0]}}, "test1": {"floor": {"mmse": [6.0]}}}
+    own_values = {"test0": {"floor": {"mmse": [1.0, 2.0]}}, "test1": {"floor": {"mmse": [6.0]}}}
     longer = {"test0": {"floor": {"mmse": [1.0, 2.0, 3.0]}}}
-    few = {"test0": {"floor": {"mmse": [40.0]}}}
-    found = collected(
-        scores(sets=own), scores(seed=1, sets=own), scores(method="ffm", sets=longer),
-        scores(method="dflow", samples=64, sets=few),
+    small = {"test0": {"floor": {"mmse": [40.0]}}}
+    found = collect_by_hand(
+        scores(sets=own_values), scores(seed=1, sets=own_values), scores(method="ffm", sets=longer),
+        scores(method="dflow", samples=64, sets=small),
     )  # fmt: skip
     result = floors(found)
     assert set(result) == {("heat", "mmse", 1225), ("heat", "mmse", 64)}
-    pooled = result["heat", "mmse", 1225]
-    assert (pooled.mean, pooled.n, pooled.sets) == (3.0, 4, ("test0", "test1"))
-    assert pooled.error == pytest.approx(math.sqrt((4 + 1 + 9 + 0) / 3) / 2, rel=1e-15)
+    pooled_summary = result["heat", "mmse", 1225]
+    assert (pooled_summary.mean, pooled_summary.n, pooled_summary.sets) == (3.0, 4, ("test0", "test1"))
+    assert pooled_summary.error == pytest.approx(math.sqrt((4 + 1 + 9 + 0) / 3) / 2, rel=1e-15)
     assert (result["heat", "mmse", 64].mean, result["heat", "mmse", 64].error) == (40.0, None)
 
 
 def test_rows_hold_what_is_there_and_no_more():
-    found = collected(
+    found = collect_by_hand(
         scores(method="ffm", sets={"test0": {"fpd": 2.0, "frd": 3.0, "peak_memory": 0}}),
         scores(sets=per_set(1.0)),
     )
@@ -119,18 +119,20 @@ def test_rows_hold_what_is_there_and_no_more():
     assert values(found, "sapc", "fpd") == values(found, "sapc", "training_seconds") == []
     assert values(found, "ffm", "peak_memory") == []  # 0: the system does not tell
     assert values(found, "sapc", "peak_memory") == [2.0**30]
-    assert values(collected(scores(device="cpu")), "sapc", "peak_memory") == []  # its training may count too
+    assert (
+        values(collect_by_hand(scores(device="cpu")), "sapc", "peak_memory") == []
+    )  # its training may count too
     assert values(found, "sapc", "evaluations") == [100.0]
     assert values(found, "sapc", "seconds_per_sample") == [0.5]
-    trained = collected(scores(), training_seconds=60.0)
-    assert [r for r in rows(trained) if r.metric == "training_seconds"] == [
+    result = collect_by_hand(scores(), training_seconds=60.0)
+    assert [r for r in rows(result) if r.metric == "training_seconds"] == [
         Row("heat", "sapc", 0, "", "training_seconds", 60.0)
     ]
 
 
 def test_cost_is_of_one_device_and_fpd_of_one_encoder():
     by = lambda name: {"size": "B", "sha256": name}
-    found = collected(
+    found = collect_by_hand(
         scores(method="ffm", sets=per_set(1.0, fpd=1.0)), scores(sets=per_set(1.0, fpd=2.0)),
         scores(method="eci", device="cpu", sets=per_set(1.0, fpd=3.0)),
     )  # fmt: skip
@@ -186,13 +188,13 @@ def test_copies_do_not_make_a_majority(tmp_path):
 
 @pytest.mark.parametrize("name", ["samples", "settings_steps"])
 def test_sampling_may_differ_between_methods_but_not_within_one(tmp_path, name):
-    def other(content):
+    def other_scores(content):
         content["settings"][name.removeprefix("settings_")] = 64
         return content
 
     write(
-        tmp_path, scores(), scores(seed=1), other(scores(seed=2)), other(scores(method="dflow")),
-        other(scores(method="dflow", seed=1)),
+        tmp_path, scores(), scores(seed=1), other_scores(scores(seed=2)), other_scores(scores(method="dflow")),
+        other_scores(scores(method="dflow", seed=1)),
     )  # fmt: skip
     found = collect([tmp_path])
     assert [(s.method, s.seed) for s in found.files] == [
@@ -218,10 +220,10 @@ def test_a_joint_batch_is_part_of_the_problem(tmp_path):
 
 
 def test_precision_counts_where_it_is_told(tmp_path):
-    told = [
+    states = [
         {**scores(seed=k), "training": {"precision": p}} for k, p in ((0, "bf16"), (1, "tf32"), (2, "bf16"))
     ]
-    write(tmp_path, *told, scores(method="eci"))
+    write(tmp_path, *states, scores(method="eci"))
     found = collect([tmp_path])
     assert [(s.method, s.seed) for s in found.files] == [("sapc", 0), ("sapc", 2), ("eci", 0)]
     assert "precision is 'tf32'" in found.problems[0].reason
@@ -280,7 +282,7 @@ def without(*path: str):
     return change
 
 
-def put(value, *path: str):
+def insert(value, *path: str):
     def change(content):
         for name in path[:-1]:
             content = content[name]
@@ -294,28 +296,28 @@ BAD = {
     "no seed": without("run", "seed"),
     "no settings": without("settings"),
     "no samples": without("settings", "samples"),
-    "no sets": put({}, "sets"),
-    "sets of a list": put([1], "sets"),
+    "no sets": insert({}, "sets"),
+    "sets of a list": insert([1], "sets"),
     "no metrics": without("sets", "test0", "metrics"),
     "no mmse": without("sets", "test0", "metrics", "mmse"),
     "no floor": without("sets", "test0", "floor"),
     "no time": without("sets", "test0", "seconds_per_sample"),
-    "nan": put(math.nan, "sets", "test0", "metrics", "w2"),
-    "none": put(None, "sets", "test1", "metrics", "w2"),
-    "infinite": put(math.inf, "sets", "test1", "metrics", "fpd"),
-    "text": put("1.0", "sets", "test1", "metrics", "ce_local"),
-    "true": put(True, "sets", "test1", "metrics", "ce_local"),
-    "beyond floats": put(10**400, "sets", "test1", "metrics", "ce_local"),
-    "floor of nan": put({"mmse": [math.nan]}, "sets", "test0", "floor"),
-    "floor of a number": put({"mmse": 1.0}, "sets", "test0", "floor"),
-    "set of nothing": put(None, "sets", "test0"),
-    "seed of text": put("0", "run", "seed"),
-    "seed beyond": put(2**63, "run", "seed"),
-    "name of no letters": put("", "run", "task"),
-    "name of two lines": put("a\rb", "settings", "method"),
-    "set of two lines": put({"a\nb": one_set()}, "sets"),
-    "metric of a tab": put(1.0, "sets", "test0", "metrics", "a\tb"),
-    "seed below": put(-1, "run", "seed"),
+    "nan": insert(math.nan, "sets", "test0", "metrics", "w2"),
+    "none": insert(None, "sets", "test1", "metrics", "w2"),
+    "infinite": insert(math.inf, "sets", "test1", "metrics", "fpd"),
+    "text": insert("1.0", "sets", "test1", "metrics", "ce_local"),
+    "true": insert(True, "sets", "test1", "metrics", "ce_local"),
+    "beyond floats": insert(10**400, "sets", "test1", "metrics", "ce_local"),
+    "floor of nan": insert({"mmse": [math.nan]}, "sets", "test0", "floor"),
+    "floor of a number": insert({"mmse": 1.0}, "sets", "test0", "floor"),
+    "set of nothing": insert(None, "sets", "test0"),
+    "seed of text": insert("0", "run", "seed"),
+    "seed beyond": insert(2**63, "run", "seed"),
+    "name of no letters": insert("", "run", "task"),
+    "name of two lines": insert("a\rb", "settings", "method"),
+    "set of two lines": insert({"a\nb": one_set()}, "sets"),
+    "metric of a tab": insert(1.0, "sets", "test0", "metrics", "a\tb"),
+    "seed below": insert(-1, "run", "seed"),
 }
 
 
@@ -439,7 +441,7 @@ def test_whatever_stands_in_a_file_it_counts_or_is_told(tmp_path, place, value, 
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory):
+def trained_runs(tmp_path_factory):
     """Two small runs with three files of scores; nobody writes to it."""
     out = tmp_path_factory.mktemp("runs") / "c"
     for weights, users in (("ffm", ("ffm", "eci")), ("sapc", ("sapc",))):
@@ -455,8 +457,8 @@ def trained(tmp_path_factory):
 
 
 @pytest.fixture
-def runs(trained, tmp_path):
-    shutil.copytree(trained, tmp_path / "c")
+def runs(trained_runs, tmp_path):
+    shutil.copytree(trained_runs, tmp_path / "c")
     return tmp_path / "c"
 
 
@@ -471,8 +473,8 @@ def test_run_folders_with_what_they_tell(runs):
     table = rows(found)
     assert {row.method for row in table if row.metric == "training_seconds"} == {"ffm", "sapc"}
     assert summary(table)["heat", "ffm", "ce"].mean == pytest.approx(1.0, rel=1e-14)
-    told = json.loads((runs / "heat-ffm" / "scores-eci.json").read_text())["sets"]["test1"]["metrics"]
-    assert values(found, "eci", "w2") == [told["w2"]]
+    states = json.loads((runs / "heat-ffm" / "scores-eci.json").read_text())["sets"]["test1"]["metrics"]
+    assert values(found, "eci", "w2") == [states["w2"]]
     assert floors(found)["heat", "w2", 4].n == 1
 
 
@@ -544,14 +546,14 @@ def test_scores_of_an_unfinished_training_do_not_count(tmp_path):
 
 def test_a_study_and_scores_may_name_the_preset_paper(tmp_path):
     run = training_config("heat", "sapc", "published")
-    old = {**json.loads(json.dumps(run.to_dict())), "preset": "paper"}
-    trained = TrainedRun(tmp_path, TrainingConfig.from_dict(old))
-    assert trained.find_difference(old) == ""
-    assert "preset" in trained.find_difference({**old, "preset": "full"})
-    assert "projector" in trained.find_difference({**old, "projector": "paper"})
+    old_scores = {**json.loads(json.dumps(run.to_dict())), "preset": "paper"}
+    run_record = TrainedRun(tmp_path, TrainingConfig.from_dict(old_scores))
+    assert run_record.find_difference(old_scores) == ""
+    assert "preset" in run_record.find_difference({**old_scores, "preset": "full"})
+    assert "projector" in run_record.find_difference({**old_scores, "projector": "paper"})
     content = scores(preset="paper")
     content["run"]["options"] = {}
-    assert trained.find_contradiction(Scores.from_dict(content)) == ""
+    assert run_record.find_contradiction(Scores.from_dict(content)) == ""
 
 
 # -- studies --
@@ -597,13 +599,13 @@ def test_studies_tell_what_is_missing(study, given_as):
     found = collect([study if given_as == "folder" else study / "study.json"])
     assert sorted(s.method for s in found.files) == ["eci", "ffm", "sapc"]
     assert found.studies == ["all"]
-    told = {(p.task, p.method, p.seed): (p.kind, p.reason) for p in found.problems}
-    assert len(told) == len(found.problems) == 5
-    assert told["heat", "pcfm", 0] == ("failed", "out of memory")
-    assert told["heat", "cafm", 0] == ("unfinished", "is running, or was killed meanwhile")
-    assert told["burgers", "sapc", 0] == ("missing", "has no scores and was not begun")
-    assert told["heat", "sapc", 3] == ("unfinished", "training stopped or is under way, step 0 of 20")
-    assert told["heat", "pbfm", 0][0] == "missing"
+    states = {(p.task, p.method, p.seed): (p.kind, p.reason) for p in found.problems}
+    assert len(states) == len(found.problems) == 5
+    assert states["heat", "pcfm", 0] == ("failed", "out of memory")
+    assert states["heat", "cafm", 0] == ("unfinished", "is running, or was killed meanwhile")
+    assert states["burgers", "sapc", 0] == ("missing", "has no scores and was not begun")
+    assert states["heat", "sapc", 3] == ("unfinished", "training stopped or is under way, step 0 of 20")
+    assert states["heat", "pbfm", 0][0] == "missing"
     one_line(found)
 
 
@@ -696,7 +698,7 @@ def test_refused_names_and_a_missing_library(tmp_path, monkeypatch):
 
 def test_nothing_that_was_found_is_changed():
     content = scores(method="ffm")
-    found = collected(content)
+    found = collect_by_hand(content)
     rows(found)
     floors(found)
     assert found.files[0].scores == found.files[0].scores.from_dict(content)

@@ -19,13 +19,16 @@ from studying import FILE, scores_of, study_file, weights_of
 
 
 @pytest.mark.slow
-def test_ray_with_two_workers_gives_the_same_numbers(call, folder, finished, monkeypatch):
-    """To the bit; and a cell that fails does so alone. Ray is started here, whatever cluster the environment names."""
+def test_ray_with_two_workers_gives_the_same_numbers(call, folder, finished_study, monkeypatch):
+    """To the bit; and a cell that fails does so alone.
+
+    Ray is started here, whatever cluster the environment names.
+    """
     pytest.importorskip("ray")
     monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
     path = study_file(folder)
     (folder / "sapc.py").write_text("raise SystemExit('imported from the current folder')")
-    bad = FILE.format(methods=["ffm"], more=', lr=1e30, min_lr=1e29, label="wild"')
+    bad = FILE.format(methods=["ffm"], options=', lr=1e30, min_lr=1e29, label="wild"')
     path.write_text(path.read_text() + bad.replace("runs = ", "runs += "))
     code, out, err = _command(
         "study", "run", "mini.py", "--engine", "ray", "--workers", "2", "--device", "cpu", "--out", "r"
@@ -34,28 +37,28 @@ def test_ray_with_two_workers_gives_the_same_numbers(call, folder, finished, mon
     assert "heat-ffm-wild-seed0 failed, going on with the others: step " in err
     assert "4 cells: 3 done, 1 failed" in out
     study = load_study(study_file(folder), folder / "r")
-    assert weights_of(study) == weights_of(finished)
-    assert scores_of(study) == scores_of(finished)
+    assert weights_of(study) == weights_of(finished_study)
+    assert scores_of(study) == scores_of(finished_study)
 
 
 def _command(*arguments: str) -> tuple[int, str, str]:
     """A process of its own: Ray would leave threads behind in this one."""
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-P", "-m", "sapc", *arguments], capture_output=True, text=True, timeout=240
     )
-    return done.returncode, done.stdout, done.stderr
+    return process.returncode, process.stdout, process.stderr
 
 
 @pytest.mark.slow
-def test_submitit_runs_the_jobs_and_gives_the_same_numbers(folder, finished):
+def test_submitit_runs_the_jobs_and_gives_the_same_numbers(folder, finished_study):
     pytest.importorskip("submitit")
     study = load_study(study_file(folder), folder / "s")
     (folder / "sapc.py").write_text("raise SystemExit('imported from the current folder')")
     parameters = {"cluster": "local", "timeout_min": 5, "cpus_per_task": 1}
-    found = run_study(study, Slurm("cpu", threads=1, parameters=parameters))
-    assert [s.state for s in found] == ["done"] * 3
-    assert weights_of(study) == weights_of(finished)
-    assert scores_of(study) == scores_of(finished)
+    statuses = run_study(study, Slurm("cpu", threads=1, parameters=parameters))
+    assert [s.state for s in statuses] == ["done"] * 3
+    assert weights_of(study) == weights_of(finished_study)
+    assert scores_of(study) == scores_of(finished_study)
     assert len(list((folder / "s" / "slurm").glob("*_result.pkl"))) == 2
 
 
@@ -64,18 +67,18 @@ def test_a_job_whose_time_is_over_is_requeued_and_goes_on(folder):
     """submitit's signal of the approaching time limit, in the middle of a training."""
     pytest.importorskip("submitit")
     study = load_study(study_file(folder, ["ffm"], ", steps=400"), folder / "s")
-    interrupted = []
+    signals = []
 
-    def tell(cell, noted):
-        if noted["state"] == "training" and not interrupted:
-            interrupted.append(noted["process"])
-            os.kill(noted["process"], signal.SIGUSR2)
+    def tell(cell, record):
+        if record["state"] == "training" and not signals:
+            signals.append(record["process"])
+            os.kill(record["process"], signal.SIGUSR2)
 
     parameters = {"cluster": "local", "timeout_min": 5, "cpus_per_task": 1}
-    found = run_study(study, Slurm("cpu", threads=1, parameters=parameters), on_change=tell)
-    assert interrupted
-    assert [s.state for s in found] == ["done"]
-    assert study.state(study.cells[0])["process"] != interrupted[0]
+    statuses = run_study(study, Slurm("cpu", threads=1, parameters=parameters), on_change=tell)
+    assert signals
+    assert [s.state for s in statuses] == ["done"]
+    assert study.state(study.cells[0])["process"] != signals[0]
 
 
 # -- SLURM as seen from here --
@@ -99,8 +102,8 @@ def test_slurm_gets_one_array_with_a_gpu_each(call, folder, monkeypatch):
         )
         (programs / name).chmod(0o700 | stat.S_IXUSR)
     monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
-    more = ("--slurm", "slurm_partition=gpu", "--slurm", "timeout_min=90", "--workers", "8")
-    code, out, err = call("study", "run", "mini.py", "--engine", "slurm", "--detach", "--out", "s", *more)
+    options = ("--slurm", "slurm_partition=gpu", "--slurm", "timeout_min=90", "--workers", "8")
+    code, out, err = call("study", "run", "mini.py", "--engine", "slurm", "--detach", "--out", "s", *options)
     assert (code, err) == (0, "")
     assert "3 cells: 3 waiting" in out
     script = (folder / "script.sh").read_text()
@@ -150,14 +153,14 @@ def test_every_gpu_is_a_place_and_cores_are_shared(monkeypatch):
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     monkeypatch.setattr("torch.cuda.device_count", lambda: 3)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    shown = lambda *a: [env.get("CUDA_VISIBLE_DEVICES") for _, env in _places(*a)]
-    assert shown("cuda", None) == ["0", "1", "2"]
-    assert shown("cuda", 2) == ["0", "1"]
-    assert shown("cuda:2", None) == ["2"]
+    visible = lambda *a: [env.get("CUDA_VISIBLE_DEVICES") for _, env in _places(*a)]
+    assert visible("cuda", None) == ["0", "1", "2"]
+    assert visible("cuda", 2) == ["0", "1"]
+    assert visible("cuda:2", None) == ["2"]
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5,GPU-abc")
-    assert shown("auto", None) == ["5", "GPU-abc"]
-    assert shown("cuda:1", None) == ["GPU-abc"]
-    assert shown("cpu", 3) == [None] * 3
+    assert visible("auto", None) == ["5", "GPU-abc"]
+    assert visible("cuda:1", None) == ["GPU-abc"]
+    assert visible("cpu", 3) == [None] * 3
     assert threads_per_worker(10_000) == 1
 
 

@@ -17,8 +17,8 @@ TIMES = ("seconds_per_sample", "training_seconds", "peak_memory")
 
 
 @pytest.fixture
-def done(finished, folder):
-    shutil.copytree(finished.out, folder / "mini")
+def study_copy(finished_study, folder):
+    shutil.copytree(finished_study.out, folder / "mini")
     return open_study(folder / "mini")
 
 
@@ -28,21 +28,21 @@ def numbers(report: Path) -> list:
 
 
 @pytest.mark.slow
-def test_a_study_is_reported_whole(call, done):
+def test_a_study_is_reported_whole(call, study_copy):
     code, out, err = call("report", "mini", "--out", "report")
     assert (code, err) == (0, "")
     assert out.splitlines()[-1] == "page: report/index.html"
-    found = {(row.method, row.seed, row.set) for row in numbers(Path("report"))}
-    assert found == {(m, 0, s) for m in ("sapc", "ffm", "eci") for s in ("test0", "test1")}
-    drawn = {path.stem for path in Path("report/figures").iterdir()}
-    assert drawn == {f"heat-{what}" for what in ("ensembles", "examples", "tradeoff", "trajectories")}
+    keys = {(row.method, row.seed, row.set) for row in numbers(Path("report"))}
+    assert keys == {(m, 0, s) for m in ("sapc", "ffm", "eci") for s in ("test0", "test1")}
+    figures = {path.stem for path in Path("report/figures").iterdir()}
+    assert figures == {f"heat-{what}" for what in ("ensembles", "examples", "tradeoff", "trajectories")}
 
 
 @pytest.mark.slow
-def test_done_again_after_a_loss_the_report_is_the_same(call, done):
+def test_done_again_after_a_loss_the_report_is_the_same(call, study_copy):
     call("report", "mini", "--out", "before")
-    shutil.rmtree(done.out / "heat-ffm-seed0")
-    run_study(done, Local("cpu", workers=1, threads=1))
+    shutil.rmtree(study_copy.out / "heat-ffm-seed0")
+    run_study(study_copy, Local("cpu", workers=1, threads=1))
     call("report", "mini", "--out", "after")
     assert numbers(Path("after")) == numbers(Path("before"))
     for name in ("heat-ensembles.png", "heat-examples.png", "heat-trajectories.svg"):
@@ -50,17 +50,17 @@ def test_done_again_after_a_loss_the_report_is_the_same(call, done):
 
 
 @pytest.mark.slow
-def test_what_is_missing_failed_or_damaged_is_told_and_the_rest_reported(call, done, folder):
+def test_what_is_missing_failed_or_damaged_is_told_and_the_rest_reported(call, study_copy, folder):
     """Of four cells one is whole, one was never begun, one has failed, one is damaged; and there is a file that is none of it."""
-    more = load_study(study_file(folder, ("sapc", "ffm", "eci", "pcfm", "cafm")), done.out)
-    more.write()
-    sapc, _, eci, pcfm, _ = more.cells
-    more.note(pcfm, "failed", error="1 of 4 samples contain NaN")
-    path = scores_file(done.folder(eci), "eci")
+    larger_study = load_study(study_file(folder, ("sapc", "ffm", "eci", "pcfm", "cafm")), study_copy.out)
+    larger_study.write()
+    sapc, _, eci, pcfm, _ = larger_study.cells
+    larger_study.record(pcfm, "failed", error="1 of 4 samples contain NaN")
+    path = scores_file(study_copy.folder(eci), "eci")
     path.write_bytes(path.read_bytes()[:200])
-    (done.out / "heat-ffm-seed0" / "fields.safetensors").write_bytes(b"nothing")
-    (done.out / "heat-sapc-seed9").mkdir()
-    (done.out / "heat-sapc-seed9" / "config.json").write_bytes(b"\xff\xfe")
+    (study_copy.out / "heat-ffm-seed0" / "fields.safetensors").write_bytes(b"nothing")
+    (study_copy.out / "heat-sapc-seed9").mkdir()
+    (study_copy.out / "heat-sapc-seed9" / "config.json").write_bytes(b"\xff\xfe")
     code, out, _ = call("report", "mini", "--out", "report")
     assert code == 0
     assert "page: report/index.html" in out
@@ -79,18 +79,21 @@ def test_what_is_missing_failed_or_damaged_is_told_and_the_rest_reported(call, d
     assert cells["PCFM"] == "failed"
     assert cells["CAFM"] == "missing"
     assert cells["ECI"] == "missing"
-    assert sapc.find_scores(done.folder(sapc)) is not None
+    assert sapc.find_scores(study_copy.folder(sapc)) is not None
     assert {row.method for row in numbers(Path("report"))} == {"sapc", "ffm"}
 
 
 @pytest.mark.slow
-def test_runs_that_the_study_no_longer_asks_for_do_not_pass_for_its_own(call, done, folder):
+def test_runs_that_the_study_no_longer_asks_for_do_not_pass_for_its_own(call, study_copy, folder):
     """After a change of the file: what is in the way has failed, and its old numbers do not count; what was dropped counts, and is told."""
-    more = load_study(study_file(folder, more=", steps=40"), done.out)
-    other = [cell if cell.method == "sapc" else old for cell, old in zip(more.cells, done.cells, strict=True)]
-    changed = Study("mini", tuple(other[:2]), done.out)  # without ECI, and SAPC trained longer
-    found = run_study(changed, Local("cpu", workers=1, threads=1))
-    assert [s.state for s in found] == ["failed", "done"]
+    larger_study = load_study(study_file(folder, options=", steps=40"), study_copy.out)
+    cells = [
+        cell if cell.method == "sapc" else old
+        for cell, old in zip(larger_study.cells, study_copy.cells, strict=True)
+    ]
+    changed_study = Study("mini", tuple(cells[:2]), study_copy.out)  # without ECI, and SAPC trained longer
+    statuses = run_study(changed_study, Local("cpu", workers=1, threads=1))
+    assert [s.state for s in statuses] == ["failed", "done"]
     code, _, _ = call("report", "mini", "--out", "report")
     assert code == 0
     page = Path("report/index.html").read_text()
@@ -104,7 +107,7 @@ def test_runs_that_the_study_no_longer_asks_for_do_not_pass_for_its_own(call, do
     assert {row.method for row in numbers(Path("report"))} == {"ffm", "eci"}
 
 
-def test_only_methods_that_are_asked_for_have_columns(call, done):
+def test_only_methods_that_are_asked_for_have_columns(call, study_copy):
     call("report", "mini", "--out", "report")
     lines = Path("report/tables.md").read_text().splitlines()
     assert [line for line in lines if line.startswith("## ")] == [
@@ -116,13 +119,13 @@ def test_only_methods_that_are_asked_for_have_columns(call, done):
 
 
 @pytest.mark.slow
-def test_a_study_of_ablations_alone_and_tables_of_an_earlier_report(call, done, folder):
-    other = load_study(study_file(folder, ["sapc_s1"], name="other"), folder / "other")
-    other.write()
-    shutil.copytree(done.folder(done.cells[1]).path, other.out / "heat-ffm-seed0")
-    for path in (other.out / "heat-ffm-seed0").glob("scores*"):
+def test_a_study_of_ablations_alone_and_tables_of_an_earlier_report(call, study_copy, folder):
+    other_study = load_study(study_file(folder, ["sapc_s1"], name="other"), folder / "other")
+    other_study.write()
+    shutil.copytree(study_copy.folder(study_copy.cells[1]).path, other_study.out / "heat-ffm-seed0")
+    for path in (other_study.out / "heat-ffm-seed0").glob("scores*"):
         path.unlink()
-    assert [s.state for s in run_study(other, Local("cpu", workers=1, threads=1))] == ["done"]
+    assert [s.state for s in run_study(other_study, Local("cpu", workers=1, threads=1))] == ["done"]
     Path("report").mkdir()
     for name in ("generation.csv", "generation.tex", "mine.tex"):
         (Path("report") / name).write_text("old")

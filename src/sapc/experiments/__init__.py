@@ -6,13 +6,13 @@ A study is a Python file with a list `runs`:
 
     runs = cells(["heat", "burgers"], ["sapc", "ffm", "eci"], seeds=(0, 42, 205), preset="published")
 
-`sapc study run FILE` trains what is missing, samples and scores it; `sapc study status FILE` says where every cell stands; `sapc report`
-makes tables and figures of it. The same from Python:
+`sapc study run FILE` trains what is missing, samples and scores it; `sapc study status FILE` shows the status
+of every cell; `sapc report` makes tables and figures. The same from Python:
 
     study = load_study("studies/smoke.py", out="runs/smoke")
-    with_status = run_study(study, Local(workers=2))
+    statuses = run_study(study, Local(workers=2))
 
-See `sapc.experiments.study` for what is kept where, `sapc.experiments.engines` for where jobs run.
+See `sapc.experiments.study` for the files of a study, `sapc.experiments.engines` for where jobs run.
 """
 
 from __future__ import annotations

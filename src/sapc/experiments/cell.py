@@ -1,7 +1,8 @@
-"""One cell of a study: a method on a task from a seed, as a training and the way its samples are scored.
+"""One cell of a study: a training, a method that samples with its weights, and how the samples are scored.
 
-Several cells may share a training: ECI, PCFM, D-Flow, S1 and S3 sample with FFM's weights, in FFM's run folder. A cell is done when its
-scores are there: these settings, these metrics, of these very weights (their SHA-256 stands in the scores).
+Several cells may share a training: ECI, PCFM, D-Flow, S1 and S3 sample with FFM's weights, in FFM's run
+folder. A cell is done when its scores exist: with these settings and metrics, of these very weights (the
+scores hold their SHA-256).
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from .._files import sha256
-from .._old_names import rename_method
+from .._old_names import deprecate, rename_arguments, rename_method
 from ..errors import SapcError
 from ..evaluation import metrics
 from ..evaluation.config import OWN_DATA_SETS, EvaluationConfig
@@ -32,8 +33,9 @@ from ..training import config
 from ..training.config import TrainingConfig
 from ..training.run_folder import RunFolder
 
-DFLOW_SAMPLES = 64
-LABEL = re.compile(r"[A-Za-z0-9._+-]{0,64}")  # it is part of file names
+COUPLED_SAMPLES = 64
+# A label is part of file names.
+LABEL = re.compile(r"[A-Za-z0-9._+-]{0,64}")
 SETTINGS = {
     "samples": "samples",
     "reference": "reference",
@@ -42,20 +44,23 @@ SETTINGS = {
     "watch": "trajectory_samples",
     "frd": "frd",
 }
-"""Settings of an evaluation that a study may choose: their names in its file, and in `EvaluationConfig`."""
+"""Settings of an evaluation by their names in a study and its file: those in `EvaluationConfig`."""
 
 
 @dataclass(frozen=True, init=False)
 class Cell:
-    """What is trained, who samples, and how that is scored.
+    """A training, a method that samples with its weights, and how the samples are scored.
 
     Args:
-        run: the training of the weights.
-        method: who samples with them.
-        evaluation: how that is scored; its seed is that of the run. A list of test sets stands for a config with these.
-        label: tells runs apart that differ in nothing else of the name.
-        run_folder: name of the run folder; made of task, method, label and seed unless given.
-        settings: settings of `evaluation` by name.
+        run: The training.
+        method: Name of the method that samples.
+        evaluation: How the samples are scored, or a list of test sets; its seed is that of the training.
+        label: Distinguishes runs that have task, method and seed in common.
+        run_folder: Name of the run folder; made of task, method, label and seed unless given.
+        settings: Settings of `evaluation` by name.
+
+    Raises:
+        SapcError: A name is not safe in file names, or the method samples with other weights.
     """
 
     run: TrainingConfig
@@ -73,43 +78,37 @@ class Cell:
         run_folder: str = "",
         **settings: Any,
     ) -> None:
-        chosen = EvaluationConfig.from_settings(evaluation, **settings, seed=run.seed, method=method)
-        chosen = replace(chosen, sets=chosen.sets or TEST_SETS)
+        config = EvaluationConfig.from_settings(evaluation, **settings, seed=run.seed, method=method)
+        config = replace(config, sets=config.sets or TEST_SETS)
         if not run.description.can_draw:
-            # What cannot be drawn again is evaluated on what was held out, without a floor.
-            most = run.description.sizes["validation"]
-            chosen = replace(
-                chosen,
-                sets=OWN_DATA_SETS,
-                samples=min(chosen.samples or 100, most),
-                reference=min(chosen.reference, most),
-                floor_repeats=0,
+            # A user's data cannot be drawn again: they are scored on the validation split, without a floor.
+            limit = run.description.sizes["validation"]
+            samples, reference = min(config.samples or 100, limit), min(config.reference, limit)
+            config = replace(
+                config, sets=OWN_DATA_SETS, samples=samples, reference=reference, floor_repeats=0
             )
-        for one, value in zip(fields(self), (run, method, chosen, label, run_folder), strict=True):
-            object.__setattr__(self, one.name, value)
+        for field, value in zip(fields(self), (run, method, config, label, run_folder), strict=True):
+            object.__setattr__(self, field.name, value)
         for name in (label, run_folder):
             if not isinstance(name, str) or not LABEL.fullmatch(name) or name in (".", ".."):
-                raise SapcError(
-                    f"a label is part of file names: at most 64 letters, digits and . _ + -, got {name!r:.80}"
-                )
-        if get_method(method).weights != run.method:
-            raise SapcError(
-                f"{method} samples with the weights of {get_method(method).weights}, not of {run.method}"
-            )
+                rule = "a label is part of file names: at most 64 letters, digits and . _ + -"
+                raise SapcError(f"{rule}, got {name!r:.80}")
+        if (weights := get_method(method).weights) != run.method:
+            raise SapcError(f"{method} samples with the weights of {weights}, not of {run.method}")
 
     # -- names --
 
     @cached_property
     def name(self) -> str:
         """Name of this cell, unique within its study."""
-        return self._named(self.method)
+        return self._make_name(self.method)
 
     @cached_property
     def folder(self) -> str:
         """Name of the run folder, which it may share with other cells."""
-        return self.run_folder or self._named(self.run.method)
+        return self.run_folder or self._make_name(self.run.method)
 
-    def _named(self, method: str) -> str:
+    def _make_name(self, method: str) -> str:
         return "-".join(
             (self.run.task, method, *([self.label] if self.label else ()), f"seed{self.run.seed}")
         )
@@ -118,7 +117,7 @@ class Cell:
 
     @cached_property
     def settings(self) -> EvaluationConfig:
-        """How it is scored, with every number filled in."""
+        """The evaluation, with every number filled in."""
         return self.evaluation.resolve(get_method(self.method), len(self.run.grid))
 
     @property
@@ -127,7 +126,7 @@ class Cell:
         return self.evaluation.sets or ()
 
     def check(self) -> None:
-        """Refuse before the work what would fail after it."""
+        """Check, before the work, all that can be checked."""
         self.evaluation.check()
         settings = self.settings
         settings.check()
@@ -142,37 +141,46 @@ class Cell:
     # -- scores --
 
     def find_scores(self, folder: RunFolder, distances: Sequence[Distance] = ()) -> Scores | None:
-        """Return the scores that are there already."""
-        if not folder.is_trained or not self._is_in(folder):
+        """Find the scores of this cell.
+
+        Args:
+            folder: The run folder.
+            distances: Metrics beyond the usual ones that the scores must hold.
+
+        Returns:
+            The scores, or None if there are none of these weights, settings and metrics.
+        """
+        if not folder.is_trained or not self._is_run_of(folder):
             return None
         for scores in iter_scores(folder, self.method):
-            is_wanted = self.fits(scores, distances, ("steps", "seed")) and self._is_watched(scores)
-            if is_wanted and scores.weights == _digest(folder.weights):
+            is_fine = self.can_use(scores, distances, ("steps", "seed")) and self._has_trajectory(scores)
+            if is_fine and scores.weights == _digest(folder.weights):
                 return scores
         return None
 
     scored = rename_method("Cell.scored", "Cell.find_scores")
 
-    def _is_in(self, folder: RunFolder) -> bool:
-        """Whether a folder is that of this very run."""
+    def _is_run_of(self, folder: RunFolder) -> bool:
+        """Return whether a folder is that of this very run."""
         try:
             folder.check(self.run)
         except SapcError:
             return False
         return True
 
-    def fits(self, scores: Scores, distances: Sequence[Distance], more: Sequence[str] = ()) -> bool:
-        """Return whether scores are of these sets, numbers of fields and further settings, and hold every metric of today."""
-        wanted, names = self.settings, ("samples", "reference", "floor_repeats", *more)
-        is_same = all(getattr(scores.settings, name) == getattr(wanted, name) for name in names)
+    def can_use(self, scores: Scores, distances: Sequence[Distance], names: Sequence[str] = ()) -> bool:
+        """Return whether scores have the sets, numbers, settings `names` and all metrics of this cell."""
+        settings = self.settings
+        names = ("samples", "reference", "floor_repeats", *names)
+        is_same = all(getattr(scores.settings, name) == getattr(settings, name) for name in names)
         is_same &= all(d.matches(scores.settings.more) for d in distances)
-        values = {*metrics.DISTRIBUTION, *(d.name for d in distances)}
-        return is_same and set(scores.sets) == set(self.sets) and scores.mean.metrics.keys() >= values
+        required = {*metrics.DISTRIBUTION, *(d.name for d in distances)}
+        return is_same and set(scores.sets) == set(self.sets) and scores.mean.metrics.keys() >= required
 
-    def _is_watched(self, scores: Scores) -> bool:
-        wanted = self.settings.trajectory_samples
-        seen = scores.sets[self.sets[0]].trajectory or {}
-        return not wanted or seen.get("samples", 0) >= wanted
+    def _has_trajectory(self, scores: Scores) -> bool:
+        number = self.settings.trajectory_samples
+        trajectory = scores.sets[self.sets[0]].trajectory or {}
+        return not number or trajectory.get("samples", 0) >= number
 
     def evaluate(
         self,
@@ -182,26 +190,38 @@ class Cell:
         distances: Sequence[Distance] = (),
         progress: Progress | None = None,
     ) -> Scores:
-        """Sample, score and write it. If `others` hold the sampling floor, which depends on solutions alone, it is taken from there."""
+        """Sample, score and write the scores.
+
+        Args:
+            model: The model with the weights.
+            folder: The run folder.
+            others: Scores of the same task. If they hold the sampling floor, which depends on solutions
+                alone, it is not computed again.
+            distances: Metrics beyond the usual ones.
+            progress: Called with (stage, done, total).
+
+        Returns:
+            The scores.
+        """
         floor = next((s for s in others if s.mean.floor and self._has_same_solutions(s, distances)), None)
-        chosen = self.evaluation if floor is None else replace(self.evaluation, floor_repeats=0)
+        config = self.evaluation if floor is None else replace(self.evaluation, floor_repeats=0)
         statistics = EnsembleStatistics()
-        scores = evaluate(model, chosen, distances=distances, progress=progress, statistics=statistics)
+        scores = evaluate(model, config, distances=distances, progress=progress, statistics=statistics)
         if floor is not None:
             scores = scores.with_floor_of(floor)
         write_scores(folder.path, scores, statistics)
         return replace(scores, weights=sha256(folder.weights))
 
     def _has_same_solutions(self, scores: Scores, distances: Sequence[Distance]) -> bool:
-        run, own = scores.run, self.run
-        options = json.loads(json.dumps(dict(own.options)))
-        is_same = (run.task, run.grid, run.options) == (own.task, list(own.grid), options)
-        return is_same and self.fits(scores, distances)
+        theirs, ours = scores.run, self.run
+        options = json.loads(json.dumps(dict(ours.options)))
+        is_same = (theirs.task, theirs.grid, theirs.options) == (ours.task, list(ours.grid), options)
+        return is_same and self.can_use(scores, distances)
 
     # -- files --
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON can hold it, names first."""
+        """Return the entry of a study's file, names first."""
         return {
             "name": self.name,
             "task": self.run.task,
@@ -209,24 +229,46 @@ class Cell:
             "seed": self.run.seed,
             "folder": self.folder,
             "sets": list(self.sets),
-            **{name: getattr(self.evaluation, own) for name, own in SETTINGS.items()},
+            **{name: getattr(self.evaluation, field) for name, field in SETTINGS.items()},
             "label": self.label,
             "run": self.run.to_dict(),
         }
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Cell:
-        """Back from `to_dict`."""
+        """Return the cell of an entry that `to_dict` made.
+
+        Args:
+            data: The entry.
+
+        Returns:
+            The cell.
+
+        Raises:
+            SapcError: Something is missing.
+        """
         try:
-            chosen = {own: data[name] for name, own in SETTINGS.items()}
+            settings = {field: data[name] for name, field in SETTINGS.items()}
             cell = cls(
-                TrainingConfig.from_dict(data["run"]), data["method"], data["sets"], data["label"], **chosen
+                TrainingConfig.from_dict(data["run"]), data["method"], data["sets"], data["label"], **settings
             )
             return cell if data["folder"] == cell.folder else replace(cell, run_folder=data["folder"])
         except (KeyError, TypeError) as error:
             raise SapcError(f"a study's list of cells cannot be read: {error!r}") from error
 
 
+def old_setting(owner: str, old: str, name: str) -> Any:
+    """Return a property for a setting that version 0.1.0 had as a field of its own."""
+    return property(
+        deprecate(lambda self: getattr(self.evaluation, name), f"{owner}.{old}", f"{owner}.evaluation.{name}")
+    )
+
+
+for _old, _name in SETTINGS.items():
+    setattr(Cell, _old, old_setting("Cell", _old, _name))
+
+
+@rename_arguments(dflow_samples="coupled_samples")
 def cells(
     tasks: Sequence[str] = (),
     methods: Sequence[str] = (),
@@ -234,63 +276,70 @@ def cells(
     preset: str = "published",
     evaluation: EvaluationConfig | None = None,
     *,
-    coupled_samples: int | None = DFLOW_SAMPLES,
+    coupled_samples: int | None = COUPLED_SAMPLES,
     label: str = "",
     **changes: Any,
 ) -> list[Cell]:
-    """Cells for every seed, task and method, in this order.
+    """Make a cell for every seed, task and method, in this order.
 
     Args:
-        tasks: all of the paper's unless given.
-        methods: all of the paper's unless given.
-        seeds: of the trainings.
-        preset: of the trainings.
-        evaluation: how they are scored.
-        coupled_samples: bounds the samples of methods whose batch is one problem.
-        label: see `Cell`.
-        changes: settings of `evaluation` by name (sets, samples, reference, sampling_steps, floor_repeats, watch, frd), and settings in
-            which the runs differ from the preset's.
+        tasks: Names of tasks; all of the paper's unless given.
+        methods: Names of methods; all of the paper's unless given.
+        seeds: Seeds of the trainings.
+        preset: Preset of the trainings.
+        evaluation: How the samples are scored.
+        coupled_samples: Largest number of samples of methods whose batch is one problem.
+        label: Distinguishes runs that have task, method and seed in common.
+        changes: Settings of `evaluation` (sets, samples, reference, sampling_steps, floor_repeats, watch,
+            frd), and settings in which the trainings differ from the preset's.
+
+    Returns:
+        The cells.
+
+    Raises:
+        SapcError: A list is a single value, or a setting is not known.
     """
     sets = changes.get("sets", ())
-    for what, given in (("tasks", tasks), ("methods", methods), ("sets", sets), ("seeds", seeds)):
-        if isinstance(given, str | int):
-            raise SapcError(f"give {what} as a list, as [{given!r}], got {given!r}")
-    chosen = EvaluationConfig.from_settings(
+    for name, values in (("tasks", tasks), ("methods", methods), ("sets", sets), ("seeds", seeds)):
+        if isinstance(values, str | int):
+            raise SapcError(f"give {name} as a list, as [{values!r}], got {values!r}")
+    evaluation = EvaluationConfig.from_settings(
         evaluation, **{name: changes.pop(name) for name in ("sets", *SETTINGS) if name in changes}
     )
-    found = []
+    table = []
     for seed in seeds:
         for task in tasks or task_names():
             get_task(task)
             for method in map(get_method, methods or method_names(user_defined=False)):
                 run = config.training_config(task, method.weights, preset, seed=seed, **changes)
-                cell = Cell(run, method.name, chosen, label)
+                cell = Cell(run, method.name, evaluation, label)
                 if method.couples_batch and coupled_samples is not None:
-                    few = min(coupled_samples, cell.settings.samples or coupled_samples)
-                    cell = Cell(run, method.name, chosen, label, samples=few)
-                found.append(cell)
-    return found
+                    number = min(coupled_samples, cell.settings.samples or coupled_samples)
+                    cell = Cell(run, method.name, evaluation, label, samples=number)
+                table.append(cell)
+    return table
 
 
 def iter_scores(folder: RunFolder, method: str) -> Iterator[Scores]:
     """Yield the readable scores of a method, from the files that `write_scores` chooses from."""
-    own = scores_file(folder, method)
-    for path in (own, part_path(own)):
+    file = scores_file(folder, method)
+    for path in (file, part_path(file)):
         try:
             yield Scores.read(path)
-        except SapcError:  # damaged: as if it were not there
+        except SapcError:
+            # Damaged files do not count.
             continue
 
 
 def scores_file(folder: RunFolder, method: str) -> Path:
-    """Return where a method's scores are, if they are whole."""
+    """Return the file of a method's complete scores."""
     return scores_path(folder.path, method, get_method(method).weights)
 
 
 def _digest(path: Path) -> str:
-    """Of weights, computed once for all the cells that sample with them."""
-    about = os.stat(path)
-    return _digest_of(path, about.st_ino, about.st_size, about.st_mtime_ns)
+    """Return the SHA-256 of weights, computed once for all the cells that sample with them."""
+    status = os.stat(path)
+    return _digest_of(path, status.st_ino, status.st_size, status.st_mtime_ns)
 
 
 @cache

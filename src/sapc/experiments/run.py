@@ -1,4 +1,4 @@
-"""From a list of cells to run folders: what is done is skipped, what was interrupted goes on, what fails does not stop the rest."""
+"""Run a study: skip what is done, go on with what was interrupted, and do not stop at failures."""
 
 from __future__ import annotations
 
@@ -7,16 +7,19 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from .._files import real_path
+from .._old_names import rename_arguments
 from ..training.distributed import find_device
 from .cell import Cell
 from .engines import Engine, Handle, Inline, Job
 from .status import Status, statuses
 from .study import Study
-from .worker import OnChange, describe, further_metrics, ignore
+from .worker import StateCallback, describe, further_metrics, ignore
 
-POLL = 1.0  # seconds between looks at what has become of the jobs
+# Between looks at the states of the jobs.
+POLL_SECONDS = 1.0
 
 
+@rename_arguments(tell="on_change", beat="on_poll")
 def run_study(
     study: Study,
     engine: Engine,
@@ -24,65 +27,75 @@ def run_study(
     *,
     poseidon: str | None = None,
     wait: bool = True,
-    on_change: OnChange = ignore,
+    on_change: StateCallback = ignore,
     on_poll: Callable[[], None] = ignore,
     is_shared: bool = False,
 ) -> list[Status]:
-    """Do the cells of a study that are not done, all of them unless some are given, and return where they stand then.
+    """Do the cells of a study that are not done.
 
-    `wait` is whether to stay until the jobs have ended; `on_change` is called with every new state of a cell, `on_poll`
-    every second; `is_shared` is whether the study's folder may
-    hold other things already.
+    Args:
+        study: The study.
+        engine: Where jobs run.
+        cells: Cells to do; all of the study's unless given.
+        poseidon: Folder with the weights of Poseidon-B, for FPD.
+        wait: Whether to stay until the jobs have ended.
+        on_change: Called with every new state of a cell.
+        on_poll: Called every second.
+        is_shared: Whether the study's folder may hold other files already.
+
+    Returns:
+        The status of every cell afterwards.
     """
     study.check()
-    chosen = list(study.cells if cells is None else cells)
+    cells = list(study.cells if cells is None else cells)
     distances = further_metrics(poseidon, find_device(engine.device) if isinstance(engine, Inline) else "cpu")
-    left = [s.cell for s in statuses(study, chosen, distances) if s.state != "done"]
+    todo = [s.cell for s in statuses(study, cells, distances) if s.state != "done"]
     study.write(is_shared)
-    for cell in left:
-        if study.state(cell).get("state") in ("failed", "done"):  # it is tried again
+    for cell in todo:
+        # It is tried again.
+        if study.state(cell).get("state") in ("failed", "done"):
             study.record(cell, "waiting")
-    jobs: dict[str, list[Cell]] = {}
-    for cell in left:
-        jobs.setdefault(cell.folder, []).append(cell)
+    groups: dict[str, list[Cell]] = {}
+    for cell in todo:
+        groups.setdefault(cell.folder, []).append(cell)
     out = str(real_path(study.out))
-    where = None if poseidon is None else str(real_path(poseidon))
-    todo = [Job(out, folder, tuple(c.name for c in own), where) for folder, own in jobs.items()]
+    weights = None if poseidon is None else str(real_path(poseidon))
+    jobs = [Job(out, folder, tuple(c.name for c in group), weights) for folder, group in groups.items()]
     if isinstance(engine, Inline):
         engine.attach(on_change, distances)
         on_change = ignore
-    if todo:
+    if jobs:
         with engine:
-            handles = engine.start(todo)
+            handles = engine.start(jobs)
             if wait:
-                _Watch(study, on_change).wait(list(zip(jobs.values(), handles, strict=True)), on_poll)
-    return statuses(study, chosen, distances)
+                _Monitor(study, on_change).wait(list(zip(groups.values(), handles, strict=True)), on_poll)
+    return statuses(study, cells, distances)
 
 
-class _Watch:
-    """Looks at what is noted of cells, and tells what has changed."""
+class _Monitor:
+    """Read the states of cells, and report changes."""
 
-    def __init__(self, study: Study, on_change: OnChange) -> None:
+    def __init__(self, study: Study, on_change: StateCallback) -> None:
         self.study, self.on_change = study, on_change
         self.stamps: dict[str, tuple[int, int]] = {}
-        self.told: dict[str, tuple[Any, ...]] = {}
+        self.reports: dict[str, tuple[Any, ...]] = {}
 
     def wait(self, jobs: list[tuple[list[Cell], Handle]], on_poll: Callable[[], None]) -> None:
         """Return when all jobs have ended."""
         while True:
-            # Asked before the states are read: so the last state of a job that has ended is seen.
-            ended = [handle.done() for _, handle in jobs]
-            for (own, handle), is_over in zip(jobs, ended, strict=True):
-                for cell in own:
+            # Before the states are read, so that the last state of a job that has ended is seen.
+            are_over = [handle.done() for _, handle in jobs]
+            for (cells, handle), is_over in zip(jobs, are_over, strict=True):
+                for cell in cells:
                     self._look(cell, handle.exception() if is_over else None)
-            jobs = [job for job, is_over in zip(jobs, ended, strict=True) if not is_over]
+            jobs = [job for job, is_over in zip(jobs, are_over, strict=True) if not is_over]
             if not jobs:
                 return
             on_poll()
-            time.sleep(POLL)
+            time.sleep(POLL_SECONDS)
 
     def _look(self, cell: Cell, error: BaseException | None) -> None:
-        """Report the state of a cell if it is new. If something ended its job, it has failed by that, unless it was done before."""
+        """Report the state of a cell if it is new; if an error ended its job, the cell has failed by that."""
         if error is not None and not isinstance(error, KeyboardInterrupt):
             if self.study.state(cell).get("state") not in ("done", "failed", "stopped"):
                 self.study.record(cell, "failed", error=describe(error), time=round(time.time(), 3))
@@ -90,8 +103,8 @@ class _Watch:
             return
         else:
             self.stamps[cell.name] = stamp
-        noted = self.study.state(cell)
-        mark = (noted.get("state"), noted.get("error"))
-        if mark[0] not in (None, "waiting") and self.told.get(cell.name) != mark:
-            self.told[cell.name] = mark
-            self.on_change(cell, noted)
+        record = self.study.state(cell)
+        mark = (record.get("state"), record.get("error"))
+        if mark[0] not in (None, "waiting") and self.reports.get(cell.name) != mark:
+            self.reports[cell.name] = mark
+            self.on_change(cell, record)

@@ -1,20 +1,23 @@
-"""A study: a list of cells, the folder that holds their runs, and what has become of each.
+"""A study: a list of cells, and the folder that holds their runs and states.
 
     runs/smoke/
-      study.json            what belongs to the study: format, name, cells with all their settings
-      heat-ffm-seed0/       a run folder, with the scores of every method that samples with its weights
-      states/               per cell the last that was heard of it (training, evaluating, failed and why, done and how long it took), and
-                            per run folder a lock that is held while a process works there
-      logs/                 per run folder what the process said that worked there
+      study.json            the study itself: format, name, cells with all their settings heat-ffm-seed0/
+      a run folder, with the scores of every method that samples with its weights states/               per
+      cell its last recorded state (training, evaluating, failed with the error, done with
+                            the time it took), and per run folder a lock that is held while a process works
+                            there
+      logs/                 per run folder the output of the process that worked there
 
-All the cells of one run folder are one job: a job trains, then evaluates cell after cell. Jobs do not depend on each other. What a job has
-done is read from its folder alone, so a study that is killed at any moment goes on where it was.
+All the cells of one run folder are one job: a job trains, then evaluates cell after cell. Jobs do not depend
+on each other. What a job has done is read from its folder alone, so a study that is killed at any moment goes
+on where it was.
 """
 
 from __future__ import annotations
 
 import os
 import runpy
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -34,68 +37,82 @@ FILE = "study.json"
 
 @dataclass(frozen=True)
 class Study:
-    """Cells and the folder of their runs."""
+    """Cells and the folder of their runs.
+
+    Attributes:
+        name: Name of the study.
+        cells: Its cells.
+        out: The folder.
+    """
 
     name: str
     cells: tuple[Cell, ...]
     out: Path
 
     def __post_init__(self) -> None:
-        named: set[str] = set()
-        for cell in self.cells:
-            if cell.name in named:
-                raise SapcError(
-                    f"the study {self.name} lists {cell.name} twice; give one of them another label="
-                )
-            named.add(cell.name)
-        for folder, own in self.jobs().items():
-            if any(cell.run != own[0].run for cell in own):
-                one = f"the study {self.name} has two different runs for the folder {folder}"
-                raise SapcError(f"{one}; give one of them a label=")
+        for name, count in Counter(cell.name for cell in self.cells).items():
+            if count > 1:
+                raise SapcError(f"the study {self.name} lists {name} twice; give one of them another label=")
+        for folder, cells in self.jobs().items():
+            if any(cell.run != cells[0].run for cell in cells):
+                conflict = f"the study {self.name} has two different runs for the folder {folder}"
+                raise SapcError(f"{conflict}; give one of them a label=")
 
     # -- parts --
 
     def jobs(self) -> dict[str, list[Cell]]:
-        """The cells of every run folder, in the order of the list."""
-        found: dict[str, list[Cell]] = {}
+        """Group the cells by their run folder, in the order of the list."""
+        jobs: dict[str, list[Cell]] = {}
         for cell in self.cells:
-            found.setdefault(cell.folder, []).append(cell)
-        return found
+            jobs.setdefault(cell.folder, []).append(cell)
+        return jobs
 
     def select(
         self, tasks: Iterable[str] = (), methods: Iterable[str] = (), seeds: Iterable[int] = ()
     ) -> list[Cell]:
-        """Return the cells of some tasks, methods and seeds; all of them where none is named."""
-        found = list(self.cells)
-        wanted: tuple[tuple[str, set[Any], Callable[[Cell], Any]], ...] = (
+        """Select the cells of some tasks, methods and seeds.
+
+        Args:
+            tasks: Names of tasks; all of them unless given.
+            methods: Names of methods; all of them unless given.
+            seeds: Seeds; all of them unless given.
+
+        Returns:
+            The cells.
+
+        Raises:
+            SapcError: The study has no such task, method or seed.
+        """
+        cells = list(self.cells)
+        filters: tuple[tuple[str, set[Any], Callable[[Cell], Any]], ...] = (
             ("task", set(tasks), lambda cell: cell.run.task),
             ("method", set(methods), lambda cell: cell.method),
             ("seed", set(seeds), lambda cell: cell.run.seed),
         )
-        for what, names, value in wanted:
-            known = list(dict.fromkeys(map(value, self.cells)))
-            if unknown := names - set(known):
-                listed = ", ".join(map(str, known))
-                raise SapcError(f"the study {self.name} has no {what} {min(unknown)!r}; it has {listed}")
-            found = [cell for cell in found if not names or value(cell) in names]
-        return found
+        for kind, names, value in filters:
+            values = list(dict.fromkeys(map(value, self.cells)))
+            if unknown := names - set(values):
+                listing = ", ".join(map(str, values))
+                raise SapcError(f"the study {self.name} has no {kind} {min(unknown)!r}; it has {listing}")
+            cells = [cell for cell in cells if not names or value(cell) in names]
+        return cells
 
     def folder(self, cell: Cell) -> RunFolder:
-        """Where a cell's run is."""
+        """Return the run folder of a cell."""
         return RunFolder(self.out / cell.folder)
 
     def log(self, folder: str) -> Path:
-        """Where a job's process writes."""
+        """Return the file that a job's process writes its output to."""
         return self.out / "logs" / f"{folder}.log"
 
     def scores_of_task(self, cell: Cell) -> Iterator[Scores]:
-        """Scores of the same task, whose sampling floor may serve."""
+        """Yield the scores of the same task, whose sampling floor may serve."""
         for other in self.cells:
             if other.run.task == cell.run.task:
                 yield from iter_scores(self.folder(other), other.method)
 
     def check(self) -> None:
-        """Refuse what would fail in the middle of the work."""
+        """Check, before the work, all that can be checked."""
         if not self.cells:
             raise SapcError(f"the study {self.name} is empty: its list of runs has no entry")
         for cell in self.cells:
@@ -104,62 +121,78 @@ class Study:
     # -- files --
 
     def write(self, is_shared: bool = False) -> None:
-        """Write down what belongs to the study; makes its folder, which must not hold other things unless it `is_shared`."""
+        """Write `study.json`, and make the folders.
+
+        Args:
+            is_shared: Whether the study's folder may hold other files already.
+
+        Raises:
+            SapcError: The folder holds other files, or a process works on cells that would change.
+        """
         if self.out.exists() and not self.out.is_dir():
             raise SapcError(f"{self.out} is not a folder, but a study goes there; choose another --out")
-        there = self.out / FILE
-        # A hidden file is what a process left that was killed while it wrote; `write_json` removes it.
+        manifest = self.out / FILE
+        # A process that was killed while it wrote leaves a hidden file; `write_json` removes it.
         is_used = self.out.is_dir() and any(not path.name.startswith(".") for path in self.out.iterdir())
-        if is_used and not there.exists() and not is_shared:
+        if is_used and not manifest.exists() and not is_shared:
             raise SapcError(f"{self.out} is not empty and holds no study; choose another --out")
-        self._refuse_others(there)
+        self._check_busy_cells(manifest)
         with ensure_folder(self.out):
             content = {"format": FORMAT, "name": self.name, "cells": [cell.to_dict() for cell in self.cells]}
-            write_json(there, content)  # first: a folder with anything else and without it is not a study's
+            # First: a folder with other files, but without this one, is not a study's.
+            write_json(manifest, content)
             for part in ("states", "logs"):
                 (self.out / part).mkdir(exist_ok=True)
 
-    def _refuse_others(self, there: Path) -> None:
-        """Nobody's cells are changed while a process works on one: jobs that have not begun would not find theirs."""
+    def _check_busy_cells(self, manifest: Path) -> None:
+        """Refuse to change cells while a process works on one: waiting jobs would not find theirs."""
         try:
-            other = open_study(self.out) if there.exists() else self
-        except SapcError:  # damaged, and written anew
+            other = open_study(self.out) if manifest.exists() else self
+        except SapcError:
+            # It is damaged, and written anew.
             return
         if all(cell in self.cells for cell in other.cells):
             return
         if busy := next(filter(other.is_busy, other.jobs()), None):
             raise SapcError(
-                f"a process works on {busy} of the study {other.name} in {self.out}, and this study would change or drop "
-                "cells of it; wait for it, or choose another --out"
+                f"a process works on {busy} of the study {other.name} in {self.out}, and this study would "
+                "change or drop cells of it; wait for it, or choose another --out"
             )
 
     def state(self, cell: Cell) -> dict[str, Any]:
-        """The last that was heard of a cell; nothing, if there is no readable note."""
+        """Return the last recorded state of a cell; an empty record, if there is none that can be read."""
         try:
-            return read_json(self._state(cell))
+            return read_json(self._state_file(cell))
         except SapcError:
             return {}
 
-    def record(self, cell: Cell, state: str, **more: Any) -> None:
-        """Note what becomes of a cell."""
-        write_json(self._state(cell), {"state": state, **more})
+    def record(self, cell: Cell, state: str, **entries: Any) -> None:
+        """Record the state of a cell."""
+        write_json(self._state_file(cell), {"state": state, **entries})
 
     def stamp(self, cell: Cell) -> tuple[int, int]:
-        """Return what changes whenever something is noted of a cell."""
+        """Return a pair that changes with every recorded state of a cell."""
         try:
-            about = os.stat(self._state(cell))
+            status = os.stat(self._state_file(cell))
         except OSError:
             return (0, 0)
-        return (about.st_ino, about.st_mtime_ns)
+        return (status.st_ino, status.st_mtime_ns)
 
-    def _state(self, cell: Cell) -> Path:
+    def _state_file(self, cell: Cell) -> Path:
         return self.out / "states" / f"{cell.name}.json"
 
     @contextmanager
     def lock(self, folder: str) -> Iterator[bool]:
-        """Inside the block nobody else works on a job; whether that is so: somebody else may have been first."""
-        path = self._lock(folder)
-        # Somebody else's study can be looked at, where that is allowed; locks on network file systems ask for more.
+        """Keep other processes from a job.
+
+        Args:
+            folder: Name of its run folder.
+
+        Yields:
+            Whether the job is locked; another process may have been first.
+        """
+        path = self._lock_file(folder)
+        # A study may be read-only; locks on network file systems need a file that is open for writing.
         with open(path, "a" if os.access(path if path.exists() else path.parent, os.W_OK) else "r") as file:
             try:
                 lock_file(file)
@@ -168,15 +201,15 @@ class Study:
                 return
             yield True
 
-    def _lock(self, folder: str) -> Path:
+    def _lock_file(self, folder: str) -> Path:
         return self.out / "states" / f"{folder}.lock"
 
     def is_busy(self, folder: str) -> bool:
-        """Whether a process works on a job."""
-        if not self._lock(folder).exists():
+        """Return whether a process works on a job."""
+        if not self._lock_file(folder).exists():
             return False
-        with self.lock(folder) as mine:
-            return not mine
+        with self.lock(folder) as is_locked:
+            return not is_locked
 
     alike = rename_method("Study.alike", "Study.scores_of_task")
     chosen = rename_method("Study.chosen", "Study.select")
@@ -186,7 +219,18 @@ class Study:
 
 
 def load_study(path: str | os.PathLike[str], out: str | os.PathLike[str] | None = None) -> Study:
-    """The study in a Python file, which names its list of cells `runs`; or the one in a study's folder."""
+    """Load a study from a Python file or from its folder.
+
+    Args:
+        path: A Python file with a list of cells `runs`, or a study's folder.
+        out: Folder of the study; `runs/` and the file's name unless given.
+
+    Returns:
+        The study.
+
+    Raises:
+        SapcError: There is no such file, it cannot be run, or it has no list `runs` of cells.
+    """
     path = Path(path)
     if path.is_dir():
         if out is not None and real_path(out) != real_path(path):
@@ -199,21 +243,31 @@ def load_study(path: str | os.PathLike[str], out: str | os.PathLike[str] | None 
             f"there is no study {path}; give a Python file with a list `runs`, or a study's folder"
         )
     try:
-        found = runpy.run_path(str(path), run_name="__study__").get("runs")
+        cells = runpy.run_path(str(path), run_name="__study__").get("runs")
     except SapcError as error:
         raise SapcError(f"{path}: {error}") from error
     except (Exception, SystemExit) as error:
-        # What cannot be parsed names its line itself.
+        # A syntax error names its line itself.
         line = None if isinstance(error, SyntaxError) else line_of(error, path)
-        where = f" (line {line})" if line else ""
-        raise SapcError(f"{path} cannot be run: {type(error).__name__}: {error}{where}") from error
-    if not isinstance(found, Sequence) or not all(isinstance(cell, Cell) for cell in found):
+        place = f" (line {line})" if line else ""
+        raise SapcError(f"{path} cannot be run: {type(error).__name__}: {error}{place}") from error
+    if not isinstance(cells, Sequence) or not all(isinstance(cell, Cell) for cell in cells):
         raise SapcError(f"{path} has no list `runs` of cells; make one with sapc.experiments.cells(...)")
-    return Study(path.stem, tuple(found), Path("runs") / path.stem if out is None else Path(out))
+    return Study(path.stem, tuple(cells), Path("runs") / path.stem if out is None else Path(out))
 
 
 def open_study(out: str | os.PathLike[str]) -> Study:
-    """The study whose runs are in a folder."""
+    """Open the study in a folder.
+
+    Args:
+        out: The study's folder.
+
+    Returns:
+        The study.
+
+    Raises:
+        SapcError: The folder holds no study, or it is damaged.
+    """
     path = Path(out) / FILE
     if not path.is_file():
         raise SapcError(f"{out} holds no study: there is no {FILE}; start one with `sapc study run`")

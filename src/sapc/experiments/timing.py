@@ -1,8 +1,9 @@
 """Time a training step, a sample and a projection on this machine, SAPC beside FFM, with fresh weights.
 
-A fresh network would give the sampler endpoint estimates that no trained one gives, so its velocity is replaced, after it was computed,
-by one that points at a solution u with a smooth error that fades with t: `(vt - u) / t - error`, so that the endpoint estimate at t is
-`u + t error`. The network's work stays. Times are medians, on a GPU by its own clock, on one CPU thread by that of the process.
+A fresh network would give the sampler endpoint estimates that no trained one gives. So its velocity is
+replaced, after it was computed, by one that points at a solution u with a smooth error that fades with t:
+`(vt - u) / t - error`, so that the endpoint estimate at t is `u + t error`. The network's work stays. Times
+are medians, on a GPU by its own clock, on one CPU thread by that of the process.
 """
 
 from __future__ import annotations
@@ -35,12 +36,19 @@ Data = tuple[Tensor, Tensor]
 
 PARTS = ("training", "sampling", "projection")
 METHODS = ("ffm", "sapc")
-ERROR = 0.05  # of the endpoint estimate at t = 1, relative to the solution's spread
+# Of the endpoint estimate at t = 1, relative to the standard deviation of the solution.
+ERROR = 0.05
 
 
 @dataclass(frozen=True)
 class Timer:
-    """Median seconds of a call."""
+    """Median seconds of a call.
+
+    Attributes:
+        device: The device that works.
+        repeats: How often a call is timed.
+        warm_up: How often it is called before that.
+    """
 
     device: torch.device
     repeats: int = 20
@@ -62,7 +70,7 @@ class Timer:
 
     @property
     def clock(self) -> str:
-        """The device's; with a single thread the process's, which does not count what other programs do; or the one on the wall."""
+        """Name of the clock: the device's, with a single thread the process's, else the one on the wall."""
         if self.device.type == "cuda":
             return "device"
         return "process" if torch.get_num_threads() == 1 else "wall"
@@ -83,7 +91,20 @@ def measure(
     progress: Callable[[str], None] = lambda stage: None,
     save: Callable[[dict[str, Any]], None] = lambda result: None,
 ) -> dict[str, Any]:
-    """Measure the parts for every task in the preset `size`, as JSON can hold it; `save` gets what there is after every task."""
+    """Measure training, sampling and projection.
+
+    Args:
+        timer: Device, and number of repeats.
+        tasks: Names of tasks.
+        size: Preset of networks and grids.
+        steps: Sampling steps that are timed.
+        parts: What is measured: training, sampling, projection.
+        progress: Called with the name of every stage.
+        save: Called with the result so far, after every task.
+
+    Returns:
+        The result, as JSON can hold it.
+    """
     result = describe(timer) | {"preset": size, "complete": False} | {part: [] for part in parts}
     for task in tasks:
         progress(f"{task}: data")
@@ -102,20 +123,20 @@ def measure(
 def describe(timer: Timer) -> dict[str, Any]:
     """Describe the machine and how it is measured."""
     threads = torch.get_num_threads()
-    about = {"format": "sapc-bench-1", "environment": environment(), "threads": threads}
-    return about | {"clock": timer.clock, "load": _load()}
+    description = {"format": "sapc-bench-1", "environment": environment(), "threads": threads}
+    return description | {"clock": timer.clock, "load": _load()}
 
 
 def _load() -> list[float]:
-    """Return how many programs wanted a core in the last minute: whoever shares the machine is in the figures."""
+    """Return how many programs wanted a core in the last minute: other users make the figures worse."""
     return [os.getloadavg()[0]] if hasattr(os, "getloadavg") else []
 
 
 def solutions(run: TrainingConfig, device: torch.device) -> Data:
     """Return a batch of solutions, repeated; few are solved where that takes long."""
     size = min(run.batch, 64 if len(run.grid) == 2 else 4)
-    few = run.make_task().dataset("train", size=size, device=device).fields.to(device)
-    fields = few[torch.arange(run.batch, device=device) % len(few)]
+    solutions = run.make_task().dataset("train", size=size, device=device).fields.to(device)
+    fields = solutions[torch.arange(run.batch, device=device) % len(solutions)]
     return fields, fields[: max(1, run.batch // 4)]
 
 
@@ -134,20 +155,29 @@ def make_network(run: TrainingConfig, device: torch.device) -> nn.Module:
 
 
 def make_velocity(
-    network: nn.Module, task: Task, truth: Tensor, pull: float = 1.0, recorded: bool = False
+    network: nn.Module, task: Task, truth: Tensor, pull: float = 1.0, for_sampling: bool = False
 ) -> Callable[..., Tensor]:
-    """Return a velocity with a network's work and a trained network's answer, for as many of the solutions as there are states.
+    """Make a velocity with the work of a network and the answer of a trained one.
 
-    It can be differentiated, the network's work included. With `pull` below one its flow ends short of u, by more the farther it began.
-    `recorded`: as a model evaluates it; but what a recording needs of memory cannot be seen from outside.
+    It can be differentiated, the network's work included.
+
+    Args:
+        network: The network.
+        task: The task.
+        truth: Solutions, at least as many as there will be states.
+        pull: Below one the flow ends short of the solutions, by more the farther it began.
+        for_sampling: Evaluate as a model does while it samples, by CUDA graphs where they are used.
+
+    Returns:
+        The velocity.
     """
     network, error = network.eval().requires_grad_(False), smooth_error(task, truth)
     evaluate: Callable[..., Tensor] = (
-        execution_of(network, truth.device).for_sampling() if recorded else network
+        execution_of(network, truth.device).for_sampling() if for_sampling else network
     )
 
-    def velocity(vt: Tensor, t: Tensor, *shown: Tensor) -> Tensor:
-        idle = evaluate(vt.float(), t, *(x.float() for x in shown)) * 1e-6
+    def velocity(vt: Tensor, t: Tensor, *condition: Tensor) -> Tensor:
+        idle = evaluate(vt.float(), t, *(x.float() for x in condition)) * 1e-6
         t = t.reshape(-1, *(1,) * len(task.grid.shape))
         return pull * (vt - truth[: len(vt)]) / t - error + idle
 
@@ -173,11 +203,11 @@ def _time_training(run: TrainingConfig, data: Data, timer: Timer, steps: int) ->
 
 
 def _time_sampling(run: TrainingConfig, data: Data, timer: Timer, steps: int) -> list[dict[str, Any]]:
-    """Time a field with FFM and with SAPC in one batch, scaled to a hundred steps; with SAPC also a field alone."""
+    """Time a field with FFM and SAPC in one batch, scaled to a hundred steps; with SAPC also alone."""
     H, truth, v1 = make_problem(run, data, timer.device)
-    v = make_velocity(make_network(run, timer.device), run.make_task(), truth, recorded=True)
+    v = make_velocity(make_network(run, timer.device), run.make_task(), truth, for_sampling=True)
     row: dict[str, Any] = {"task": run.task, "batch": len(truth), "precision": run.precision}
-    # A recording begins after a few evaluations.
+    # A CUDA graph is captured after a few evaluations.
     short = replace(timer, repeats=3, warm_up=1 if steps > 10 else 2)
     scale = 1e3 * 100 / steps
     with torch.inference_mode(), matmul_precision(run.precision):
@@ -189,15 +219,16 @@ def _time_sampling(run: TrainingConfig, data: Data, timer: Timer, steps: int) ->
 
 
 def _time_projection(run: TrainingConfig, data: Data, timer: Timer, steps: int) -> list[dict[str, Any]]:
-    """Time the projection that sampling uses: from a source draw, and from an endpoint estimate half-way along."""
+    """Time the projection of sampling: of a source draw, and of an endpoint estimate at t = 1/2."""
     H, truth, noise = make_problem(run, data, timer.device)
     rows = []
     for start, u in (("noise", noise), ("estimate", truth + smooth_error(run.make_task(), truth) / 2)):
         with torch.no_grad():
             project = partial(H.project, u, check=False)
             rows.append({
-                "task": run.task, "grid": list(run.grid), "algorithm": H.algorithm, "start": start, "ours_fields": len(u),
-                "ours_ms": 1e3 * timer(project) / len(u), "ours_residual": float(H.residual(project()).abs().max()),
+                "task": run.task, "grid": list(run.grid), "algorithm": H.algorithm, "start": start,
+                "ours_fields": len(u), "ours_ms": 1e3 * timer(project) / len(u),
+                "ours_residual": float(H.residual(project()).abs().max()),
             })  # fmt: skip
     return rows
 

@@ -1,4 +1,4 @@
-"""Where jobs run: processes on this machine, this process, Ray, or SLURM through submitit; libraries are imported only where asked for."""
+"""Where jobs run: processes on this machine, this process, Ray, or SLURM through submitit."""
 
 from __future__ import annotations
 
@@ -25,7 +25,22 @@ def make_engine(
     address: str | None = None,
     parameters: Mapping[str, Any] | None = None,
 ) -> Engine:
-    """The engine of that name; `address` is Ray's, `parameters` are submitit's."""
+    """Make an engine.
+
+    Args:
+        name: local, inline, ray or slurm.
+        device: Where jobs train and sample.
+        workers: Number of jobs at a time.
+        threads: CPU threads of a job.
+        address: Address of a Ray cluster.
+        parameters: Parameters of submitit.
+
+    Returns:
+        The engine.
+
+    Raises:
+        SapcError: The engine is not known, or an argument is not one of its own.
+    """
     if name not in ENGINES:
         raise SapcError(f"unknown engine {name!r}; choose one of {', '.join(ENGINES)}")
     if address is not None and name != "ray":

@@ -1,4 +1,4 @@
-"""What an engine is: it starts jobs somewhere and tells when they have ended; what a job did is read from its folder."""
+"""Engines: they start jobs and say when these have ended; the results are read from the run folders."""
 
 from __future__ import annotations
 
@@ -9,7 +9,14 @@ from typing import Any, Protocol, runtime_checkable
 
 @dataclass(frozen=True)
 class Job:
-    """The cells of one run folder that are to be done; `out` is the study's folder, absolute, on a file system that all machines share."""
+    """Cells of one run folder that are to be done.
+
+    Attributes:
+        out: The study's folder, absolute, on a file system that all machines share.
+        folder: Name of the run folder.
+        cells: Names of the cells.
+        poseidon: Folder with the weights of Poseidon-B, for FPD.
+    """
 
     out: str
     folder: str
@@ -22,28 +29,29 @@ class Handle(Protocol):
     """A job that was started."""
 
     def done(self) -> bool:
-        """Whether it has ended, well or not."""
+        """Return whether it has ended, well or not."""
 
     def exception(self) -> BaseException | None:
-        """Of a job that has ended, what ended it, if anything did."""
+        """Return the error that ended a job, if there was one."""
 
 
 @runtime_checkable
 class Engine(Protocol):
     """A place where jobs run.
 
-    workers     how many jobs run at a time, where that is known; for estimates of the time left
-    is_attended whether the jobs end when the study is interrupted; if not, they stay in a queue
+    Attributes:
+        workers: Number of jobs at a time, where that is known; for estimates of the remaining time.
+        is_attended: Whether the jobs end when the study is interrupted; if not, they stay in a queue.
     """
 
     workers: int | None
     is_attended: bool
 
     def __enter__(self) -> Engine:
-        """Make ready."""
+        """Prepare to start jobs."""
 
     def __exit__(self, *_: Any) -> None:
-        """Jobs that are still under way are asked to save and end, if the engine is attended; returns when they have."""
+        """Let running jobs save and end, if the engine is attended; return when they have."""
 
     def start(self, jobs: Sequence[Job]) -> list[Handle]:
         """Start jobs, the first ones first."""

@@ -1,4 +1,4 @@
-"""Jobs in this process, one after the other: for many short runs, where starting a process takes longer than the work."""
+"""Jobs in this process, one after the other: for short runs, where starting a process would take longer."""
 
 from __future__ import annotations
 
@@ -9,12 +9,19 @@ from typing import Any
 from ...evaluation.frechet.distance import Distance
 from ...training.distributed import find_device
 from ..cell import Cell
-from ..worker import CellProgress, Means, OnChange, further_metrics, ignore, work_with
+from ..worker import CellProgress, JobContext, StateCallback, further_metrics, ignore, run_job
 from .base import Handle, Job
 
 
 class Inline:
-    """Work in this process. A job that crashes the process takes the study along; what is done is kept."""
+    """Work in this process.
+
+    A job that crashes the process ends the study too; finished work is kept.
+
+    Args:
+        device: Where to train and sample.
+        progress: Called while a cell is worked on.
+    """
 
     is_attended = True
     workers: int | None = 1
@@ -24,8 +31,8 @@ class Inline:
         self.device, self.progress, self.on_change = device, progress, ignore
         self.distances: Callable[[Cell], tuple[Distance, ...]] | None = None
 
-    def attach(self, on_change: OnChange, distances: Callable[[Cell], tuple[Distance, ...]]) -> None:
-        """Tell changes of state at once, and use encoders that are loaded already."""
+    def attach(self, on_change: StateCallback, distances: Callable[[Cell], tuple[Distance, ...]]) -> None:
+        """Report changes of state at once, and use encoders that are loaded already."""
         self.on_change, self.distances = on_change, distances
 
     def __enter__(self) -> Inline:
@@ -40,10 +47,11 @@ class Inline:
 
     def _do(self, job: Job) -> Handle:
         distances = self.distances or further_metrics(job.poseidon, find_device(self.device))
-        means = Means(self.device, distances, self.on_change, self.progress)
-        ended: Future[list[str]] = Future()
+        context = JobContext(self.device, distances, self.on_change, self.progress)
+        future: Future[list[str]] = Future()
         try:
-            ended.set_result(work_with(means, job.out, job.folder, job.cells))
-        except Exception as error:  # the other jobs are done all the same
-            ended.set_exception(error)
-        return ended
+            future.set_result(run_job(context, job.out, job.folder, job.cells))
+        except Exception as error:
+            # The other jobs are done all the same.
+            future.set_exception(error)
+        return future

@@ -1,7 +1,7 @@
-"""Jobs on this machine, one process per device: a process of its own for every job, so that one that dies takes nothing along.
+"""Jobs on this machine, one process for each, so that one that dies does not end the others.
 
-Every GPU is a device and its process sees that one only. Without a GPU the cores are shared evenly by a few processes. The processes end
-when this one does, however it does: their standard input is a pipe from here.
+Every GPU is a device and its process sees that one only. Without a GPU a few processes share the cores
+evenly. The processes end with this one, however it ends: their standard input is a pipe from here.
 """
 
 from __future__ import annotations
@@ -28,7 +28,16 @@ CPU_WORKERS = 4
 
 
 class Local:
-    """Processes on this machine; `command` starts one that does a job."""
+    """Processes on this machine.
+
+    Args:
+        device: Where jobs train and sample: auto, cpu, cuda or one GPU as cuda:1.
+        workers: Number of processes; one per GPU, else one per core and at most four, unless given.
+        threads: CPU threads of a process; an even share of the cores unless given.
+
+    Attributes:
+        command: The command that starts a process for a job.
+    """
 
     is_attended = True
     command: tuple[str, ...] = (sys.executable, "-m", "sapc.experiments.worker")
@@ -58,28 +67,29 @@ class Local:
             self.ending = True
             for process in self.processes:
                 if process.stdin:
-                    process.stdin.close()  # it saves and ends
+                    # It saves and ends.
+                    process.stdin.close()
         self.pool.shutdown(wait=True, cancel_futures=True)
 
     def _run(self, job: Job) -> None:
-        """A job to its end; if its process dies, the cell it was at has failed, and the others are tried without it."""
+        """Do a job; if its process dies, the cell that it worked on has failed, and the others are tried."""
         place = self.free.get()
         try:
-            study, left = open_study(job.out), list(job.cells)
-            while left and not self.ending:
-                code = self._process(study, job, left, place)
+            study, todo = open_study(job.out), list(job.cells)
+            while todo and not self.ending:
+                code = self._run_process(study, job, todo, place)
                 if code in (0, EXIT_UNFINISHED, EXIT_INTERRUPTED) or self.ending:
                     return
-                dead = _who_died(study, left)
-                why = f"its process {_cause(code)}; see {study.log(job.folder)}"
+                failed_cells = _find_failed_cells(study, todo)
+                error = f"its process {_describe_exit(code)}; see {study.log(job.folder)}"
                 for cell in study.cells:
-                    if cell.name in dead:
-                        study.record(cell, "failed", error=why)
-                left = left[left.index(dead[-1]) + 1 :] if dead else []
+                    if cell.name in failed_cells:
+                        study.record(cell, "failed", error=error)
+                todo = todo[todo.index(failed_cells[-1]) + 1 :] if failed_cells else []
         finally:
             self.free.put(place)
 
-    def _process(
+    def _run_process(
         self, study: Study, job: Job, cells: Sequence[str], place: tuple[str, Mapping[str, str]]
     ) -> int:
         device, environment = place
@@ -89,12 +99,12 @@ class Local:
         for name in cells:
             line += ["--cell", name]
         threads = {"OMP_NUM_THREADS": str(self.threads)} if device == "cpu" else {}
-        own = {**os.environ, **environment, **threads, **safe_path()}
+        variables = {**os.environ, **environment, **threads, **safe_path()}
         with open(study.log(job.folder), "ab") as log:
             with self.guard:
                 if self.ending:
                     return EXIT_INTERRUPTED
-                process = subprocess.Popen(line, stdin=subprocess.PIPE, stdout=log, stderr=log, env=own)
+                process = subprocess.Popen(line, stdin=subprocess.PIPE, stdout=log, stderr=log, env=variables)
                 self.processes.add(process)
             try:
                 return process.wait()
@@ -105,14 +115,14 @@ class Local:
                         process.stdin.close()
 
 
-def _who_died(study: Study, names: Sequence[str]) -> list[str]:
-    """The cells that a dead process takes along: the one it was evaluating; all that are left if it was training, or before that."""
+def _find_failed_cells(study: Study, names: Sequence[str]) -> list[str]:
+    """Return the cells that a dead process fails: the one it evaluated, or all of them in a training."""
     states = {cell.name: study.state(cell).get("state") for cell in study.cells if cell.name in set(names)}
-    left = [name for name in names if states.get(name) not in ("done", "failed")]
-    return [name for name in left if states.get(name) == "evaluating"][:1] or left
+    todo = [name for name in names if states.get(name) not in ("done", "failed")]
+    return [name for name in todo if states.get(name) == "evaluating"][:1] or todo
 
 
-def _cause(code: int) -> str:
+def _describe_exit(code: int) -> str:
     if code >= 0:
         return f"ended with exit code {code}"
     try:
@@ -124,7 +134,7 @@ def _cause(code: int) -> str:
 
 
 def _places(device: str, workers: int | None) -> list[tuple[str, Mapping[str, str]]]:
-    """Device and environment of every process."""
+    """Return device and environment of every process."""
     if kind_of(device) == "cpu":
         cores = core_count()
         return [("cpu", {})] * (workers or min(cores, CPU_WORKERS))
@@ -132,8 +142,8 @@ def _places(device: str, workers: int | None) -> list[tuple[str, Mapping[str, st
         raise SapcError(
             f"the device {device!r} cannot be used; use 'auto', 'cpu', or 'cuda' where there is one"
         )
-    shown = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
-    names = shown or [str(i) for i in range(torch.cuda.device_count())]
+    visible = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
+    names = visible or [str(i) for i in range(torch.cuda.device_count())]
     if not names:
         raise SapcError(f"the device {device!r} cannot be used: torch sees no GPU; use --device cpu")
     if ":" in device:
@@ -143,15 +153,15 @@ def _places(device: str, workers: int | None) -> list[tuple[str, Mapping[str, st
                 f"the device {device!r} cannot be used: there are {len(names)} GPUs, counted from 0"
             )
         names = names[number : number + 1]
-    chosen = [names[i % len(names)] for i in range(workers or len(names))]
-    return [("cuda", {"CUDA_VISIBLE_DEVICES": name}) for name in chosen]
+    gpus = [names[i % len(names)] for i in range(workers or len(names))]
+    return [("cuda", {"CUDA_VISIBLE_DEVICES": name}) for name in gpus]
 
 
 def core_count() -> int:
-    """Cores that this process may use."""
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def threads_per_worker(workers: int) -> int:
-    """Threads of each of so many processes."""
+    """Return an even share of the cores."""
     return max(1, core_count() // workers)

@@ -1,7 +1,7 @@
 """Jobs through Ray: one task per run folder with its GPU, on this machine or on a cluster (`ray://head:10001`).
 
-Ray schedules, restarts and cancels; this is only the call. The machines of a cluster need the package installed and the study's folder on a
-file system that they share.
+Ray schedules, restarts and cancels; this is only the call. The machines of a cluster need the package
+installed and the study's folder on a file system that they share.
 """
 
 from __future__ import annotations
@@ -20,12 +20,20 @@ from ...training.distributed import HOME
 from .base import Handle, Job
 from .local import core_count, threads_per_worker
 
-MISSING = "--engine ray needs the package ray; install it with: pip install 'sapc[ray]'"
-GRACE = 60.0  # seconds for tasks that were cancelled to save
+NOT_INSTALLED = "--engine ray needs the package ray; install it with: pip install 'sapc[ray]'"
+# Time to save for tasks that were cancelled.
+GRACE_SECONDS = 60.0
 
 
 class Ray:
-    """Tasks of a Ray cluster, or of one that is started here for the time of the study."""
+    """Tasks of a Ray cluster, or of a Ray that is started here for the time of the study.
+
+    Args:
+        address: Address of the cluster; Ray is started here unless given.
+        device: Where jobs train and sample.
+        workers: Number of tasks at a time; a cluster decides itself.
+        threads: CPU threads of a task.
+    """
 
     is_attended = True
 
@@ -43,12 +51,12 @@ class Ray:
         self.futures: list[Any] = []
 
     def __enter__(self) -> Ray:
-        # The processes of a Ray that is started here shall not say what they do not know.
+        # Ray started here would warn about accelerators that it does not know.
         os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
         try:
             import ray
         except ImportError as error:
-            raise SapcError(MISSING) from error
+            raise SapcError(NOT_INSTALLED) from error
         self.ray: Any = ray
         if self.address is None:
             self.workers = self.workers or core_count()
@@ -56,8 +64,8 @@ class Ray:
         try:
             self._init()
         except Exception as error:
-            where = self.address or "on this machine"
-            raise SapcError(f"Ray cannot be reached or started {where}: {first_line(error)}") from error
+            place = self.address or "on this machine"
+            raise SapcError(f"Ray cannot be reached or started {place}: {first_line(error)}") from error
         gpus = float(self.ray.cluster_resources().get("GPU", 0))
         if self.device.startswith("cuda") and not gpus:
             self.ray.shutdown()
@@ -78,19 +86,19 @@ class Ray:
 
     def start(self, jobs: Sequence[Job]) -> list[Handle]:
         """Start a task per job."""
-        here = os.getcwd() if Path.cwd() != HOME else ""
+        current_folder = os.getcwd() if Path.cwd() != HOME else ""
 
         def work(*arguments: Any) -> list[str]:
-            """Ray sends this function itself, and puts the current folder first on the path: nothing is imported from there."""
+            """Do a job without imports from the current folder, which Ray puts first on the path."""
             import sys
 
-            sys.path[:] = [path for path in sys.path if path != here]
-            from ..worker import work as own
+            sys.path[:] = [path for path in sys.path if path != current_folder]
+            from ..worker import work
 
-            return own(*arguments)
+            return work(*arguments)
 
         device = "cuda" if self.gpus else "cpu"
-        # A process per task: what one leaves on a GPU is gone with it.
+        # A process per task frees what it held on a GPU.
         task = self.ray.remote(
             num_cpus=self.threads, num_gpus=self.gpus, max_calls=1, max_retries=0, **self._environment()
         )(work)
@@ -101,14 +109,14 @@ class Ray:
         return list(self.futures[-len(jobs) :])
 
     def _environment(self) -> dict[str, Any]:
-        """What tasks must know of this process: the files of own methods. One that is started here inherits it."""
+        """Return options that pass plug-in files to the processes of a cluster."""
         plugins = os.environ.get(VARIABLE)
-        here = self.address is None or not plugins
-        return {} if here else {"runtime_env": {"env_vars": {VARIABLE: plugins}}}
+        is_inherited = self.address is None or not plugins
+        return {} if is_inherited else {"runtime_env": {"env_vars": {VARIABLE: plugins}}}
 
     def __exit__(self, *_: Any) -> None:
         for ref, future in zip(self.refs, self.futures, strict=True):
             if not future.done():
                 self.ray.cancel(ref)
-        wait(self.futures, timeout=GRACE)
+        wait(self.futures, timeout=GRACE_SECONDS)
         self.ray.shutdown()

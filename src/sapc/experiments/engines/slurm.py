@@ -1,8 +1,9 @@
 """Jobs through SLURM, by submitit: one array, a job per run folder, each with its GPU.
 
-submitit writes the batch scripts, submits them, and requeues a job that reaches its time limit or is preempted; what that job has trained
-is on disk, so it goes on from there. Its parameters are passed on as they are: `timeout_min`, `cpus_per_task`, `gpus_per_node`,
-`slurm_partition`, `slurm_account`, `slurm_array_parallelism` and so on; `cluster=local` runs the jobs on this machine instead.
+submitit writes the batch scripts, submits them, and requeues a job that reaches its time limit or is
+preempted; what that job has trained is on disk, so it goes on from there. Its parameters are passed on as
+they are: `timeout_min`, `cpus_per_task`, `gpus_per_node`, `slurm_partition`, `slurm_account`,
+`slurm_array_parallelism` and so on; `cluster=local` runs the jobs on this machine instead.
 """
 
 from __future__ import annotations
@@ -19,12 +20,19 @@ from ...errors import SapcError
 from ...training.distributed import isolated_start
 from .base import Handle, Job
 
-MISSING = "--engine slurm needs the package submitit; install it with: pip install 'sapc[slurm]'"
-USUAL = {"timeout_min": 24 * 60, "cpus_per_task": 4, "name": "sapc"}
+NOT_INSTALLED = "--engine slurm needs the package submitit; install it with: pip install 'sapc[slurm]'"
+DEFAULTS = {"timeout_min": 24 * 60, "cpus_per_task": 4, "name": "sapc"}
 
 
 class Slurm:
-    """Jobs of a SLURM cluster."""
+    """Jobs of a SLURM cluster.
+
+    Args:
+        device: Where jobs train and sample.
+        workers: Number of jobs at a time.
+        threads: CPU threads of a job.
+        parameters: Parameters of submitit.
+    """
 
     is_attended = False
 
@@ -43,7 +51,7 @@ class Slurm:
         try:
             import submitit
         except ImportError as error:
-            raise SapcError(MISSING) from error
+            raise SapcError(NOT_INSTALLED) from error
         self.submitit = submitit
         return self
 
@@ -56,7 +64,13 @@ class Slurm:
             with isolated_start(), executor.batch():
                 return [
                     executor.submit(
-                        Requeued(), job.out, job.folder, job.cells, self.device, self.threads, job.poseidon
+                        RestartableJob(),
+                        job.out,
+                        job.folder,
+                        job.cells,
+                        self.device,
+                        self.threads,
+                        job.poseidon,
                     )
                     for job in jobs
                 ]
@@ -64,49 +78,49 @@ class Slurm:
             raise SapcError(f"SLURM did not take the jobs: {first_line(error)}") from error
 
     def _executor(self, folder: Path) -> Any:
-        given = USUAL | ({"gpus_per_node": 1} if self.device != "cpu" else {}) | self.parameters
+        parameters = DEFAULTS | ({"gpus_per_node": 1} if self.device != "cpu" else {}) | self.parameters
         if self.workers:
-            given.setdefault("slurm_array_parallelism", self.workers)
+            parameters.setdefault("slurm_array_parallelism", self.workers)
         try:
             # `-P`: as it is started with -m, Python would import from the current folder.
             python = f"{shlex.quote(sys.executable)} -P"
             executor = self.submitit.AutoExecutor(
                 folder=folder, cluster=self.cluster, slurm_python=python, local_python=python
             )
-            executor.update_parameters(**given)
+            executor.update_parameters(**parameters)
         except Exception as error:
             raise SapcError(f"submitit refuses this: {first_line(error)}; see --slurm") from error
         return executor
 
     def __exit__(self, *_: Any) -> None:
-        """The jobs stay in the queue."""
+        """Leave the jobs in the queue."""
 
 
-class Requeued:
-    """A job's work, as submitit restarts it. Signals are left to submitit, which hears them in the main thread."""
+class RestartableJob:
+    """A job that submitit can restart; signals are left to submitit, which hears them in the main thread."""
 
     def __call__(self, *arguments: Any) -> list[str]:
         """Do the work."""
         from ..worker import work
 
-        left: list[str] = []
-        failed: list[BaseException] = []
+        unfinished: list[str] = []
+        errors: list[BaseException] = []
 
         def run() -> None:
             try:
-                left.extend(work(*arguments))
+                unfinished.extend(work(*arguments))
             except BaseException as error:
-                failed.append(error)
+                errors.append(error)
 
         thread = threading.Thread(target=run, daemon=True)
         thread.start()
         thread.join()
-        if failed:
-            raise failed[0]
-        return left
+        if errors:
+            raise errors[0]
+        return unfinished
 
     def checkpoint(self, *arguments: Any) -> Any:
-        """What to submit when the time is over: the same; its folder knows how far it is."""
+        """Return what to submit when the time is over: the same job, which goes on from its folder."""
         import submitit
 
         return submitit.helpers.DelayedSubmission(self, *arguments)
