@@ -98,7 +98,7 @@ def test_the_scores_are_those_of_an_evaluation(finished_study):
     )
     scores = cell.find_scores(finished_study.folder(cell))
     for split in ("test0", "test1"):
-        assert is_locked["sets"][split]["metrics"] == pytest.approx(
+        assert evaluation["sets"][split]["metrics"] == pytest.approx(
             scores["sets"][split]["metrics"], rel=1e-6
         )
         floor = scores["sets"][split]["floor"]
@@ -220,7 +220,7 @@ def test_killed_at_random_moments_it_ends_as_if_it_had_not_been(folder, finished
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("number", "ignored"), [(signal.SIGINT, False), (signal.SIGINT, True), (signal.SIGTERM, False)]
+    ("number", "is_ignored"), [(signal.SIGINT, False), (signal.SIGINT, True), (signal.SIGTERM, False)]
 )
 def test_an_interrupt_stops_the_workers_and_says_how_to_go_on(folder, number, is_ignored):
     """Also where it was started with Ctrl-C ignored, as shells start what runs in the background."""
