@@ -3,8 +3,9 @@
 Two ways to write the same mathematics are compared:
 
     ours      in the run's precision, by kernels on a GPU, elsewhere by products with thin DFT matrices;
-    projections by declared structure peers'    full FFTs in float32, operation by operation; projections by a
-    dense Jacobian from automatic differentiation
+              projections by declared structure
+    peers'    full FFTs in float32, operation by operation; projections by a dense Jacobian from automatic
+              differentiation
 
 Weights and results are the same up to rounding. The dense path is kinder than what it stands for: pins have
 left its unknowns, where a stacked residual would have a row for each, and it takes a few fields at a time.

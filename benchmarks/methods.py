@@ -1,7 +1,7 @@
 """Every method: a training step, a sample, evaluations and memory, in our style and in the peers'.
 
     python benchmarks/methods.py [--task heat] [--preset small] [--method sapc --method eci] [--steps 10]
-    [--no-peers] [--json FILE]
+                                 [--no-peers] [--json FILE]
 
 Where a training has stages (PBFM unrolls one step more in each quarter), a step is timed in each, and their
 mean stands for the whole. Samples are timed in few steps, as many in both styles, and scaled by evaluations

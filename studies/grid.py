@@ -1,7 +1,7 @@
-"""Fill the grid of results: train and score what is not kept yet, several runs side by side on one GPU, for some minutes.
+"""Fill the grid of results: train and score what has no scores yet, several runs at a time on one GPU.
 
-    python studies/grid.py --minutes 9 --seeds 42 205 --methods sapc ffm sapc_s1 sapc_s3 eci cond_ffm
-    --together 6 python studies/grid.py --minutes 60 --preset full --tasks heat --methods sapc --seeds 0
+    python studies/grid.py --minutes 9 --seeds 42 205 --methods sapc ffm sapc_s1 sapc_s3 eci --together 6
+    python studies/grid.py --minutes 60 --preset full --tasks heat --methods sapc --seeds 0
 
 It is a study in OUT, whose jobs are processes that share the GPU. Scores land in KEEP,
 `<task>-<method>-seed<seed>-<hardware>.json`, as soon as each is made; a cell that has a file there, or is
@@ -41,7 +41,7 @@ class TimeOver(Exception):
 
 
 class SharedGpu(Local):
-    """Processes that share the GPU until some moment; a job that would take longer than the longest so far has room is not begun."""
+    """Processes that share the GPU for some minutes; a job begins only if the longest so far would end."""
 
     command = (sys.executable, str(Path(__file__).resolve()), "--job")
 
@@ -50,11 +50,11 @@ class SharedGpu(Local):
         self.end, self.longest = time.monotonic() + 60 * minutes, 0.0
 
     def _run(self, job: Job) -> None:
-        began = time.monotonic()
-        if began + self.longest < self.end:
+        start = time.monotonic()
+        if start + self.longest < self.end:
             super()._run(job)
-            self.longest = max(self.longest, time.monotonic() - began)
-            print(f"{job.folder}: {time.monotonic() - began:.0f} s", flush=True)
+            self.longest = max(self.longest, time.monotonic() - start)
+            print(f"{job.folder}: {time.monotonic() - start:.0f} s", flush=True)
 
     def check_time(self) -> None:
         """Stop the study when the minutes are over."""
@@ -63,7 +63,7 @@ class SharedGpu(Local):
 
 
 def main() -> None:
-    """Do what the command line asks for."""
+    """Run the command line."""
     options = arguments()
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     place = options.out / ("shipped" if options.preset == "compact" else options.preset)
@@ -78,13 +78,13 @@ def main() -> None:
     print(f"{len({cell.folder for cell in todo})} trainings, {len(todo)} cells to go", flush=True)
     engine = SharedGpu(options.device, options.together, options.minutes)
 
-    def tell(cell: Cell, record: Mapping[str, Any]) -> None:
+    def report(cell: Cell, record: Mapping[str, Any]) -> None:
         if record["state"] == "failed":
             print(f"{cell.name} failed: {record['error']}", flush=True)
         keep(study, cell, options)
 
     try:
-        run_study(study, engine, todo, on_change=tell, on_poll=engine.check_time)
+        run_study(study, engine, todo, on_change=report, on_poll=engine.check_time)
     except TimeOver:
         print("the time is over; the same command goes on", flush=True)
     for cell in todo:
@@ -115,7 +115,7 @@ def arguments() -> argparse.Namespace:
 
 
 def grid(options: argparse.Namespace) -> list[Cell]:
-    """All cells, seed by seed, those first whose weights serve most."""
+    """Return all cells, seed by seed, those first whose weights serve most."""
     changes = {} if options.steps is None else {"steps": options.steps}
     trainings = dict.fromkeys(get_method(m).weights for m in options.methods)
     return [
@@ -131,12 +131,12 @@ def grid(options: argparse.Namespace) -> list[Cell]:
 
 
 def file_of(cell: Cell, options: argparse.Namespace) -> Path:
-    """Where the scores of a cell are kept."""
+    """Return the file for the scores of a cell."""
     return Path(options.keep) / f"{cell.name}-{options.hardware}.json"
 
 
 def keep(study: Study, cell: Cell, options: argparse.Namespace) -> None:
-    """Copy scores that are new."""
+    """Copy new scores."""
     target = file_of(cell, options)
     if not target.exists() and cell.find_scores(study.folder(cell)) is not None:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -148,7 +148,7 @@ def keep(study: Study, cell: Cell, options: argparse.Namespace) -> None:
 
 
 def take_from_package(study: Study, cell: Cell) -> bool:
-    """Copy the weights of this very run from the package, if they come with it; return whether its scores do, too."""
+    """Copy the weights of this very run from the package; return whether its scores are there, too."""
     package, folder = RunFolder(HOME / f"{cell.run.task}-{cell.run.method}"), study.folder(cell)
     try:
         package.check(cell.run)
@@ -161,25 +161,25 @@ def take_from_package(study: Study, cell: Cell) -> bool:
     return package.is_trained and cell.method == cell.run.method
 
 
-def work(out: str, folder: str, names: Sequence[str], device: str, *others: Any) -> list[str]:
-    """Train a run of preset compact and put its weights in half precision into the study; then do its cells as any job's."""
+def work(out: str, folder: str, names: Sequence[str], device: str, *options: Any) -> list[str]:
+    """Train a run of preset compact, put its weights in half precision into the study, and do its cells."""
     study = open_study(out)
     cell = study.jobs()[folder][0]
     if cell.run.preset == "compact" and not study.folder(cell).is_trained:
         study.record(cell, "training")
-        weights = RunFolder(study.out.parent / cell.run.preset / folder)
-        loop.train(cell.run, weights.path, device=device)
-        halve(weights, study.folder(cell))
-    return worker.work(out, folder, names, device, *others)
+        full_run = RunFolder(study.out.parent / cell.run.preset / folder)
+        loop.train(cell.run, full_run.path, device=device)
+        halve(full_run, study.folder(cell))
+    return worker.work(out, folder, names, device, *options)
 
 
-def halve(folder: RunFolder, shipped_names: RunFolder) -> None:
+def halve(folder: RunFolder, target: RunFolder) -> None:
     """Write the same run with weights in half precision."""
-    shipped_names.path.mkdir(parents=True, exist_ok=True)
+    target.path.mkdir(parents=True, exist_ok=True)
     for file in (folder.config, folder.environment, folder.log):
-        shutil.copyfile(file, shipped_names.path / file.name)
-    tensors, about = load_tensors(folder.weights)
-    save_tensors(shipped_names.weights, {name: value.half() for name, value in tensors.items()}, about)
+        shutil.copyfile(file, target.path / file.name)
+    tensors, metadata = load_tensors(folder.weights)
+    save_tensors(target.weights, {name: value.half() for name, value in tensors.items()}, metadata)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """The tables of results in README.md and docs/, made from the scores that are kept in the repository.
 
-    python studies/results.py            # write the tables in README.md and docs/results.md, between two marks
+    python studies/results.py            # write the tables between two marks in README.md and docs/results.md
     python studies/results.py --check    # say whether these are up to date, for tests
-    python studies/results.py --pages    # write docs/results/*.md, the tables of `sapc report`, one file per preset
+    python studies/results.py --pages    # write docs/results/*.md, the tables of `sapc report` by preset
 
 The pages are not kept in the repository; `make docs` makes them.
 
@@ -108,8 +108,9 @@ def preset_page(preset: str) -> str:
         text = (Path(out) / "tables.md").read_text()
     folders = " ".join(str(folder.relative_to(ROOT)) for folder in SCORES[preset])
     head = (
-        f"# {TITLES[preset]}\n\nMade by `sapc report {folders}`; [what it means](../results.md). Several runs shared "
-        "the GPU while these were made, so the times of sampling and training below are not those of a run alone.\n"
+        f"# {TITLES[preset]}\n\nMade by `sapc report {folders}`; [what it means](../results.md). "
+        "Several runs shared the GPU while these were made, so the times of sampling and training below "
+        "are not those of a run alone.\n"
     )
     return head + text.removeprefix("# Tables\n")
 
@@ -143,7 +144,7 @@ def metrics_table(means: Means, method: str) -> list[str]:
 
 
 def methods_table(means: Means) -> list[str]:
-    """Return a table of W2: the paper's beside ours by preset compact, and how far the orders of the methods agree."""
+    """Return a table of W2: the paper's beside ours by preset compact, and how far the orders agree."""
     theirs = {t: {m: v for m in METHODS if (v := _printed_w2(t, m)) is not None} for t in paper.TASKS}
     compact = means["compact"]
     ours = {t: {m: compact[t, m].metrics["w2"] for m in METHODS if (t, m) in compact} for t in paper.TASKS}
@@ -191,7 +192,7 @@ def _agreement(pairs: list[tuple[float, float]]) -> str:
 
 
 def _cells(means: Means, task: str, method: str, metric: str) -> list[str]:
-    """Return the printed value with its error, then ours by preset; of SAPC bold if at most one error above it."""
+    """Return the printed value with its error, then ours by preset; SAPC's bold if within one error."""
     printed = paper.printed_mean("generation", task, metric, method)
     assert printed is not None
     bound = printed.mean + (printed.error or 0)

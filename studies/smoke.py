@@ -1,7 +1,7 @@
-"""Every task and every method at a size that means nothing: it shows that all of it runs, in minutes on two CPU cores.
+"""Every task and every method at a meaningless size, to show that all of it runs, in minutes on two cores.
 
-Solving Navier-Stokes takes most of the time, so that has fewer solutions. Method after method, not task after
-task: so the tasks' solutions are computed side by side, and once.
+Solving Navier-Stokes takes most of the time, so it has fewer solutions. The list goes method by method, so
+that the solutions of the tasks are computed side by side, and once.
 """
 
 from sapc import method_names, task_names

@@ -1,11 +1,11 @@
 """A study: a list of cells, and the folder that holds their runs and states.
 
     runs/smoke/
-      study.json            the study itself: format, name, cells with all their settings heat-ffm-seed0/
-      a run folder, with the scores of every method that samples with its weights states/               per
-      cell its last recorded state (training, evaluating, failed with the error, done with
-                            the time it took), and per run folder a lock that is held while a process works
-                            there
+      study.json            the study itself: format, name, cells with all their settings
+      heat-ffm-seed0/       a run folder, with the scores of every method that samples with its weights
+      states/               per cell its last recorded state (training, evaluating, failed with the error,
+                            done with the time it took), and per run folder a lock that is held while a
+                            process works there
       logs/                 per run folder the output of the process that worked there
 
 All the cells of one run folder are one job: a job trains, then evaluates cell after cell. Jobs do not depend
