@@ -19,11 +19,13 @@ def scores(task: str = "heat", method: str = "sapc", seed: int = 0, **changes: A
     sets = changes.pop("sets", {name: {} for name in SETS})
     trainer = METHODS[method].weights if method in METHODS else method
     run = {
-        "task": task, "options": {}, "grid": [100, 100], "method": trainer, "preset": "published", "seed": seed,
+        "task": task, "options": {}, "grid": [100, 100], "method": trainer, "preset": "published",
+        "seed": seed,
         "steps": 20000, "trained": 20000, "parameters": 5,
     }  # fmt: skip
     settings = {
-        "method": method, "samples": 1225, "reference": 1225, "steps": 100, "seed": 0, "floor_repeats": 3, "batch": 32,
+        "method": method, "samples": 1225, "reference": 1225, "steps": 100, "seed": 0, "floor_repeats": 3,
+        "batch": 32,
         "device": "cuda:0", "bounds": None,
     }  # fmt: skip
     about = {

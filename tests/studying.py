@@ -11,8 +11,8 @@ from sapc.training.run_folder import load_tensors
 METHODS = ("sapc", "ffm", "eci")
 FILE = """
 from sapc.experiments import cells
-runs = cells(["heat"], {methods}, preset="tiny", sets=("test0", "test1"), samples=4, sampling_steps=3, reference=8,
-             floor_repeats=1, watch=3{options})
+runs = cells(["heat"], {methods}, preset="tiny", sets=("test0", "test1"), samples=4, sampling_steps=3,
+             reference=8, floor_repeats=1, watch=3{options})
 """
 
 

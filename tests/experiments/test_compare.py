@@ -1,4 +1,4 @@
-"""Methods side by side: from training to tables, continued after an interruption, refused before the work where it cannot be done."""
+"""Methods side by side: from training to tables, continued after an interruption, refused before the work."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ from sapc.methods import get_method, method_names
 from sapc.training.run_folder import RunFolder, read_json, write_json
 
 QUICK = (
-    "compare", "heat", "--preset", "tiny", "--samples", "4", "--steps", "2", "--reference", "8", "--device", "cpu",
+    "compare", "heat", "--preset", "tiny", "--samples", "4", "--steps", "2", "--reference", "8", "--device",
+    "cpu",
     "--out", "c",
 )  # fmt: skip
 SETTINGS = {"preset": "tiny", "samples": 4, "steps": 2, "reference": 8, "device": "cpu"}

@@ -1,4 +1,4 @@
-"""Figures of reports: what is drawn is what was given, what is missing is marked, and the same data give the same bytes."""
+"""Figures of reports: they draw the data, mark what is missing, and the same data give the same bytes."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def trajectory(scale: float = 1.0, **changes):
 def make_results(
     folder, methods=("sapc", "ffm"), without=(), task="heat", grid=(6, 5), has_trajectories=True, seeds=(0,)
 ):
-    """Scores of methods on a task, with fields beside them and trajectories in them, except those `without`."""
+    """Scores of methods on a task, with fields beside them, except those `without`, and trajectories."""
     contents = []
     for k, (method, seed) in enumerate(itertools.product(methods, seeds)):
         content = scores(

@@ -1,4 +1,4 @@
-"""The page of a report: all is in it, it asks nobody for anything, and it fits a phone; looked at in a real browser where there is one."""
+"""The page of a report: one file that loads nothing and fits a phone; in a real browser if there is one."""
 
 from __future__ import annotations
 
@@ -324,7 +324,8 @@ MEASURE = """(() => {
     images: images.length, decoded: images.filter(i => i.complete && i.naturalWidth > 0).length,
     beyond: images.filter(i => i.getBoundingClientRect().right > wide.clientWidth + 0.5).length,
     scrolls: [...document.querySelectorAll('.scroll')].filter(d => d.scrollWidth > d.clientWidth).length,
-    small: [...document.querySelectorAll('p, li, dd, figcaption, td')].filter(e => parseFloat(getComputedStyle(e).fontSize) < 12).length,
+    small: [...document.querySelectorAll('p, li, dd, figcaption, td')].filter(e =>
+      parseFloat(getComputedStyle(e).fontSize) < 12).length,
     paper: colour.backgroundColor, ink: colour.color,
   };
 })()"""
@@ -343,8 +344,10 @@ class Browser:
     """Chromium without a window, spoken to over a pair of pipes by its DevTools protocol."""
 
     FLAGS = (
-        "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-dev-shm-usage",
-        "--disable-background-networking", "--disable-component-update", "--disable-sync", "--remote-debugging-pipe",
+        "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+        "--disable-dev-shm-usage",
+        "--disable-background-networking", "--disable-component-update", "--disable-sync",
+        "--remote-debugging-pipe",
     )  # fmt: skip
 
     def __init__(self, home: Path) -> None:

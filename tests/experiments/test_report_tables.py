@@ -130,7 +130,8 @@ def test_floor_of_the_methods_own_number_of_samples():
 def test_cost_by_hand():
     cost = lambda *seconds: {f"test{i}": {"seconds_per_sample": s} for i, s in enumerate(seconds)}
     result = tables(
-        scores(method="ffm", sets=cost(0.1, 0.2, 0.6)), scores(method="eci", sets=cost(1.0)), scores(sets=cost(0.5)),
+        scores(method="ffm", sets=cost(0.1, 0.2, 0.6)), scores(method="eci", sets=cost(1.0)),
+        scores(sets=cost(0.5)),
         training_seconds=120.0,
     )["cost"]  # fmt: skip
     assert line(result, "ms per sample")["FFM"] == "200"  # the median
@@ -264,8 +265,9 @@ def test_the_papers_protocol_is_recognised():
     notes = tables(*full())["generation"].notes
     assert "Heat: our protocol is the paper's." in notes
     (result,) = [note for note in notes if note.startswith("Heat, ours")]
-    for part in ("seeds 0, 42, 205", "test0, test1, test2, test3", "1225 samples beside 1225", "preset published",
-                 "20000 training steps", "100 x 100", "sapc 0.1.0 and torch 2.13.0 on NVIDIA H200"):  # fmt: skip
+    for part in ("seeds 0, 42, 205", "test0, test1, test2, test3", "1225 samples beside 1225",
+                 "preset published", "20000 training steps", "100 x 100",
+                 "sapc 0.1.0 and torch 2.13.0 on NVIDIA H200"):  # fmt: skip
         assert part in result
 
 
@@ -307,7 +309,8 @@ def test_solutions_have_constraint_errors_of_their_own():
 # -- files --
 
 NASTY = Table(
-    'a & b_c <i>"x"</i>', ("method", "50% | $x$"), [("a|b", "2.2(0.8)e-5"), ("<u>", "missing"), ("c\\d~e^f#{g}", "–")],
+    'a & b_c <i>"x"</i>', ("method", "50% | $x$"), [("a|b", "2.2(0.8)e-5"), ("<u>", "missing"),
+    ("c\\d~e^f#{g}", "–")],
     frozenset({(0, 1)}), frozenset({(2, 1)}), notes=("x < y & z_1", "two\nlines"),
 )  # fmt: skip
 
@@ -377,7 +380,8 @@ def test_all_files(tmp_path):
         lines = list(csv.DictReader(file))
     assert len(lines) == len(paper.GENERATION) * len(paper.METHODS)
     assert list(lines[0])[:11] == [
-        "table", "task", "metric", "method", "mean", "error", "n", "floor", "paper_mean", "paper_error", "rank",
+        "table", "task", "metric", "method", "mean", "error", "n", "floor", "paper_mean", "paper_error",
+        "rank",
     ]  # fmt: skip
     first = lines[0]
     assert (first["method"], float(first["mean"]), first["n"], float(first["paper_mean"])) == (

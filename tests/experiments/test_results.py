@@ -172,7 +172,8 @@ def test_the_protocol_of_most_scores_counts(tmp_path, change, what):
 
 def test_of_equally_many_the_longer_training_counts_per_task(tmp_path):
     write(
-        tmp_path, scores(steps=500), scores(), scores(task="burgers", steps=500), scores(task="burgers", steps=500, seed=1),
+        tmp_path, scores(steps=500), scores(), scores(task="burgers", steps=500), scores(task="burgers",
+        steps=500, seed=1),
         scores(task="burgers"),
     )  # fmt: skip
     found = collect([tmp_path])
@@ -193,7 +194,8 @@ def test_sampling_may_differ_between_methods_but_not_within_one(tmp_path, name):
         return content
 
     write(
-        tmp_path, scores(), scores(seed=1), other_scores(scores(seed=2)), other_scores(scores(method="dflow")),
+        tmp_path, scores(), scores(seed=1), other_scores(scores(seed=2)),
+        other_scores(scores(method="dflow")),
         other_scores(scores(method="dflow", seed=1)),
     )  # fmt: skip
     found = collect([tmp_path])
@@ -576,8 +578,10 @@ def study(runs):
     run = training_config("heat", "sapc", "tiny", seed=3)
     (runs / "heat-unfinished" / "config.json").write_text(json.dumps(run.to_dict()))
     cells = [
-        cell("heat", "sapc", 0, "heat-sapc"), cell("heat", "ffm", 0, "heat-ffm"), cell("heat", "eci", 0, "heat-ffm"),
-        cell("heat", "pcfm", 0, "heat-ffm"), cell("heat", "cafm", 0, "heat-cafm"), cell("burgers", "sapc", 0, "burgers-sapc"),
+        cell("heat", "sapc", 0, "heat-sapc"), cell("heat", "ffm", 0, "heat-ffm"), cell("heat", "eci", 0,
+        "heat-ffm"),
+        cell("heat", "pcfm", 0, "heat-ffm"), cell("heat", "cafm", 0, "heat-cafm"), cell("burgers", "sapc", 0,
+        "burgers-sapc"),
         cell("heat", "sapc", 3, "heat-unfinished"), cell("heat", "pbfm", 0, "heat-pbfm"),
     ]  # fmt: skip
     (runs / "study.json").write_text(json.dumps({"format": "sapc-study-1", "name": "all", "cells": cells}))

@@ -1,4 +1,4 @@
-"""Studies: from a list of runs to scores; skipped, resumed after kill -9, failed without stopping the rest; and where each cell stands."""
+"""Studies: from a list of runs to scores; skipped, resumed after kill -9, failing without stopping."""
 
 from __future__ import annotations
 
@@ -198,7 +198,7 @@ def _start(out: Path, folder: Path, *options: str) -> subprocess.Popen[bytes]:
 
 @pytest.mark.slow
 def test_killed_at_random_moments_it_ends_as_if_it_had_not_been(folder, finished_study):
-    """SIGKILL to the study, which takes its workers along, or to all processes at once, at moments that differ from run to run."""
+    """SIGKILL to the study, which ends its workers too, or to all processes at once, at random moments."""
     study_file(folder)
     chance = random.Random()
     for attempt in range(3):
@@ -272,7 +272,7 @@ def test_a_cell_that_fails_does_not_stop_the_others_and_is_tried_again(call, fol
 
 @pytest.mark.slow
 def test_a_worker_that_is_killed_fails_its_cell_only(study_copy, folder):
-    """Its evaluation's process gets SIGKILL, as from a system that is out of memory; the next cell of the same job is done."""
+    """Its evaluation's process gets SIGKILL, as without memory; the next cell of the same job is done."""
     slow = [
         replace(c, sampling_steps=400, watch=0, samples=64, reference=80)
         if c.method == "ffm"
@@ -321,7 +321,7 @@ def test_scores_that_lack_a_part_are_as_if_not_there(study_copy, part):
 
 
 def test_a_worker_that_breaks_before_its_work_is_a_failure(study_copy):
-    """An error of its own ends Python with exit code 1; so that nobody takes it for one that has noted why."""
+    """An error of its own ends Python with exit code 1, which is not that of a recorded reason."""
     scores_file(study_copy.folder(study_copy.cells[0]), "sapc").unlink()
     state = study_copy.out / "states" / f"{study_copy.cells[0].name}.json"
     study_copy.record(study_copy.cells[0], "waiting")
@@ -483,7 +483,8 @@ def test_a_running_training_shows_its_step(study_copy):
             "lists heat-sapc-seed0 twice",
         ),
         (
-            "from sapc.experiments import cells\nruns = cells(['heat'], ['ffm']) + cells(['heat'], ['eci'], lr=1.0)",
+            "from sapc.experiments import cells\n"
+            "runs = cells(['heat'], ['ffm']) + cells(['heat'], ['eci'], lr=1.0)",
             "two different runs for the folder heat-ffm-seed0",
         ),
         (

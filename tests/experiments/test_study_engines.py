@@ -1,4 +1,4 @@
-"""The engines: a real Ray with two workers, submitit's local executor, and the batch script that SLURM would get."""
+"""The engines: a real Ray with two workers, submitit's local executor, and the batch script for SLURM."""
 
 from __future__ import annotations
 

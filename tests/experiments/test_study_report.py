@@ -1,4 +1,4 @@
-"""From a study to its report: complete, after a kill the same, and made over what is missing, failed or damaged."""
+"""From a study to its report: complete, the same after a kill, and made despite missing or damaged files."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_done_again_after_a_loss_the_report_is_the_same(call, study_copy):
 
 @pytest.mark.slow
 def test_what_is_missing_failed_or_damaged_is_told_and_the_rest_reported(call, study_copy, folder):
-    """Of four cells one is whole, one was never begun, one has failed, one is damaged; and there is a file that is none of it."""
+    """Of four cells one is complete, one was never begun, one has failed, one is damaged."""
     larger_study = load_study(study_file(folder, ("sapc", "ffm", "eci", "pcfm", "cafm")), study_copy.out)
     larger_study.write()
     sapc, _, eci, pcfm, _ = larger_study.cells
@@ -85,7 +85,7 @@ def test_what_is_missing_failed_or_damaged_is_told_and_the_rest_reported(call, s
 
 @pytest.mark.slow
 def test_runs_that_the_study_no_longer_asks_for_do_not_pass_for_its_own(call, study_copy, folder):
-    """After a change of the file: what is in the way has failed, and its old numbers do not count; what was dropped counts, and is told."""
+    """After a change of the file: another run in the folder fails; dropped scores count, with a note."""
     larger_study = load_study(study_file(folder, options=", steps=40"), study_copy.out)
     cells = [
         cell if cell.method == "sapc" else old
@@ -101,8 +101,8 @@ def test_runs_that_the_study_no_longer_asks_for_do_not_pass_for_its_own(call, st
     assert "its run&#39;s steps is 20, the study asks for 40" in page
     tables = Path("report/tables.md").read_text()
     assert (
-        "1 of the scores are in a study's folder, but not in its list, and count: mini/heat-ffm-seed0/scores-eci.json"
-        in tables
+        "1 of the scores are in a study's folder, but not in its list, and count: "
+        "mini/heat-ffm-seed0/scores-eci.json" in tables
     )
     assert {row.method for row in numbers(Path("report"))} == {"ffm", "eci"}
 

@@ -326,10 +326,11 @@ def notes(result: Mapping[str, Any]) -> list[str]:
     """
     grid, samples, methods = " x ".join(map(str, result["grid"])), result["samples"], result["methods"]
     steps = str(result["steps"]) if result["steps"] else "each method's own number"
+    prefix = "mean of " if len(result["sets"]) > 1 else ""
     texts = [
         f"{result['task']}, preset {result['preset']}: {grid} points, "
         f"{result['training_steps']} training steps, seed {result['seed']} of data, weights and noise",
-        f"{'mean of ' if len(result['sets']) > 1 else ''}{', '.join(result['sets'])}; sampling steps: {steps}",
+        f"{prefix}{', '.join(result['sets'])}; sampling steps: {steps}",
     ]
     for number in sorted({entry["samples"] for entry in methods.values()} - {samples}):
         names = ", ".join(name for name, entry in methods.items() if entry["samples"] == number)
