@@ -75,6 +75,8 @@ def _escape_docstring(app, what, name, obj, options, lines):
             out += ["::", ""]
             is_literal = True
         elif line and not is_formula:
+            if is_literal and out[-1]:
+                out.append("")
             is_literal = False
         out.append(f"    {line}" if is_literal and line else _escape(line))
     lines[:] = out
