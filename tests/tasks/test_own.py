@@ -372,7 +372,7 @@ def test_four_axes_and_a_quadratic_invariant_of_two_channels(tmp_path):
     task = sapc.Task.from_data(data, circle)
     report = sapc.check(task, noise=4)
     assert report.algorithm == "dense Gauss-Newton"
-    assert "declares no structure" in report.why
+    assert "declares no structure" in report.explanation
     assert report.converged == 4
     sapc.training.loop.train(sapc.training_config(task, "sapc", "tiny", steps=1), tmp_path / "run")
     model = sapc.load(tmp_path / "run", physics=circle)
