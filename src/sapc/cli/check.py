@@ -9,7 +9,9 @@ from typing import Annotated
 import typer
 
 from ..errors import SapcError
+from ..tasks import Task
 from ..tasks.check import check as check_task
+from ..tasks.check import read_tasks
 from .app import app, end_with_problems
 from .options import AsJson, take_records
 from .own_data import PHYSICS_HELP, DataFile, OwnDataOptions, ReadingOptions
@@ -27,20 +29,28 @@ def check(
 ) -> None:
     """Say how physics and data of your own fit: residuals of the data, and how noise is projected.
 
-    Example: [bold]sapc check my_physics.py --data my.h5[/bold].
+    Without data, the file defines a task with a solver, a subclass of sapc.Task, whose solutions and test sets
+    are looked at.
+
+    Example: [bold]sapc check my_physics.py --data my.h5[/bold], [bold]sapc check my_task.py[/bold].
     Exit code 1 if there is something to look into.
     """
-    own_data = OwnDataOptions(data, physics, None, reading)
-    _require_data(own_data)
-    report = check_task(own_data.task(), noise)
-    print(json.dumps(report.to_dict()) if as_json else report.text())
-    if report.problems:
+    reports = [check_task(task, noise) for task in _tasks(OwnDataOptions(data, physics, None, reading))]
+    for report in reports:
+        print(json.dumps(report.to_dict()) if as_json else report.text())
+    if any(report.problems for report in reports):
         end_with_problems()
 
 
-def _require_data(own_data: OwnDataOptions) -> None:
-    if own_data.data is None:
+def _tasks(own_data: OwnDataOptions) -> list[Task]:
+    """Return the task of physics and data, or without data the tasks that the file defines."""
+    physics = own_data.physics
+    if own_data.data is not None:
+        return [own_data.task()]
+    tasks = read_tasks(physics) if physics is not None and physics.is_file() else []
+    if not tasks:
         raise SapcError(
             "sapc check compares physics with fields of your own; give their file as well: "
-            f"sapc check {own_data.physics} --data FILE"
+            f"sapc check {physics} --data FILE"
         )
+    return tasks

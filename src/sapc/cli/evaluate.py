@@ -135,7 +135,7 @@ def score_table(result: Scores) -> Table:
         if all(scores.each(name) for scores in sets.values()):
             spreads = (c.more.get(f"{name}_each") for c in columns)
             table.add_row("  spread", *("" if e is None else f"{stdev(e):.2e}" for e in spreads), style="dim")
-    for name, label in (("local", "worst pin"), ("balance", "worst balance")):
+    for name, label in (("local", "worst pin"), ("balance", "worst law")):
         table.add_row(label, *(f"{c.worst_residual[name]:.2e}" for c in columns))
     return table
 

@@ -235,10 +235,10 @@ def sample(
     }
     pinned_values = torch.where(H.pinned, H.fields, torch.nan).cpu()
     write_samples(path, {"fields": fields, "condition": pinned_values}, metadata, task, shares)
-    _print(path, fields, metadata, as_json)
+    _print(path, fields, metadata, task.law_kind, as_json)
 
 
-def _print(path: Path, fields: Tensor, metadata: dict[str, Any], as_json: bool) -> None:
+def _print(path: Path, fields: Tensor, metadata: dict[str, Any], law: str, as_json: bool) -> None:
     worst, run = metadata["worst_residual"], metadata["run"]
     if as_json:
         print(json.dumps({"path": str(path), "shape": list(fields.shape), **metadata}))
@@ -251,4 +251,4 @@ def _print(path: Path, fields: Tensor, metadata: dict[str, Any], as_json: bool) 
     )
     if metadata["conditions"] > 1:
         print(f"{metadata['conditions']} conditions, {metadata['members']} fields of each in a row")
-    print(f"largest residual: pinned values {worst['local']:.1e}, balance law {worst['balance']:.1e}")
+    print(f"largest residual: pinned values {worst['local']:.1e}, {law} {worst['balance']:.1e}")

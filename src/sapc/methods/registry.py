@@ -35,6 +35,7 @@ from typing import Any, get_args
 
 from .._files import first_line, line_of
 from .._old_names import rename_arguments
+from .._plugins import run_file
 from ..errors import SapcError, SapcWarning, check_int, check_path, explain_misuse
 from .ablations import S1, S2, S3
 from .base import Exactness, Method
@@ -241,21 +242,13 @@ def _load_file(file: Path) -> tuple[Method, ...]:
 
 
 def _run(file: Path, text: bytes) -> ModuleType:
-    """A file as a module of a private name; what goes wrong in it is one line with its number."""
-    name = f"_sapc_plugin_{hashlib.sha256(str(file).encode()).hexdigest()[:12]}"
-    module, before = ModuleType(name), sys.modules.get(name)
-    module.__file__ = str(file)
-    sys.modules[name] = module  # dataclasses and pickle look there
+    """Run a file; what goes wrong in it is one line with its number."""
     try:
-        exec(compile(text, str(file), "exec"), module.__dict__)
+        return run_file(file, text)
     except (Exception, SystemExit) as error:
-        sys.modules.pop(name)
-        if before is not None:
-            sys.modules[name] = before
         line = line_of(error, file)
         position = f", line {line}," if line else ""
         raise SapcError(f"{file}{position} cannot be used: {_reason(error)}") from error
-    return module
 
 
 def _methods_in(module: ModuleType, file: Path) -> list[Method]:

@@ -96,7 +96,8 @@ def model_card(
     device = f"| on | {about['device']} |\n" if about.get("device") else ""
     if scores is None:
         return head + device + NO_SCORES.format(command=evaluation) + LIMITS
-    return head + device + _scored(run, scores, rounded) + FLOOR + LIMITS
+    floor = FLOOR if run.description.can_draw else FLOOR.replace("balance law", "laws")
+    return head + device + _scored(run, scores, rounded) + floor + LIMITS
 
 
 def _of_task(run: TrainingConfig, name: str | None) -> dict[str, str]:

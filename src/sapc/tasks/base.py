@@ -22,14 +22,14 @@ from torch import Tensor
 
 from .._old_names import old_attribute, rename_arguments, rename_method
 from ..constraints import GaussNewton, Manifold
-from ..constraints.terms import Balance, ConstraintTerm, Pin, Stack
+from ..constraints.terms import Affine, Balance, Constraint, ConstraintTerm, Pin, Stack
 from ..data import Fields
 from ..data.cache import CacheChoice
 from ..data.dataset import Dataset
 from ..data.normalizer import Identity, Normalizer
 from ..errors import SapcError, check_int, explain_misuse
 from ..grid import Grid
-from . import sources
+from . import sources, user_solver
 from .description import DataDescription
 from .physics import Physics, pins_of
 from .rescale import rescale
@@ -62,6 +62,9 @@ class Task:
     block: ClassVar[Mapping[str, int]] = {"cpu": 256, "cuda": 4096}
     """Samples solved at once on the published grid, at most, by kind of device."""
 
+    class_file: ClassVar[Mapping[str, str]] = {}
+    """Path and SHA-256 of the file that defines a user's class; part of the key of its cached data."""
+
     def __init__(
         self,
         grid: Grid | Sequence[int] | None = None,
@@ -84,6 +87,8 @@ class Task:
             self.law = ", ".join(laws) or "none"
 
     def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        cls.class_file = user_solver.describe_class_file(cls)
         if "plain" in vars(cls):
             warnings.warn("Task.plain is now Task.published_solver", DeprecationWarning, stacklevel=2)
             cls.published_solver = vars(cls)["plain"]
@@ -154,6 +159,13 @@ class Task:
     def can_draw(self) -> bool:
         """Whether there can be further independent samples; a file has what it has."""
         return self.description.can_draw
+
+    @property
+    def law_kind(self) -> str:
+        """What its laws are, in messages: "balance law", "linear constraint", "constraint", or several of them."""
+        names = {Balance: "balance law", Affine: "linear constraint", Constraint: "constraint"}
+        kinds = [type(part) for part in self.constraint.parts if not isinstance(part, Pin)]
+        return " and ".join(dict.fromkeys(names.get(kind, "constraint") for kind in kinds)) or "laws"
 
     def condition_count(self, split: str) -> int | None:
         """Return how many different conditions a split has; None if each of its samples has its own, without end."""
@@ -258,7 +270,10 @@ class Task:
         `cache` is a folder, False for none, or None for what `SAPC_CACHE` says; only solvers that take time use it.
         """
         size, seed, device = self.check(split, size, seed, device)
-        return self.source.dataset(self, split, size, seed, device, cache, progress)
+        data = self.source.dataset(self, split, size, seed, device, cache, progress)
+        if split in TEST_SETS and user_solver.is_user_solver(self):
+            user_solver.warn_of_conditions(self, split, data.fields)
+        return data
 
     @explain_misuse
     def draw(self, split: str, size: int | None = None, seed: int = 0) -> dict[str, Tensor]:

@@ -15,19 +15,22 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from .._old_names import find_renamed, rename_fields
+from .._plugins import run_file
 from ..constraints import FeasiblePoint, Manifold
 from ..constraints.terms import Affine, Balance, Constraint, Pin
 from ..errors import SapcError, check_int, explain_misuse
 from ..flow import source
 from .base import Task
-from .physics import pins_of
+from .physics import explain_failure, pins_of
 from .sources import find_device
+from .user_solver import describe_conditions, is_user_solver
 
 EXPLANATIONS = {
     "closed form": "only pins, or pins and one integral that does not change: one pass, no iteration",
@@ -95,11 +98,12 @@ class DataCheck:
     residual: float
     data_distance: float
     seconds: float
+    test_set_problems: tuple[str, ...] = ()
 
     @property
     def problems(self) -> list[str]:
         """What should be looked into before training."""
-        problems = []
+        problems = list(self.test_set_problems)
         if self.converged < self.noise:
             problems.append(
                 f"{self.noise - self.converged} of {self.noise} draws of noise did not reach the manifold (|R| up to {self.residual:.1e}): "
@@ -156,12 +160,13 @@ class DataCheck:
 @explain_misuse
 def check(task: Task, noise: int = 16, seed: int = 0, device: str | torch.device = "cpu") -> DataCheck:
     """Look at a task of your own: its data, its laws, and how noise is projected."""
-    if not isinstance(task, Task) or task.can_draw:
+    if not isinstance(task, Task) or (task.can_draw and not is_user_solver(task)):
         raise SapcError(
-            f"check looks at a task of your own, as sapc.check(sapc.Task.from_data(data, physics)), got {type(task).__name__}"
+            "check looks at a task of your own, as sapc.check(sapc.Task.from_data(data, physics)) or sapc.check(MyTask()), "
+            f"got {type(task).__name__}"
         )
     noise = check_int(noise, "number of draws", 1)
-    fields = task.dataset("train").fields
+    fields = task.dataset("train", noise if task.can_draw else None, cache=False).fields
     device = find_device(device)
     conditions = task.normalize(fields[:: max(1, len(fields) // noise)][:noise].double().to(device))
     H = task.normalized_manifold(conditions, solver=FeasiblePoint())
@@ -173,15 +178,56 @@ def check(task: Task, noise: int = 16, seed: int = 0, device: str | torch.device
     _, info = H.solve(v1)
     seconds = time.perf_counter() - start
     distance = (H.project(conditions, check=False) - conditions).square().mean().sqrt()
+    if task.normalizer.is_identity:
+        distance = distance / conditions.std()
     return DataCheck(
-        task=task.name, samples=sum(task.sizes.values()), grid=_grid(task), channels=_channels(task, fields),
+        task=task.name, samples=noise if task.can_draw else sum(task.sizes.values()), grid=_grid(task), channels=_channels(task, fields),
         points=fields[0].numel(), algorithm=H.algorithm,
         pins=tuple((_label(pin), int(pin.mask(task.grid.shape).sum())) for pin in pins_of(task.constraint)),
         laws=tuple(_law(part, u) for part in parts if isinstance(part, Balance | Constraint)),
         explanation=EXPLANATIONS[H.algorithm] or _why_dense(task, H), noise=len(conditions), converged=int(info.converged.sum()),
         iterations=int(info.iterations.max()), residual=float(info.residual.max()), data_distance=float(distance),
-        seconds=seconds / len(conditions),
+        seconds=seconds / len(conditions), test_set_problems=_check_test_sets(task),
     )  # fmt: skip
+
+
+def _check_test_sets(task: Task) -> tuple[str, ...]:
+    """Return what is wrong with the test sets of a solver, one sentence for each, on a few solutions."""
+    if not task.can_draw:
+        return ()
+    datasets = {
+        split: task.source.dataset(task, split, 3, 0, torch.device("cpu"), False, None)
+        for split in task.test_sets
+    }
+    sentences = (describe_conditions(task, split, data.fields) for split, data in datasets.items())
+    return tuple(filter(None, sentences))
+
+
+def read_tasks(path: Path) -> list[Task]:
+    """Run a Python file and return the tasks that it defines: its `TASK`, or else instances of its own subclasses of `Task`.
+
+    Args:
+        path: The file.
+
+    Returns:
+        The tasks on their own grids; none if the file defines none.
+
+    Raises:
+        SapcError: The file cannot be run.
+    """
+    try:
+        module = run_file(path)
+        values = [module.TASK] if hasattr(module, "TASK") else list(vars(module).values())
+        kinds = [
+            v
+            for v in values
+            if isinstance(v, type) and issubclass(v, Task) and v.__module__ == module.__name__
+        ]
+        return [v for v in values if isinstance(v, Task)] or [
+            kind() for kind in kinds if hasattr(kind, "name")
+        ]
+    except (Exception, SystemExit) as error:
+        raise SapcError(f"{path} cannot be run: {explain_failure(error, str(path))}") from error
 
 
 def _grid(task: Task) -> str:

@@ -17,10 +17,10 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from .._files import first_line, line_of
+from .._plugins import run_file
 from ..constraints.terms import ConstraintTerm, Pin
 from ..errors import SapcError
 from ..grid import Grid
@@ -92,9 +92,7 @@ def _from_file(path: Path) -> Physics:
         raise SapcError(f"there is no file {path}; --physics takes a Python file, with: {EXAMPLE}")
     try:
         text = path.read_text(encoding="utf-8")
-        module = ModuleType(f"sapc_physics_{path.stem}")
-        module.__file__ = str(path)
-        exec(compile(text, str(path), "exec"), module.__dict__)  # the caller named this file to be run
+        module = run_file(path, text.encode())
     except (Exception, SystemExit) as error:
         raise SapcError(f"{path} cannot be run: {explain_failure(error, str(path))}") from error
     make = getattr(module, FUNCTION, None)

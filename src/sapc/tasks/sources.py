@@ -44,6 +44,7 @@ from ..data.cache import CacheChoice, load_or_make
 from ..data.dataset import Dataset
 from ..data.fields import SPLITS as FILE_SPLITS
 from ..errors import SapcError, explain_memory_errors, require_memory
+from . import user_solver
 from .description import DataDescription
 
 if TYPE_CHECKING:
@@ -160,9 +161,12 @@ class Solver:
                 grid=task.grid, fields=fields, parameters=parameters, provenance=provenance, **identity
             )
 
-        if not task.integrates:
+        # Without a file there is no text by which a changed class could be told from what was cached.
+        if not task.integrates or (user_solver.is_user_solver(task) and not task.class_file):
             return make()
         key = {**identity, "size": size, "grid": task.grid.to_dict(), "solver": task.solver_version}
+        if task.class_file:
+            key["text"] = task.class_file["sha256"]
         return load_or_make(cache, key, make)
 
 
@@ -211,7 +215,11 @@ def solve(
         for start, end in blocks(task, n, device.type):
             stop = min(end, n)
             rows = torch.arange(start, end if task.integrates else stop).clamp(max=n - 1)
-            u = task._solve({name: p[rows].to(device, torch.float64) for name, p in parameters.items()})
+            block = {name: p[rows].to(device, torch.float64) for name, p in parameters.items()}
+            u = task._solve(block)
+            user_solver.check_solution(task, u, len(rows))
+            if start == 0 and user_solver.is_user_solver(task) and not task.grid.steady:
+                user_solver.check_time_axis(task, block, u)
             u = u[: stop - start]
             _check_solution(task, u, parameters, start)
             fields[start:stop] = u.to(dtype).contiguous().cpu()
