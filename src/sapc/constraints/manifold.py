@@ -1,18 +1,20 @@
 """The manifold H of a batch of conditions, and its projection P.
 
-    P(u) = argmin |u' - u|  over  u' in H = {u' : R(u') = 0}                                        (Eq. manifold)
+    P(u) = argmin |u' - u|  over  u' in H = {u' : R(u') = 0}                              (Eq. manifold)
 
-Pins are eliminated: their values are written into u, and what remains is solved at the free points, which gives the same nearest point.
-What is declared picks the algorithm:
+Pins are eliminated: their values are written into u, and what remains is solved at the free points, which
+gives the same nearest point. What is declared picks the algorithm; on the right its cost, of a step where it
+iterates:
 
-    closed form            pins, and at most one `Balance` of an unchanging frame integral        O(grid), no iteration
-    factorised             pins with `Affine` constraints (and frame integrals)                    one cached Cholesky factor
-    banded Gauss-Newton    pins with one `Balance`, with or without rate and coefficient           O(grid) per iteration
-    dense Gauss-Newton     anything else                                                           O(rows^2 points) per iteration
+    closed form          pins, and at most one `Balance` of an unchanging frame integral   O(grid)
+    factorised           pins with `Affine` constraints (and frame integrals)              one cached factor
+    banded Gauss-Newton  pins with one `Balance`, with or without rate and coefficient     O(grid)
+    dense Gauss-Newton   anything else                                                     O(rows^2 points)
 
-The projection can be differentiated in the fields and in the pinned values, with every solver: exactly at a nearest point, along the path
-taken at a feasible one (see `feasible`), step by step for `GaussNewton`. What a constraint measured on its condition is a constant.
-Arithmetic is float64 throughout; fields come back in the dtype they came in.
+The projection can be differentiated in the fields and in the pinned values, with every solver: exactly at a
+nearest point, along the path taken at a feasible one (see `adjoint`), step by step for `GaussNewton`. What a
+constraint measured on its condition is a constant. Arithmetic is float64 throughout; fields come back in the
+dtype they came in.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from collections.abc import Iterator
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal, SupportsIndex, cast, get_args
+from typing import Any, Literal, SupportsIndex, cast, get_args, overload
 from weakref import WeakKeyDictionary, ref
 
 import torch
@@ -47,27 +49,36 @@ from .projection.tolerance import excess, row_tolerance
 from .terms import Affine, Balance, ConstraintTerm
 
 Algorithm = Literal["closed form", "factorised", "banded Gauss-Newton", "dense Gauss-Newton"]
-JACOBIAN_BYTES = 2**27  # dense Jacobians of so many bytes are built at a time: small portions are fastest
-MAX_BYTES = 2**33  # and one sample may need this much at most
-CACHE_BYTES = 2**21  # so much of fields is projected at a time, on the CPU
+# Dense Jacobians of so many bytes are built at a time: small portions are fastest.
+JACOBIAN_BYTES = 2**27
+# And one sample may need this much at most.
+MAX_BYTES = 2**33
+# So much of fields is projected at a time, on the CPU.
+CACHE_BYTES = 2**21
 APPROXIMATE_PASSES = (
-    6  # passes; from white noise, the farthest start there is, the laws of the tasks need 3 to 6
+    # Passes; from white noise, the farthest start there is, the laws of the tasks need 3 to 6.
+    6
 )
-EXTRA_STEPS = 2  # steps of an affine projection, at most, after the first one
-NEAREST_FRACTION = 1e-6  # a correction with a smaller share along the manifold counts as shortest
+# Steps of an affine projection, at most, after the first one.
+EXTRA_STEPS = 2
+# A correction with a smaller share along the manifold counts as shortest.
+NEAREST_FRACTION = 1e-6
 
 _gram_cache: WeakKeyDictionary[ConstraintTerm, dict[tuple[object, ...], GramSolver]] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True)
 class ProjectionInfo:
-    """What a projection did, one entry per sample.
+    """Result of a projection, one entry per sample.
 
-    residual    |R|_inf of the float64 result
-    distance    |P(u) - u|
-    tangential_fraction  share of the correction that lies along the manifold; zero at the nearest point
-    iterations  linearisations used
-    converged   whether every row is met, measured at the result in the row's own units (see `projection.tolerance`)
+    Attributes:
+        algorithm: The algorithm that projected.
+        residual: |R|_inf of the float64 result.
+        distance: |P(u) - u|.
+        tangential_fraction: Share of the correction that lies along the manifold; zero at the nearest point.
+        iterations: Linearisations used.
+        converged: Whether every row is met, measured at the result in the row's own units (see
+            `projection.tolerance`).
     """
 
     algorithm: Algorithm
@@ -87,9 +98,25 @@ class ProjectionInfo:
 
 
 class Manifold:
-    """Constraints bound to the conditions of a batch, one condition per sample (a single one serves any batch)."""
+    """Constraints bound to the conditions of a batch: one per sample, or a single one for any batch.
 
-    _checks = True  # whether `project` measures its result unless told
+    Attributes:
+        fields: The conditions, float64, with the values of pins that have their own.
+        shape: Shape of one field.
+        pinned: Mask of the pinned points.
+        solver: The projector of a curved manifold.
+        algorithm: The algorithm that projects.
+
+    Args:
+        parts: The constraints.
+        fields: Conditions `(batch, *grid)`.
+        solver: Projector of a curved manifold; None: `NearestPoint()`.
+        algorithm: The algorithm; None: chosen by what the constraints declare.
+        targets: Values that the rows of the laws must take; None: those of the constraints.
+    """
+
+    # Whether `project` measures its result unless told.
+    _checks = True
 
     @rename_arguments(wanted="targets")
     @explain_misuse
@@ -113,7 +140,16 @@ class Manifold:
 
     @classmethod
     def bind(cls, parts: tuple[ConstraintTerm, ...], fields: Tensor, **options: Any) -> Manifold:
-        """Bind constraints to fields in their units, once their pins are known to agree; see `check_pins`."""
+        """Bind constraints to fields in their units, once their pins are known to agree.
+
+        Args:
+            parts: The constraints.
+            fields: Conditions `(batch, *grid)`.
+            **options: `solver` and `algorithm`.
+
+        Returns:
+            The manifolds, one per sample.
+        """
         manifold = cls(parts, fields, **options)
         check_range(parts, fields)
         check_pins(parts, fields)
@@ -136,11 +172,23 @@ class Manifold:
     # -- batches of conditions --
 
     def __len__(self) -> int:
+        """Return the number of conditions."""
         return len(self.fields)
 
     @explain_misuse
     def __getitem__(self, index: SupportsIndex | slice | Tensor) -> Manifold:
-        """The manifolds of some of the samples."""
+        """Return the manifolds of some of the samples.
+
+        Args:
+            index: A number, a slice, a mask or a tensor of numbers.
+
+        Returns:
+            Their manifolds.
+
+        Raises:
+            SapcError: The index is none of these.
+            IndexError: There is no such condition.
+        """
         if isinstance(index, slice):
             rows = torch.arange(len(self))[list(range(len(self))[index])]
         elif isinstance(index, Tensor) and index.ndim == 1:
@@ -152,7 +200,8 @@ class Manifold:
                 number = operator.index(index)
             except TypeError as error:
                 raise SapcError(
-                    f"conditions are chosen by a number, a slice or a tensor of numbers, got {type(index).__name__}"
+                    "conditions are chosen by a number, a slice or a tensor of numbers, got "
+                    f"{type(index).__name__}"
                 ) from error
             if not -len(self) <= number < len(self):
                 raise IndexError(f"condition {number} of {len(self)}")
@@ -163,33 +212,51 @@ class Manifold:
         )
 
     def __iter__(self) -> Iterator[Manifold]:
+        """Go through the manifolds, one condition at a time."""
         return (self[i] for i in range(len(self)))
 
     @explain_misuse
     def rebind(self, fields: Shaped[Tensor, "other *grid"]) -> Manifold:
-        """The same constraints, solver and algorithm for other conditions, on the same grid and device.
+        """Bind the same constraints to other conditions on the same grid and device.
 
-        Masks, indices and factors are shared and nothing waits for the device, so it costs nothing to call in a loop. That the fields
-        are finite, and do not contradict a pin that has a value of its own, is the caller's to know: that value counts.
+        Masks, indices and factors are shared and nothing waits for the device, so it costs nothing to call in
+        a loop. The caller has to know that the fields are finite and do not contradict a pin that has a value
+        of its own: that value counts.
+
+        Args:
+            fields: Conditions `(batch, *grid)`.
+
+        Returns:
+            Manifolds with the same solver and algorithm.
         """
         return self._replace_binding(self._bound.rebind(fields))
 
     on = rename_method("Manifold.on", "rebind")
 
     def _replace_binding(self, bound: Binding) -> Manifold:
-        other = copy(self)
-        other._bound, other.fields = bound, bound.fields
-        return other
+        manifold = copy(self)
+        manifold._bound, manifold.fields = bound, bound.fields
+        return manifold
 
     def __and__(self, other: ConstraintTerm) -> Manifold:
-        """These constraints and further ones, as `H & Pin(sensors)`; pinned values are those of `H.fields`."""
+        """Add constraints, as in `H & Pin(sensors)`; pinned values are those of `H.fields`."""
         if not isinstance(other, ConstraintTerm):
             return NotImplemented
         return Manifold.bind((*self._bound.parts, *other.parts), self.fields, solver=self.solver)
 
     @explain_misuse
     def to(self, device: torch.device | str) -> Manifold:
-        """The same manifolds on another device."""
+        """Move the manifolds to another device.
+
+        Args:
+            device: The device.
+
+        Returns:
+            The same manifolds there.
+
+        Raises:
+            SapcError: The device cannot be used.
+        """
         try:
             fields, targets = self.fields.to(device), self._bound.targets.to(device)
         except (RuntimeError, AssertionError) as error:
@@ -201,37 +268,53 @@ class Manifold:
 
     @explain_misuse
     def with_solver(self, solver: Solver) -> Manifold:
-        """The same manifolds with other Gauss-Newton settings."""
-        other = copy(self)
-        other.solver = _check_solver(solver)
-        return other
-
-    def approximate(self, ahead: bool | None = None) -> Manifold:
-        """Return the same manifolds for estimates within a sampling run: a feasible point is sought for a few passes only.
-
-        Nearly every sample needs no more. The few that would need dozens, and would hold up their batch, are left near the manifold.
-        `project` does not check its result, unless told to.
+        """Project with another solver.
 
         Args:
-            ahead: Whether all passes are queued, needed or not, so that the host never waits and can prepare the network instead.
-                None: on a GPU, for banded laws, where a few kernels too many are cheaper than waiting.
+            solver: `NearestPoint`, `FeasiblePoint` or `GaussNewton`, with its settings.
+
+        Returns:
+            The same manifolds with this solver.
         """
-        other, solver = copy(self), self.solver
-        other._checks = False
+        manifold = copy(self)
+        manifold.solver = _check_solver(solver)
+        return manifold
+
+    def approximate(self, ahead: bool | None = None) -> Manifold:
+        """Return the same manifolds for estimates within a sampling run: a few passes only.
+
+        A feasible point is sought, and nearly every sample needs no more passes. The few that would need
+        dozens, and would hold up their batch, are left near the manifold. `project` does not check its
+        result, unless asked to.
+
+        Args:
+            ahead: Whether all passes are queued, needed or not, so that the host never waits and can prepare
+                the network instead. None: on a GPU, for banded laws, where a few kernels too many are cheaper
+                than waiting.
+
+        Returns:
+            The manifolds with such a solver.
+        """
+        manifold, solver = copy(self), self.solver
+        manifold._checks = False
         if not self.affine and isinstance(solver, FeasiblePoint) and not isinstance(solver, NearestPoint):
             if ahead is None:
                 # Not the dense passes, which cost more than waiting.
                 ahead = self.fields.is_cuda and self.algorithm == "banded Gauss-Newton"
-            how = replace(solver.execution, ahead=ahead)
-            other.solver = replace(
-                solver, passes=min(APPROXIMATE_PASSES, solver.passes), retry=False, execution=how
+            execution = replace(solver.execution, ahead=ahead)
+            manifold.solver = replace(
+                solver, passes=min(APPROXIMATE_PASSES, solver.passes), retry=False, execution=execution
             )
-        return other
+        return manifold
 
     quick = rename_method("Manifold.quick", "approximate")
 
     def dense(self) -> Manifold:
-        """The same manifolds through dense automatic differentiation: the oracle of the fast paths."""
+        """Return the same manifolds through dense automatic differentiation: the oracle of the fast paths.
+
+        Returns:
+            Manifolds whose algorithm is dense Gauss-Newton.
+        """
         bound, targets = self._bound, self._bound.targets
         return Manifold(
             bound.parts, self.fields, solver=self.solver, algorithm="dense Gauss-Newton", targets=targets
@@ -241,46 +324,97 @@ class Manifold:
 
     @explain_misuse
     def local(self, u: Shaped[Tensor, "batch *grid"]) -> Float[Tensor, "batch pinned"]:
-        """The pin part of the residual: deviation from the prescribed values."""
+        """Return the part of the residual that belongs to the pins: the deviation from the prescribed values.
+
+        Args:
+            u: Fields `(batch, *grid)`.
+
+        Returns:
+            Deviations at the pinned points, `(batch, pinned)`.
+        """
         return (self._bound.validate(u) - self.fields).flatten(1)[:, self._bound.index].to(u.dtype)
 
     @explain_misuse
     def balance(self, u: Shaped[Tensor, "batch *grid"]) -> Float[Tensor, "batch rows"]:
-        """The rest of the residual: balance laws and other constraints."""
+        """Return the part of the residual that belongs to the laws: balance laws and other constraints.
+
+        Args:
+            u: Fields `(batch, *grid)`.
+
+        Returns:
+            Their rows, `(batch, rows)`.
+        """
         return (self._bound.measure(self._bound.validate(u)) - self._bound.targets).to(u.dtype)
 
     @explain_misuse
     def residual(self, u: Shaped[Tensor, "batch *grid"]) -> Float[Tensor, "batch rows"]:
-        """The stacked residual R(u)."""
+        """Return the stacked residual R(u): pins first, then laws.
+
+        Args:
+            u: Fields `(batch, *grid)`.
+
+        Returns:
+            The residual, `(batch, rows)`; zero on the manifold.
+        """
         return torch.cat((self.local(u), self.balance(u)), 1)
 
     # -- projection --
 
+    @overload
+    def project(
+        self,
+        u: Shaped[Tensor, "batch *grid"],
+        *,
+        check: bool | None = None,
+        return_info: Literal[False] = False,
+    ) -> Float[Tensor, "batch *grid"]: ...
+
+    @overload
+    def project(
+        self, u: Shaped[Tensor, "batch *grid"], *, check: bool | None = None, return_info: Literal[True]
+    ) -> tuple[Float[Tensor, "batch *grid"], ProjectionInfo]: ...
+
     @explain_misuse
     def project(
-        self, u: Shaped[Tensor, "batch *grid"], *, check: bool | None = None
-    ) -> Float[Tensor, "batch *grid"]:
-        """P(u). With `check`, samples that missed the manifold or its nearest point are named in a warning.
+        self, u: Shaped[Tensor, "batch *grid"], *, check: bool | None = None, return_info: bool = False
+    ) -> Float[Tensor, "batch *grid"] | tuple[Float[Tensor, "batch *grid"], ProjectionInfo]:
+        """Project fields onto the manifold.
 
-        Checked unless told otherwise, but on manifolds that are `approximate`.
+        With `check`, a result that the dtype of `u` cannot hold is an error. Projections can be
+        differentiated.
 
-        Raises:
-            SapcError: With `check`, the result has values that the dtype of `u` cannot hold.
+        Args:
+            u: Fields `(batch, *grid)`.
+            check: Warn about samples that missed the manifold or its nearest point, by their numbers. None:
+                yes, unless the manifold is `approximate()` or `return_info` is set.
+            return_info: Also return what the projection did.
+
+        Returns:
+            P(u), in the dtype of `u`; with `return_info`, also a `ProjectionInfo`.
         """
-        check = self._checks if check is None else check
-        projected, report = self._solve(u, report=check, ask=check)
+        if check is None:
+            check = self._checks and not return_info
+        may_wait = check or (return_info and not (isinstance(u, Tensor) and u.is_cuda))
+        projected, info = self._project_and_measure(u, check or return_info, may_wait)
         if check:
             _warn_about(
-                ~report.converged, "did not reach the manifold", f"|R| {float(report.residual.max()):.1e}"
+                ~info.converged, "did not reach the manifold", f"|R| {float(info.residual.max()):.1e}"
             )
             if isinstance(self.solver, NearestPoint):
-                away = report.converged & ~report.nearest
-                share = f"share along it {float(report.tangential_fraction.max()):.1e}"
-                _warn_about(away, "are on the manifold, but not yet at its nearest point", share)
-        return projected
+                is_far = info.converged & ~info.nearest
+                share = f"share along it {float(info.tangential_fraction.max()):.1e}"
+                _warn_about(is_far, "are on the manifold, but not yet at its nearest point", share)
+        return (projected, info) if return_info else projected
 
     def finish(self, v0: Shaped[Tensor, "batch *grid"]) -> Float[Tensor, "batch *grid"]:
-        """Project the end of a sampling run; fields that lie on an affine manifold already keep their bits."""
+        """Project the end of a sampling run; fields that lie on an affine manifold already keep their bits.
+
+        Args:
+            v0: Fields `(batch, *grid)`.
+
+        Returns:
+            Fields on the manifold.
+        """
         if not self.affine:
             return self.project(v0)
         pinned = self.local(v0).flatten(1)
@@ -289,48 +423,72 @@ class Manifold:
 
     @explain_misuse
     def solve(self, u: Shaped[Tensor, "batch *grid"]) -> tuple[Float[Tensor, "batch *grid"], ProjectionInfo]:
-        """P(u) and what was reached, per sample."""
-        return self._solve(u, report=True, ask=not (isinstance(u, Tensor) and u.is_cuda))
+        """Project fields, and report on every sample: `project(u, return_info=True)`.
 
-    def _solve(self, u: Tensor, report: bool, ask: bool) -> tuple[Tensor, ProjectionInfo]:
-        """P(u); without `report` the parts of it that cost something beyond the projection are left at zero.
+        Args:
+            u: Fields `(batch, *grid)`.
 
-        A result that the caller's dtype cannot hold is not converged, and an error if the device may be asked (`ask`).
+        Returns:
+            P(u), in the dtype of `u`, and a `ProjectionInfo`.
         """
-        graph = torch.is_grad_enabled()  # asked first: leaving inference mode turns gradients on
+        return self.project(u, return_info=True)
+
+    def _project_and_measure(self, u: Tensor, measure: bool, may_wait: bool) -> tuple[Tensor, ProjectionInfo]:
+        """Project, and measure the result.
+
+        Args:
+            u: Fields of the caller.
+            measure: Fill in the parts of the record that cost something beyond the projection; they are zero
+                otherwise.
+            may_wait: Whether the device may be asked; a result that the caller's dtype cannot hold is then an
+                error, and else only not converged.
+
+        Returns:
+            P(u) and its record.
+        """
+        # Asked first: leaving inference mode turns gradients on.
+        graph = torch.is_grad_enabled()
         with torch.inference_mode(False), torch.set_grad_enabled(graph):
             start = self._bound.validate(u)
             if self.affine or not self._has_pin_rows:
                 start = torch.where(self.pinned, self.fields, start)
-            end, reached = (self._project_affine if self.affine else self._project_curved)(start, report)
+            end, info = (self._project_affine if self.affine else self._project_curved)(start, measure)
             out = end.to(u.dtype)
-            if report:
+            if measure:
                 with torch.no_grad():
-                    reached = replace(reached, distance=norm(end - u))
+                    info = replace(info, distance=norm(end - u))
                     if out.dtype != end.dtype:
-                        held = (out.isfinite() | ~end.isfinite()).flatten(1).all(1)
-                        if ask and not bool(held.all()):
-                            raise _overflow(end[~held], u.dtype)
-                        reached = replace(reached, converged=reached.converged & held)
-            return out, reached
+                        is_representable = (out.isfinite() | ~end.isfinite()).flatten(1).all(1)
+                        if may_wait and not bool(is_representable.all()):
+                            _refuse_overflow(end[~is_representable], u.dtype)
+                        info = replace(info, converged=info.converged & is_representable)
+            return out, info
 
-    def _project_affine(self, u: Tensor, report: bool) -> tuple[Tensor, ProjectionInfo]:
-        """One step, and where the result is measured (`report`) further ones for the samples that rounding left off the manifold.
+    def _project_affine(self, u: Tensor, measure: bool) -> tuple[Tensor, ProjectionInfo]:
+        """Take one step and, with `measure`, further ones for samples that rounding left off the manifold.
 
-        A start much larger than the result costs digits, which the next step brings back. A GPU takes all steps instead of being asked.
+        A start much larger than the result costs digits, which the next step brings back. A GPU takes all
+        steps instead of being asked.
+
+        Args:
+            u: Fields that may be written into.
+            measure: Whether the result is measured.
+
+        Returns:
+            P(u) and its record.
         """
         end = self._step_affine(u)
         zero = u.new_zeros(len(u))
-        size, fine = self._measure_affine(end.detach()) if report else (zero, zero == 0)
-        for _ in range(EXTRA_STEPS if report and self._bound.laws else 0):
-            if not u.is_cuda and bool(fine.all()):
+        size, is_on_manifold = self._measure_affine(end.detach()) if measure else (zero, zero == 0)
+        for _ in range(EXTRA_STEPS if measure and self._bound.laws else 0):
+            if not u.is_cuda and bool(is_on_manifold.all()):
                 break
-            end = choose(fine, end, self._step_affine(end.clone()))
-            size, fine = self._measure_affine(end.detach())
-        return end, ProjectionInfo(self.algorithm, size, zero, zero, zero.long() + 1, fine)
+            end = choose(is_on_manifold, end, self._step_affine(end.clone()))
+            size, is_on_manifold = self._measure_affine(end.detach())
+        return end, ProjectionInfo(self.algorithm, size, zero, zero, zero.long() + 1, is_on_manifold)
 
     def _step_affine(self, u: Tensor) -> Tensor:
-        """Project fields that are the caller's to write into."""
+        """Project fields that may be written into."""
         bound = self._bound
         if self.algorithm == "factorised":
             return self._gram.project(u, bound.targets)
@@ -343,30 +501,40 @@ class Manifold:
         return u
 
     def _chunk_size(self) -> int:
-        """How many fields a CPU works on at a time, so that they stay in its cache."""
+        """Return how many fields a CPU works on at a time, so that they stay in its cache."""
         return max(1, CACHE_BYTES // (8 * self._bound.free.numel()))
 
     @property
     def _frame_integral(self) -> FrameIntegral:
         stored = self._bound.laws[0].stored  # type: ignore[union-attr]
-        assert isinstance(stored, FrameIntegral)  # what makes a law closed form
+        # What makes a law closed form.
+        assert isinstance(stored, FrameIntegral)
         return stored
 
     def is_met(self, u: Shaped[Tensor, "batch *grid"], slack: float = 1.0) -> Bool[Tensor, " batch"]:
-        """Tell of every field on an affine manifold whether each row is met, within `slack` times its tolerance (see `tolerance`)."""
+        """Tell of every field on an affine manifold whether each row is met.
+
+        Args:
+            u: Fields `(batch, *grid)`.
+            slack: How many tolerances a row may be off (see `tolerance`).
+
+        Returns:
+            One answer per sample, `(batch,)`.
+        """
         return self._measure_affine(self._bound.validate(u), slack)[1]
 
     def _measure_affine(self, end: Tensor, slack: float = 1.0) -> tuple[Tensor, Tensor]:
-        """|R|_inf after an affine projection, and whether every row is met; see `tolerance`."""
+        """Return |R|_inf after an affine projection, and whether every row is met; see `tolerance`."""
         bound = self._bound
-        if not bound.laws:  # nothing can be missed, but a field that is not finite is on no manifold
-            fine = end.flatten(1).isfinite().all(1)
-            return torch.where(fine, 0.0, torch.inf).to(end), fine
+        # Nothing can be missed, but a field that is not finite is on no manifold.
+        if not bound.laws:
+            is_on_manifold = end.flatten(1).isfinite().all(1)
+            return torch.where(is_on_manifold, 0.0, torch.inf).to(end), is_on_manifold
         with torch.no_grad():
             rows = bound.measure(end) - bound.targets
             if self.algorithm == "factorised":
-                moved = end.flatten(1).abs() @ self._gram.full.abs().T
-                terms = moved + bound.magnitude(end) + bound.targets.abs()
+                sizes = end.flatten(1).abs() @ self._gram.full.abs().T
+                terms = sizes + bound.magnitude(end) + bound.targets.abs()
             else:
                 parts = (self._frame_integral.weights_like(end)[..., None] * end).flatten(1, -2)
                 terms = Balance.add_up(parts.abs().sum(1) + parts.sum(1).abs())
@@ -377,17 +545,17 @@ class Manifold:
         bound = self._bound
         _check_memory(bound.targets.shape[1], bound.free.numel(), "factorised")
         anchor = next((law for law in bound.laws if isinstance(law, Affine)), bound.laws[0])
-        known = _gram_cache.setdefault(anchor, {})
+        solvers = _gram_cache.setdefault(anchor, {})
         laws = tuple(ref(law) for law in bound.laws)
         key = (laws, self.shape, bound.key, self.fields.device)
-        if key not in known:
-            for old in [k for k in known if any(law() is None for law in k[0])]:  # type: ignore[attr-defined]
-                del known[old]
-            known[key] = GramSolver(self._matrix(), bound.free)
-        return known[key]
+        if key not in solvers:
+            for stale_key in [k for k in solvers if any(law() is None for law in k[0])]:  # type: ignore[attr-defined]
+                del solvers[stale_key]
+            solvers[key] = GramSolver(self._matrix(), bound.free)
+        return solvers[key]
 
     def _matrix(self) -> Tensor:
-        """A of all laws, row by row from their transposes."""
+        """Build A of all laws, row by row from their transposes."""
         with torch.enable_grad():
             rows, pullback = torch.func.vjp(self._bound.measure, torch.zeros_like(self.fields[:1]))  # type: ignore[misc]
         unit = torch.eye(rows.shape[1], dtype=rows.dtype, device=rows.device)[:, None]
@@ -409,7 +577,7 @@ class Manifold:
         return isinstance(self.solver, GaussNewton) and self.solver.pin_rows
 
     def _pin_rows(self) -> PinRows:
-        """The pins as rows beside laws that move all points."""
+        """Return the pins as rows beside laws that move all points."""
         problem, bound = self._problem(), self._bound
         everywhere = torch.ones_like(bound.free)
         if isinstance(problem, BandedProblem):
@@ -418,7 +586,7 @@ class Manifold:
             problem = replace(problem, free=everywhere)
         return PinRows(problem, self.pinned, self.fields)
 
-    def _project_curved(self, u: Tensor, report: bool) -> tuple[Tensor, ProjectionInfo]:
+    def _project_curved(self, u: Tensor, measure: bool) -> tuple[Tensor, ProjectionInfo]:
         problem = self._problem()
         if isinstance(problem, DenseProblem):
             rows, points = self._bound.targets.shape[1], self._bound.free.numel()
@@ -426,66 +594,69 @@ class Manifold:
         else:
             chunk = len(u) if u.is_cuda else self._chunk_size()
         portions = range(0, len(u), chunk)
-        done = [self._run_solver(problem, u, i, min(i + chunk, len(u)), report) for i in portions]
+        results = [self._run_solver(problem, u, i, min(i + chunk, len(u)), measure) for i in portions]
         end, residual, tangential, iterations, converged = (
-            column[0] if len(done) == 1 else torch.cat(column) for column in zip(*done, strict=True)
+            column[0] if len(results) == 1 else torch.cat(column) for column in zip(*results, strict=True)
         )
         zero = torch.zeros_like(residual)
         return end, ProjectionInfo(self.algorithm, residual, zero, tangential, iterations, converged)
 
     def _run_solver(
-        self, problem: Problem, u: Tensor, first: int, last: int, report: bool
+        self, problem: Problem, u: Tensor, first: int, last: int, measure: bool
     ) -> tuple[Tensor, ...]:
         pins = self._pin_rows() if self._has_pin_rows else None
         if (first, last) != (0, len(u)):
             problem, u = problem.select(torch.arange(first, last, device=u.device)), u[first:last]
             pins = None if pins is None else pins.select(first, last)
         if isinstance(self.solver, GaussNewton):
-            out = project_gauss_newton(problem, u, self.solver, pins, report)
+            out = project_gauss_newton(problem, u, self.solver, pins, measure)
         elif isinstance(self.solver, NearestPoint):
             return NearestFunction.apply(u, problem, self.solver, self.fields.requires_grad)  # type: ignore[no-untyped-call, no-any-return]
         elif u.requires_grad:
-            return FeasibleFunction.apply(u, problem, self.solver, report)  # type: ignore[no-untyped-call, no-any-return]
-        else:  # nobody wants a derivative, so nothing is kept for one
-            out = project_by_restoration(problem, u, self.solver, report)
+            return FeasibleFunction.apply(u, problem, self.solver, measure)  # type: ignore[no-untyped-call, no-any-return]
+        # Nobody wants a derivative, so nothing is kept for one.
+        else:
+            out = project_by_restoration(problem, u, self.solver, measure)
         return out.field, out.residual, out.tangential_fraction, out.iterations, out.converged
 
 
 def _check_solver(solver: Solver) -> Solver:
     if not isinstance(solver, Solver):
         raise SapcError(
-            f"the solver must be sapc.NearestPoint(), sapc.FeasiblePoint() or sapc.GaussNewton(), got {solver!r}"
+            "the solver must be sapc.NearestPoint(), sapc.FeasiblePoint() or sapc.GaussNewton(), got "
+            f"{solver!r}"
         )
     return solver
 
 
 def _check_memory(rows: int, points: int, path: str) -> int:
-    """Bytes of one Jacobian with its copies; too many are refused before they are asked for."""
-    needed = 3 * 8 * rows * points
-    if needed > MAX_BYTES:
+    """Return the bytes of one Jacobian with its copies; refuse too many before they are asked for."""
+    n_bytes = 3 * 8 * rows * points
+    if n_bytes > MAX_BYTES:
         raise SapcError(
-            f"the {path} projection needs a matrix of {rows} x {points} ({needed / 2**30:.0f} GiB with its copies); "
-            "declare the structure (Pin, Balance with a FrameIntegral) or use a smaller grid"
+            f"the {path} projection needs a matrix of {rows} x {points} ({n_bytes / 2**30:.0f} GiB with its "
+            "copies); declare the structure (Pin, Balance with a FrameIntegral) or use a smaller grid"
         )
-    return needed
+    return n_bytes
 
 
-def _overflow(end: Tensor, dtype: torch.dtype) -> SapcError:
-    """The error for results that a dtype cannot hold."""
+def _refuse_overflow(end: Tensor, dtype: torch.dtype) -> None:
+    """Refuse results that a dtype cannot hold."""
     largest = float(end[end.isfinite()].abs().max())
-    return SapcError(
-        f"the projection of {len(end)} fields has values up to {largest:.3g}, and {dtype} holds up to {torch.finfo(dtype).max:.3g}; "
-        "give the fields in a wider dtype"
+    raise SapcError(
+        f"the projection of {len(end)} fields has values up to {largest:.3g}, and {dtype} holds up to "
+        f"{torch.finfo(dtype).max:.3g}; give the fields in a wider dtype"
     )
 
 
-def _warn_about(which: Tensor, what: str, worst: str) -> None:
-    if not bool(which.any()):
+def _warn_about(samples: Tensor, message: str, worst: str) -> None:
+    if not bool(samples.any()):
         return
-    rows = which.nonzero()[:, 0].tolist()
+    rows = samples.nonzero()[:, 0].tolist()
     names = ", ".join(map(str, rows[:8])) + (", ..." if len(rows) > 8 else "")
     warnings.warn(
-        f"{len(rows)} of {len(which)} fields {what} (largest {worst}; samples {names}); Manifold.solve reports each",
+        f"{len(rows)} of {len(samples)} fields {message} (largest {worst}; samples {names}); Manifold.solve "
+        "reports each",
         SapcWarning,
         stacklevel=3,
     )

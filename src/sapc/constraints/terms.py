@@ -1,16 +1,16 @@
 """Constraints: what a field must satisfy, written as residuals R(u) that vanish on the manifold.
 
-    Pin          u = g on part of the grid                              rows: one per pinned point
-    Balance      e(u_T) - e(u_0) = theta(u) int_0^T s(u_t) dt           rows: one per frame T >= 1, trapezoid rule in time
-    Affine       A u = b, given as a matrix or as a linear map          rows: those of A
-    Constraint   f(u) = c for any differentiable f                      rows: those of f
+    Pin          u = g on part of the grid                      rows: one per pinned point
+    Balance      e(u_T) - e(u_0) = theta(u) int_0^T s(u_t) dt   rows: one per frame T >= 1, trapezoid rule
+    Affine       A u = b, given as a matrix or as a linear map  rows: those of A
+    Constraint   f(u) = c for any differentiable f              rows: those of f
 
-`a & b` stacks residuals; corrections are never chained. What a constraint declares by its type is what lets a manifold choose a
-cheap projection: a pin leaves the unknowns, the stored quantity `e` and the rate `s` read one frame each, the coefficient `theta` is one
-number per field, a `FrameIntegral` is linear.
+`a & b` stacks residuals; corrections are never chained. What a constraint declares by its type is what lets a
+manifold choose a cheap projection: a pin leaves the unknowns, the stored quantity `e` and the rate `s` read
+one frame each, the coefficient `theta` is one number per field, a `FrameIntegral` is linear.
 
-`.on(fields)` binds a constraint to a batch of fields, one condition per sample: pinned values, and any value asked for as `"field"`,
-are those of `fields`.
+`.on(fields)` binds a constraint to a batch of fields, one condition per sample: pinned values, and any value
+asked for as `"field"`, are those of `fields`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Value = float | Tensor | None
 
 
 class ConstraintTerm:
-    """Anything that `&` can stack and `.on(fields)` can bind."""
+    """A constraint that `&` can stack and `.on(fields)` can bind."""
 
     @property
     def parts(self) -> tuple[ConstraintTerm, ...]:
@@ -45,29 +45,50 @@ class ConstraintTerm:
         return (self,)
 
     def __and__(self, other: ConstraintTerm) -> Stack:
+        """Stack this constraint with another one."""
         if not isinstance(other, ConstraintTerm):
             raise SapcError(f"& stacks constraints, as sapc.Pin.frame(0) & law, got {type(other).__name__}")
         return Stack((*self.parts, *other.parts))
 
     def with_times_of(self, grid: Grid) -> ConstraintTerm:
-        """The same on a known grid: laws with a rate that were given no times take those of the grid."""
+        """Complete laws with the times of a grid.
+
+        Args:
+            grid: Grid of the fields.
+
+        Returns:
+            This constraint; laws that have a rate and were given no times take those of the grid.
+        """
         return self
 
     @explain_misuse
     def on(self, fields: Tensor, **options: Any) -> Manifold:
-        """The manifold of every sample of `fields`, pinned to that sample's own values.
+        """Bind the constraint to a batch of fields.
 
-        Raises:
-            SapcError: Two pins prescribe different values at one point, or one that the dtype of the fields cannot hold.
+        Binding is an error if two pins prescribe different values at one point, or if the dtype of the fields
+        cannot hold a prescribed value.
+
+        Args:
+            fields: One condition per sample, `(batch, *grid)`: pinned values, and values asked for as
+                `"field"`, are those of the sample.
+            **options: `solver` and `algorithm` of `Manifold`.
+
+        Returns:
+            The manifolds, one per sample.
         """
-        from . import Manifold  # the one door back: binding a constraint makes a manifold
+        # The one door back: binding a constraint makes a manifold.
+        from . import Manifold
 
         return Manifold.bind(self.parts, fields, **options)
 
 
 @dataclass(frozen=True, eq=False)
 class Stack(ConstraintTerm):
-    """Several constraints at once."""
+    """Several constraints at once.
+
+    Attributes:
+        members: The constraints, in order.
+    """
 
     members: tuple[ConstraintTerm, ...]
 
@@ -77,7 +98,14 @@ class Stack(ConstraintTerm):
         return self.members
 
     def with_times_of(self, grid: Grid) -> Stack:
-        """Member by member."""
+        """Complete every member with the times of a grid.
+
+        Args:
+            grid: Grid of the fields.
+
+        Returns:
+            The stack of the members with their times.
+        """
         return Stack(tuple(member.with_times_of(grid) for member in self.members))
 
 
@@ -85,17 +113,21 @@ class Stack(ConstraintTerm):
 class Pin(ConstraintTerm):
     """Values prescribed on part of the grid: an initial condition, a boundary, sensors.
 
-    `where` is a boolean mask of the grid's shape or a function from that shape to such a mask;
-    `Pin.frame`, `Pin.at` and `Pin.near` write the usual ones. The values are those of the conditioning field, or `value`, the same for
-    every sample, where that is given: a number, or a tensor that broadcasts to the grid. Two pins that prescribe
-    different values at one point are refused when they are bound to fields. Where a value differs from the
-    conditioning field by rounding only, the value counts.
+    `Pin.frame`, `Pin.at` and `Pin.near` make the usual masks. Two pins that prescribe different values at one
+    point are refused when they are bound to fields. Where a value differs from the conditioning field by
+    rounding only, the value counts.
+
+    Attributes:
+        where: Boolean mask of the grid's shape, or a function from that shape to such a mask.
+        label: Name of the pin in error messages.
+        value: The same values for every sample: a number, or a tensor that broadcasts to the grid. None:
+            those of the conditioning field.
+        indices: Indices by the names x, y, z and t, for pins that were made without a grid.
     """
 
     where: Tensor | Callable[[tuple[int, ...]], Tensor]
     label: str = "pin"
     value: float | Tensor | None = None
-    # By x, y, z, t, where no grid was given to say otherwise.
     indices: Mapping[str, int | slice] | None = None
 
     @classmethod
@@ -103,7 +135,20 @@ class Pin(ConstraintTerm):
     def frame(
         cls, index: int = 0, *, grid: Grid | None = None, channel: Channels = None, value: Value = None
     ) -> Pin:
-        """One whole frame, the initial one by default; of some channels only, if they are named (then give the grid)."""
+        """Pin one whole frame, by default the initial one.
+
+        Args:
+            index: Number of the frame.
+            grid: Grid of the fields; needed to name channels.
+            channel: Names of the channels to pin; None: all of them.
+            value: Values to prescribe; None: those of the conditioning field.
+
+        Returns:
+            The pin.
+
+        Raises:
+            SapcError: Channels are named, and the grid is missing.
+        """
         if channel is None:
             return cls(lambda shape: _frame_mask(shape, index), f"t[{index}]", value, {"t": index})
         if grid is None:
@@ -123,9 +168,22 @@ class Pin(ConstraintTerm):
         value: Value = None,
         **indices: int | slice,
     ) -> Pin:
-        """All points with the given indices, `Pin.at(x=0)` or `Pin.at(x=-1, t=slice(0, 5))`; axes are x, y, z in order and t last.
+        """Pin all points that have the given indices, as in `Pin.at(x=0)` or `Pin.at(x=-1, t=slice(0, 5))`.
 
-        With a grid its own names of axes and channels count: `Pin.at(grid, lon=0, channel="h")`.
+        Without a grid, the axes are x, y, z in order and t last. With a grid, its own names of axes and
+        channels count: `Pin.at(grid, lon=0, channel="h")`.
+
+        Args:
+            grid: Grid of the fields.
+            channel: Names of the channels to pin; None: all of them.
+            value: Values to prescribe; None: those of the conditioning field.
+            **indices: An index or a slice for each axis; an axis that is left out is pinned everywhere.
+
+        Returns:
+            The pin.
+
+        Raises:
+            SapcError: No axis is given, or channels are named and the grid is missing.
         """
         if not indices and channel is None:
             raise SapcError("Pin.at needs at least one axis, as in Pin.at(x=0)")
@@ -136,12 +194,13 @@ class Pin(ConstraintTerm):
                 "Pin.at needs the grid to know its channels, as in Pin.at(grid, x=0, channel='h')"
             )
 
-        def where(shape: tuple[int, ...]) -> Tensor:
+        def make_mask(shape: tuple[int, ...]) -> Tensor:
             mask = torch.zeros(shape, dtype=torch.bool)
             names = (*SPACE_NAMES[: len(shape) - 1], "t")
             if unknown := set(indices) - set(names):
                 raise SapcError(
-                    f"Pin.at has no axis {sorted(unknown)[0]!r} on a grid of {len(shape)} axes; it has {', '.join(names)}"
+                    f"Pin.at has no axis {sorted(unknown)[0]!r} on a grid of {len(shape)} axes; it has "
+                    f"{', '.join(names)}"
                 )
             try:
                 mask[tuple(indices.get(name, slice(None)) for name in names)] = True
@@ -149,34 +208,64 @@ class Pin(ConstraintTerm):
                 raise SapcError(f"Pin.at({indices}) is outside a grid of shape {shape}") from error
             return mask
 
-        return cls(where, _pin_label(None, indices), value, indices)
+        return cls(make_mask, _pin_label(None, indices), value, indices)
 
     @classmethod
     @explain_misuse
     def near(
         cls, grid: Grid, /, *, channel: Channels = None, value: Value = None, **coordinates: float
     ) -> Pin:
-        """The points nearest to coordinates, in the units of the axes: `Pin.near(grid, x=0.3, y=0.7)`, a sensor at all times."""
+        """Pin the points nearest to coordinates, at all times: `Pin.near(grid, x=0.3, y=0.7)` is a sensor.
+
+        Args:
+            grid: Grid of the fields.
+            channel: Names of the channels to pin; None: all of them.
+            value: Values to prescribe; None: those of the conditioning field.
+            **coordinates: A place on each axis, in the units of that axis.
+
+        Returns:
+            The pin.
+        """
         return cls.at(grid, channel=channel, value=value, **grid.nearest(**coordinates))
 
     @explain_misuse
     def with_names_of(self, grid: Grid) -> Pin:
-        """The same on a grid with names: x, y, z are its spatial axes in order and t its time."""
+        """Translate x, y, z and t into the axis names of a grid.
+
+        Args:
+            grid: Grid of the fields: x, y, z are its spatial axes in order, and t is its time.
+
+        Returns:
+            The pin on that grid.
+
+        Raises:
+            SapcError: A frame is pinned, and the grid has no time.
+        """
         if self.indices is None:
             return self
-        usual = dict(zip(SPACE_NAMES, (axis.name for axis in grid.space), strict=False))
+        standard_names = dict(zip(SPACE_NAMES, (axis.name for axis in grid.space), strict=False))
         if not grid.steady:
-            usual["t"] = grid.time.name
+            standard_names["t"] = grid.time.name
         elif "t" in self.indices and "t" not in grid.names:
             raise SapcError(
                 f"these fields are steady and have no frames to pin; use Pin.at(grid, {grid.names[-1]}=0)"
             )
-        known = {n if n in grid.names else usual.get(n, n): at for n, at in self.indices.items()}
-        return Pin(_point_mask(grid, None, known), _pin_label(None, known), self.value)
+        indices = {n if n in grid.names else standard_names.get(n, n): at for n, at in self.indices.items()}
+        return Pin(_point_mask(grid, None, indices), _pin_label(None, indices), self.value)
 
     @explain_misuse
     def prescribe(self, fields: Tensor) -> Tensor:
-        """Fields with the values of this pin where it has its own."""
+        """Set the values of this pin, if it has its own.
+
+        Args:
+            fields: Fields `(batch, *grid)`.
+
+        Returns:
+            The fields with those values at the pinned points.
+
+        Raises:
+            SapcError: The value cannot be broadcast to the grid.
+        """
         if self.value is None:
             return fields
         try:
@@ -184,7 +273,8 @@ class Pin(ConstraintTerm):
             value = value.broadcast_to(fields.shape)
         except (RuntimeError, TypeError, ValueError) as error:
             raise SapcError(
-                f"the value of the pin {self.label!r} must be a number or broadcast to {tuple(fields.shape[1:])}"
+                f"the value of the pin {self.label!r} must be a number or broadcast to "
+                f"{tuple(fields.shape[1:])}"
             ) from error
         return torch.where(self.mask(tuple(fields.shape[1:])).to(fields.device), value, fields)
 
@@ -193,7 +283,17 @@ class Pin(ConstraintTerm):
 
     @explain_misuse
     def mask(self, shape: tuple[int, ...]) -> Tensor:
-        """The pinned points of a grid of this shape, on the CPU."""
+        """Return the pinned points of a grid.
+
+        Args:
+            shape: Shape of one field.
+
+        Returns:
+            A boolean mask of this shape, on the CPU.
+
+        Raises:
+            SapcError: The mask is not boolean, or has another shape.
+        """
         try:
             mask = torch.as_tensor(self.where(shape) if callable(self.where) else self.where).cpu()
         except SapcError:
@@ -204,13 +304,14 @@ class Pin(ConstraintTerm):
             ) from error
         if mask.dtype != torch.bool or tuple(mask.shape) != tuple(shape):
             raise SapcError(
-                f"a pin's mask must be boolean of shape {tuple(shape)}, got {mask.dtype} of shape {tuple(mask.shape)}"
+                f"a pin's mask must be boolean of shape {tuple(shape)}, got {mask.dtype} of shape "
+                f"{tuple(mask.shape)}"
             )
         return mask
 
 
 def _frame_mask(shape: tuple[int, ...], index: int) -> Tensor:
-    """A mask of one frame."""
+    """Return a mask of one frame."""
     mask = torch.zeros(shape, dtype=torch.bool)
     try:
         mask[..., index] = True
@@ -222,7 +323,7 @@ def _frame_mask(shape: tuple[int, ...], index: int) -> Tensor:
 
 
 def _point_mask(grid: Grid, channel: Channels, indices: Mapping[str, int | slice]) -> Tensor:
-    """The mask of some channels at indices along named axes."""
+    """Return a mask of some channels at indices along named axes."""
     if unknown := sorted(set(indices) - set(grid.names)):
         raise SapcError(f"Pin.at has no axis {unknown[0]!r}; the grid has {', '.join(grid.names)}")
     mask = torch.zeros(grid.n_channels, *grid.points_per_axis, dtype=torch.bool)
@@ -238,14 +339,16 @@ def _point_mask(grid: Grid, channel: Channels, indices: Mapping[str, int | slice
             mask[(i, *(indices.get(name, slice(None)) for name in grid.names))] = True
         except IndexError as error:
             raise SapcError(
-                f"Pin.at({dict(indices)}) is outside a grid of {' x '.join(map(str, grid.points_per_axis))} points"
+                f"Pin.at({dict(indices)}) is outside a grid of {' x '.join(map(str, grid.points_per_axis))} "
+                "points"
             ) from error
     return mask.reshape(grid.shape)
 
 
 def _pin_label(channel: Channels, indices: Mapping[str, int | slice]) -> str:
-    with_names_of = () if channel is None else (channel,) if isinstance(channel, str) else tuple(channel)
-    return ", ".join((*with_names_of, *(f"{k}[{v}]" for k, v in indices.items())))
+    """Name a pin by its channels and indices."""
+    names = () if channel is None else (channel,) if isinstance(channel, str) else tuple(channel)
+    return ", ".join((*names, *(f"{k}[{v}]" for k, v in indices.items())))
 
 
 @explain_misuse
@@ -253,10 +356,20 @@ def _pin_label(channel: Channels, indices: Mapping[str, int | slice]) -> str:
 class Balance(ConstraintTerm):
     """A balance law: the change of a stored quantity is the time integral of a rate.
 
-    `stored` and `rate` map fields `(batch, *space, time)` to one number per frame `(batch, time)` and read that frame only;
-    `coefficient` maps a field to one number `(batch,)`. A rate is integrated over the times of the frames: those of `grid`, or `times`;
-    a task fills in those of its own grid. Without a rate, times do not matter.
-    Laws with equal labels are the same law: what was compiled for one serves the others. `kernel` is the same law for a GPU.
+        e(u_T) - e(u_0) = theta(u) int_0^T s(u_t) dt
+
+    `stored` and `rate` map fields `(batch, *space, time)` to one number per frame `(batch, time)` and read
+    that frame only.
+
+    Attributes:
+        stored: The stored quantity e.
+        rate: The rate s; None: the stored quantity does not change.
+        coefficient: Map from fields to one number each `(batch,)`, theta; None: one.
+        times: Times of the frames, over which a rate is integrated. Not needed without a rate; a task fills
+            in those of its grid.
+        label: Laws with equal labels are the same law: what was compiled for one serves the others.
+        kernel: The same law as functions for a GPU kernel.
+        grid: Take the times from this grid; give `grid` or `times`.
     """
 
     stored: Callable[[Tensor], Tensor]
@@ -279,7 +392,8 @@ class Balance(ConstraintTerm):
                 raise SapcError(f"`{name}` of a Balance is a function of fields, got {type(part).__name__}")
         if not has_type(self.stored, Callable[[Tensor], Tensor]):
             raise SapcError(
-                f"`stored` of a Balance is a function of fields, as grid.integral('h'), got {self.stored!r:.40}"
+                "`stored` of a Balance is a function of fields, as grid.integral('h'), got "
+                f"{self.stored!r:.40}"
             )
         if self.times is not None and (self.times.ndim != 1 or not bool((self.times.diff() > 0).all())):
             raise SapcError("a Balance's times must be one increasing sequence, one entry per frame")
@@ -293,20 +407,28 @@ class Balance(ConstraintTerm):
             raise SapcError("a Balance takes its times from grid= or from times=; leave one of the two out")
         if grid.steady:
             raise SapcError(
-                "a Balance compares frames, and this grid is of steady fields; use Affine(grid.integral(...), value=...)"
+                "a Balance compares frames, and this grid is of steady fields; use "
+                "Affine(grid.integral(...), value=...)"
             )
         object.__setattr__(self, "times", grid.time.points)
 
     def with_times_of(self, grid: Grid) -> Balance:
-        """The law with the grid's times, if it needs times and was given none; the same object each time it is asked."""
+        """Complete the law with the times of a grid, if it needs times and has none.
+
+        Args:
+            grid: Grid of the fields.
+
+        Returns:
+            The law with its times; the same object whenever it is asked for.
+        """
         if self.rate is None or self.times is not None or grid.steady:
             return self
-        known: dict[Axis, Balance] = self.__dict__.setdefault("_known", {})
-        if (axis := grid.time) not in known:
+        laws: dict[Axis, Balance] = self.__dict__.setdefault("_known", {})
+        if (axis := grid.time) not in laws:
             # What was compiled is found again by its label, and the times are part of it.
             label = None if self.label is None else (self.label, axis)
-            known[axis] = replace(self, times=axis.points, label=label)
-        return known[axis]
+            laws[axis] = replace(self, times=axis.points, label=label)
+        return laws[axis]
 
     @property
     def is_linear(self) -> bool:
@@ -314,29 +436,51 @@ class Balance(ConstraintTerm):
         return isinstance(self.stored, FrameIntegral) and self.rate is None
 
     def steps(self, frames: int, like: Tensor) -> Tensor:
-        """The time between consecutive frames, `(frames - 1,)`."""
+        """Return the time between consecutive frames.
+
+        Args:
+            frames: Number of frames of the fields.
+            like: A tensor of the dtype and device that are needed.
+
+        Returns:
+            Times `(frames - 1,)`.
+
+        Raises:
+            SapcError: There are fewer than two frames, or the law has no times or those of another number of
+                frames.
+        """
         if frames < 2:
             raise SapcError("a Balance compares frames, so it needs fields of at least 2 frames")
         if self.times is None and self.rate is not None:
             raise SapcError(
-                "a Balance with a rate needs the times of its frames: write Balance(..., grid=grid), or times=grid.time.points"
+                "a Balance with a rate needs the times of its frames: write Balance(..., grid=grid), or "
+                "times=grid.time.points"
             )
-        if self.times is None:  # there is no rate to multiply with
+        # There is no rate to multiply with.
+        if self.times is None:
             return torch.full((frames - 1,), 1 / (frames - 1), dtype=like.dtype, device=like.device)
         if len(self.times) != frames:
             raise SapcError(f"a Balance for {len(self.times)} frames was given fields of {frames} frames")
         return cached_like(self, "times", like).diff()
 
-    def with_shape_check(self, function: Callable[[Tensor], Tensor], what: str) -> Callable[[Tensor], Tensor]:
-        """`function`, refusing an answer that is not one number per frame (for the coefficient: per field)."""
+    def with_shape_check(self, function: Callable[[Tensor], Tensor], term: str) -> Callable[[Tensor], Tensor]:
+        """Refuse an answer that is not one number per frame or, from the coefficient, one per field.
+
+        Args:
+            function: Function of the law to guard.
+            term: Its name: `stored`, `rate` or `coefficient`.
+
+        Returns:
+            The function with a check of what it returns.
+        """
 
         def call(u: Tensor) -> Tensor:
             out = function(u)
-            want = (u.shape[0],) if what == "coefficient" else (u.shape[0], u.shape[-1])
+            want = (u.shape[0],) if term == "coefficient" else (u.shape[0], u.shape[-1])
             if not isinstance(out, Tensor) or out.shape != want:
                 got = f"shape {tuple(out.shape)}" if isinstance(out, Tensor) else type(out).__name__
-                number = "field" if what == "coefficient" else "frame"
-                raise SapcError(f"a Balance's {what} must return one number per {number}, {want}, got {got}")
+                number = "field" if term == "coefficient" else "frame"
+                raise SapcError(f"a Balance's {term} must return one number per {number}, {want}, got {got}")
             return out
 
         return call
@@ -344,11 +488,22 @@ class Balance(ConstraintTerm):
     checked = rename_method("Balance.checked", "with_shape_check")
 
     def increments(self, u: Tensor) -> Tensor:
-        """The law between consecutive frames, `(batch, frames - 1)`; its running sum is the residual."""
+        """Evaluate the law between consecutive frames.
+
+        Args:
+            u: Fields `(batch, *space, time)`.
+
+        Returns:
+            Increments `(batch, frames - 1)`; their running sum is the residual.
+
+        Raises:
+            SapcError: The fields have one frame only.
+        """
         d = self.with_shape_check(self.stored, "stored")(u).diff(dim=1)
         if d.shape[1] == 0:
             raise SapcError(
-                "a Balance compares frames, so it needs fields of at least 2 frames; for steady ones use Affine(grid.integral(), value=...)"
+                "a Balance compares frames, so it needs fields of at least 2 frames; for steady ones use "
+                "Affine(grid.integral(), value=...)"
             )
         if self.rate is None:
             return d
@@ -359,11 +514,25 @@ class Balance(ConstraintTerm):
         return d - self.with_shape_check(self.coefficient, "coefficient")(u)[:, None] * supplied
 
     def residual(self, u: Tensor) -> Tensor:
-        """`e(u_T) - e(u_0) - theta int_0^T s dt` for every frame T >= 1."""
+        """Evaluate the law from the initial frame on.
+
+        Args:
+            u: Fields `(batch, *space, time)`.
+
+        Returns:
+            `e(u_T) - e(u_0) - theta int_0^T s dt` for every frame T >= 1, `(batch, frames - 1)`.
+        """
         return self.increments(u).cumsum(1)
 
     def magnitude(self, u: Tensor) -> Tensor:
-        """What the residual adds up, without signs: `|e(u_T)| + |e(u_0)| + |theta| int_0^T |s| dt`."""
+        """Add up the sizes of the numbers whose difference the residual is.
+
+        Args:
+            u: Fields `(batch, *space, time)`.
+
+        Returns:
+            `|e(u_T)| + |e(u_0)| + |theta| int_0^T |s| dt` for every frame T >= 1, `(batch, frames - 1)`.
+        """
         stored = self.stored(u).abs()
         if self.rate is None:
             return self.add_up(stored)
@@ -380,6 +549,9 @@ class Balance(ConstraintTerm):
             stored: Sizes that belong to the stored quantity, `(batch, frames)`.
             supplied: Sizes that belong to the rate, `(batch, frames)`.
             weights: `theta` times half the time between frames, `(batch, frames - 1)`.
+
+        Returns:
+            Sizes `(batch, frames - 1)`.
         """
         total = stored[:, 1:] + stored[:, :1]
         if supplied is None or weights is None:
@@ -390,9 +562,12 @@ class Balance(ConstraintTerm):
 @explain_misuse
 @dataclass(frozen=True, eq=False)
 class Constraint(ConstraintTerm):
-    """Any other condition `function(u) = value`, with `function` from fields to `(batch, rows)`.
+    """Any other condition `function(u) = value`.
 
-    `value` is a number, a tensor that broadcasts to the rows, or `"field"`: what `function` takes on the conditioning field.
+    Attributes:
+        function: Map from fields to rows `(batch, rows)`.
+        value: A number, a tensor that broadcasts to the rows, or `"field"`: what `function` gives on the
+            conditioning field.
     """
 
     function: Callable[[Tensor], Tensor]
@@ -402,11 +577,22 @@ class Constraint(ConstraintTerm):
     def __post_init__(self) -> None:
         if not has_type(self.function, self.kinds):
             raise SapcError(
-                f"the function of {type(self).__name__} must be a function of fields, got {type(self.function).__name__}"
+                f"the function of {type(self).__name__} must be a function of fields, got "
+                f"{type(self.function).__name__}"
             )
 
     def measure(self, u: Tensor) -> Tensor:
-        """`function(u)` as `(batch, rows)`."""
+        """Evaluate the function.
+
+        Args:
+            u: Fields `(batch, *grid)`.
+
+        Returns:
+            `function(u)`, `(batch, rows)`.
+
+        Raises:
+            SapcError: The function returns anything else.
+        """
         rows: Any = self.function(u)
         if not isinstance(rows, Tensor):
             raise SapcError(f"a constraint must return a tensor (batch, rows), got {type(rows).__name__}")
@@ -419,16 +605,31 @@ class Constraint(ConstraintTerm):
 
 @dataclass(frozen=True, eq=False)
 class Affine(Constraint):
-    """A linear condition `A u = value`, `function` being the matrix `(rows, points)` or the linear map itself.
+    """A linear condition `A u = value`.
 
-    The Gram matrix A A^T is factorised once and kept (see `projection.GramSolver`).
+    The Gram matrix A A^T is factorised once and kept (see `projection.closed_form.GramSolver`).
+
+    Attributes:
+        function: The matrix `(rows, points)`, or the linear map itself.
+        value: A number, a tensor that broadcasts to the rows, or `"field"`: what the map gives on the
+            conditioning field.
     """
 
     function: Tensor | Callable[[Tensor], Tensor]  # type: ignore[assignment]
     kinds: ClassVar[Any] = Tensor | Callable[[Tensor], Tensor]
 
     def measure(self, u: Tensor) -> Tensor:
-        """`A u` as `(batch, rows)`."""
+        """Apply the matrix or the map.
+
+        Args:
+            u: Fields `(batch, *grid)`.
+
+        Returns:
+            `A u`, `(batch, rows)`.
+
+        Raises:
+            SapcError: The matrix does not fit the fields.
+        """
         if not isinstance(self.function, Tensor):
             return super().measure(u)
         a = self.function.to(u)

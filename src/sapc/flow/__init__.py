@@ -1,6 +1,6 @@
 """The straight path between data and source, the source itself, and the sampling loop.
 
-path      the time convention, once: data at t = 0, source at t = 1
+path      the time convention, once, and the straight path
 samplers  the loop over times that all methods share, and Euler's step
 source    draws of the Gaussian process
 """

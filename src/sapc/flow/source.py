@@ -19,8 +19,8 @@ those at lags h > 0 (in lexicographic order, so one of +-h), Kolmogorov's factor
     s = exp(c_0) |exp(c_+)|^2,   so   u(x) = w(x) + sum_{h > 0} b_h w(x + h),   Var w = exp(c_0),
 
 b_h the coefficients of exp(c_+): half the passes over memory of a symmetric root. The grid is a window on the
-lattice; w is drawn as far beyond its edges as the b_h see. Those below NEAR / 2 are dropped. If a covariance is
-then off by more than NEAR = 1e-8 (1e16 values would show it), or a lag exceeds REACH, the torus serves.
+lattice; w is drawn as far beyond its edges as the b_h see. Those below NEAR / 2 are dropped. If a covariance
+is then off by more than NEAR = 1e-8 (1e16 values would show it), or a lag exceeds REACH, the torus serves.
 
 **Circulant embedding**, when the kernel has died out across the cube. A torus of period 2 or a little more
 holds every lag of the cube; K wrapped around it is diagonal in Fourier space, and its eigenvalues `s` are
@@ -40,9 +40,10 @@ needs thin matrices only (some twenty columns). The narrow part is K minus this 
 
 What is lost: eigenvalues below zero count as zero, which changes no covariance by more than their sum over N.
 Measured on 100 x 100 and 64 x 64 x 50 for the three nu: the plain embedding is positive up to length 0.1
-(clipped, it would err by up to 0.15 at length 1); with wide Gaussians the bound is below 1e-12 for every longer
-length tried, up to 1e9. Should it ever exceed CLIP = 1e-9, there is an error and no sample. On small grids the
-root can be squared: that is K to 1e-12 in float64, to NEAR for a moving average, to WHITE for white noise.
+(clipped, it would err by up to 0.15 at length 1); with wide Gaussians the bound is below 1e-12 for every
+longer length tried, up to 1e9. Should it ever exceed CLIP = 1e-9, there is an error and no sample. On small
+grids the root can be squared: that is K to 1e-12 in float64, to NEAR for a moving average, to WHITE for white
+noise.
 """
 
 from __future__ import annotations
@@ -63,15 +64,24 @@ from torch import Tensor
 from ..errors import SapcError, explain_misuse
 from ..grid import Grid
 
-WHITE = 1e-6  # neighbour correlation below which the field is drawn as white noise
-NEAR = 1e-8  # largest covariance error of a moving average
-REACH = 2  # longest lag of a moving average along any axis: at most 12 neighbours in 2D, 62 in 3D
-PERIOD = 16  # of the lattice where it is found: its covariances, up to 2 REACH, do not wrap around
-ROUNDING = 1e-12  # below this, what clipping loses is rounding and the plain embedding stands
-CLIP = 1e-9  # largest covariance error that clipping negative eigenvalues may cause
-SIGMA = 0.14  # widest Gaussian left to the embedding: exp(-1 / (2 SIGMA^2)) = 8e-12 where the torus wraps
-NODES = 48  # quadrature nodes for the wide Gaussians
-BATCH = 2**25  # normals drawn at a time on an accelerator
+# Neighbour correlation below which the field is drawn as white noise.
+WHITE = 1e-6
+# Largest covariance error of a moving average.
+NEAR = 1e-8
+# Longest lag of a moving average along any axis: at most 12 neighbours in 2D, 62 in 3D.
+REACH = 2
+# Of the lattice where it is found: its covariances, up to 2 REACH, do not wrap around.
+PERIOD = 16
+# Below this, what clipping loses is rounding and the plain embedding stands.
+ROUNDING = 1e-12
+# Largest covariance error that clipping negative eigenvalues may cause.
+CLIP = 1e-9
+# Widest Gaussian left to the embedding: exp(-1 / (2 SIGMA^2)) = 8e-12 where the torus wraps.
+SIGMA = 0.14
+# Quadrature nodes for the wide Gaussians.
+NODES = 48
+# Normals drawn at a time on an accelerator.
+BATCH = 2**25
 
 
 @explain_misuse
@@ -85,42 +95,72 @@ def sample(
     device: torch.device | str | None = None,
     dtype: torch.dtype = torch.float32,
 ) -> Float[Tensor, " n *grid"]:
-    """Draw `n` fields of the Matern Gaussian process on `grid`, taken as the unit cube; channels are independent.
+    """Draw fields of the Matern Gaussian process on a grid, taken as the unit cube; channels are independent.
 
-    The fields lie on `device`, by default the generator's; the same call from the same generator state gives
-    the same bits. On the CPU fields are drawn one by one, and field i does not depend on `n`. An accelerator
-    calls the generator once for a batch (a launch per field would cost far more); there it may depend on `n`.
+    The same call from the same generator state gives the same bits. On the CPU fields are drawn one by one,
+    and field i does not depend on `n`. An accelerator calls the generator once for a batch (a launch per
+    field would cost far more); there it may depend on `n`.
+
+    Args:
+        grid: Grid of the fields.
+        n: Number of fields.
+        generator: Generator of random numbers; None: that of torch.
+        length: Length scale, relative to the unit cube.
+        nu: Smoothness: 0.5, 1.5 or 2.5.
+        device: Device of the fields; None: that of the generator.
+        dtype: Precision of the fields.
+
+    Returns:
+        Fields `(n, *grid)`.
     """
-    where = _device(device, generator)
+    target_device = _device(device, generator)
     length, nu = float(length), float(nu)
     n = _check(n, length, nu, dtype)
     work = dtype if dtype == torch.float64 else torch.float32
-    root = kernel_root(grid.points_per_axis, length, nu, where, work)
+    root = kernel_root(grid.points_per_axis, length, nu, target_device, work)
     size = sum(root.sizes)
-    batch = 1 if where.type == "cpu" else max(1, BATCH // size)
+    batch = 1 if target_device.type == "cpu" else max(1, BATCH // size)
 
     def draw(count: int) -> Tensor:
-        w = torch.empty(count, size, device=where, dtype=work)
+        w = torch.empty(count, size, device=target_device, dtype=work)
         return root(w.normal_(0, root.deviation, generator=generator)).to(dtype).contiguous()
 
     count = n * grid.n_channels
     if count <= batch:
-        return draw(count).reshape(n, *grid.shape)  # saves a copy
-    out = torch.empty(count, *grid.points_per_axis, device=where, dtype=dtype)
-    for some in torch.split(out, batch):
-        some.copy_(draw(len(some)))
+        # Saves a copy.
+        return draw(count).reshape(n, *grid.shape)
+    out = torch.empty(count, *grid.points_per_axis, device=target_device, dtype=dtype)
+    for chunk in torch.split(out, batch):
+        chunk.copy_(draw(len(chunk)))
     return out.reshape(n, *grid.shape)
 
 
 def matern(r: Float[Tensor, "*lags"], length: float, nu: float) -> Float[Tensor, "*lags"]:
-    """The kernel K at distances `r`, for nu = 0.5, 1.5 or 2.5."""
-    z = (math.sqrt(2 * nu) * (r / length)).clamp(max=1e3)  # exp(-1000) is zero already; inf * 0 would not be
+    """Evaluate the kernel K.
+
+    Args:
+        r: Distances.
+        length: Length scale.
+        nu: Smoothness: 0.5, 1.5 or 2.5.
+
+    Returns:
+        Covariances.
+    """
+    # exp(-1000) is zero already; inf * 0 would not be.
+    z = (math.sqrt(2 * nu) * (r / length)).clamp(max=1e3)
     return {0.5: torch.ones_like(z), 1.5: 1 + z, 2.5: 1 + z + z * z / 3}[nu] * torch.exp(-z)
 
 
 @dataclass(frozen=True, eq=False)
 class Average:
-    """Normals on a `lattice` seen through the window `grid`; `taps` pairs the window shifted by h with b_h."""
+    """Normals on a lattice seen through a window, and a moving average of them.
+
+    Attributes:
+        lattice: Shape of the lattice.
+        grid: The window.
+        taps: Pairs of the window shifted by h, and b_h.
+        deviation: Standard deviation of the normals.
+    """
 
     lattice: tuple[int, ...]
     grid: tuple[slice, ...] = ()
@@ -129,21 +169,36 @@ class Average:
 
     @property
     def sizes(self) -> list[int]:
-        """Normals for one field."""
+        """Numbers of normals for one field."""
         return [math.prod(self.lattice)]
 
     def __call__(self, w: Float[Tensor, "batch size"]) -> Float[Tensor, " batch *shape"]:
-        """Apply the root: one pass over memory per tap."""
+        """Apply the root: one pass over memory per tap.
+
+        Args:
+            w: Normals, one row per field.
+
+        Returns:
+            The fields.
+        """
         w = w.reshape(-1, *self.lattice)
         u = w[self.grid]
         for i, (window, b) in enumerate(self.taps):
-            u = torch.add(u, w[window], alpha=b, out=u if i else None)  # in place once u is not part of w
+            # In place once u is not part of w.
+            u = torch.add(u, w[window], alpha=b, out=u if i else None)
         return u
 
 
 @dataclass(frozen=True, eq=False)
 class Torus:
-    """Waves of amplitudes `spectrum` = sqrt(s / N), and for each wide Gaussian one thin matrix per axis."""
+    """Waves on a torus, and products of thin matrices for the wide Gaussians.
+
+    Attributes:
+        shape: Shape of one field.
+        spectrum: Amplitudes of the waves, sqrt(s / N).
+        wide: For each wide Gaussian, one thin matrix per axis.
+        deviation: Standard deviation of the normals.
+    """
 
     shape: tuple[int, ...]
     spectrum: Float[Tensor, "*torus"]
@@ -152,31 +207,55 @@ class Torus:
 
     @property
     def sizes(self) -> list[int]:
-        """Normals for one field: for the torus, then for each wide Gaussian."""
+        """Numbers of normals for one field: for the torus, then for each wide Gaussian."""
         return [self.spectrum.numel(), *(math.prod(a.shape[1] for a in axes) for axes in self.wide)]
 
     def __call__(self, w: Float[Tensor, "batch size"]) -> Float[Tensor, " batch *shape"]:
-        """Apply the root; what lies outside the grid is dropped axis by axis."""
-        torus, *rest = torch.split(w, self.sizes, dim=1)
+        """Apply the root; what lies outside the grid is dropped axis by axis.
+
+        Args:
+            w: Normals, one row per field.
+
+        Returns:
+            The fields.
+        """
+        torus, *gaussian_parts = torch.split(w, self.sizes, dim=1)
         y = torus.reshape(-1, *self.spectrum.shape) * self.spectrum
         f = torch.fft.rfft(y, dim=-1)[..., : self.shape[-1]]
         for dim in range(len(self.shape) - 1, 0, -1):
             f = torch.fft.fft(f, dim=dim).narrow(dim, 0, self.shape[dim - 1])
-        u = torch.real(f) + torch.imag(f)  # sum_k y_k cas(k . x)
-        for axes, part in zip(self.wide, rest, strict=True):
+        # sum_k y_k cas(k . x).
+        u = torch.real(f) + torch.imag(f)
+        for axes, part in zip(self.wide, gaussian_parts, strict=True):
             v = part.reshape(-1, *(a.shape[1] for a in axes))
-            for a in axes:  # takes the first grid axis away, appends it as the last: in the end all in order
+            # Takes the first grid axis away, appends it as the last: in the end all in order.
+            for a in axes:
                 v = torch.tensordot(v, a, dims=([1], [1]))
             u = u + v
         return u
 
 
 @lru_cache(maxsize=8)
-@torch.inference_mode(False)  # kept for training too, whoever asks first
+# Kept for training too, whoever asks first.
+@torch.inference_mode(False)
 def kernel_root(
     shape: tuple[int, ...], length: float, nu: float, device: torch.device, dtype: torch.dtype
 ) -> Average | Torus:
-    """The root for a grid of this shape, computed in float64 on the CPU and kept."""
+    """Compute the root of the kernel in float64 on the CPU, and keep it.
+
+    Args:
+        shape: Shape of the grid.
+        length: Length scale.
+        nu: Smoothness.
+        device: Device where it is needed.
+        dtype: Precision in which it is needed.
+
+    Returns:
+        The root: normals to fields.
+
+    Raises:
+        SapcError: The kernel cannot be drawn exactly.
+    """
     nearest = torch.tensor(1 / (max(shape) - 1), dtype=torch.float64)
     if float(matern(nearest, length, nu)) < WHITE:
         return Average(shape)
@@ -189,10 +268,10 @@ def kernel_root(
     for weight, sigma in gaussians:
         k -= weight * _outer([torch.exp(-((x / sigma) ** 2) / 2) for x in lags], torch.mul)
     s = torch.fft.fftn(k).real if gaussians else s
-    if (lost := _clipping_error(s)) > CLIP:
+    if (error := _clipping_error(s)) > CLIP:
         raise SapcError(
             f"the source with length {length:g} and nu {nu:g} cannot be drawn exactly on {shape} points: its "
-            f"covariance would be off by {lost:.1e}, above {CLIP:.0e}; choose a shorter length"
+            f"covariance would be off by {error:.1e}, above {CLIP:.0e}; choose a shorter length"
         )
     spectrum = (s.clamp(min=0) / s.numel()).sqrt().to(device=device, dtype=dtype)
     wide = (_thin_roots(shape, weight, sigma) for weight, sigma in gaussians)
@@ -200,17 +279,22 @@ def kernel_root(
 
 
 def _moving_average(shape: tuple[int, ...], length: float, nu: float) -> Average | None:
-    """Kolmogorov's factor, if a few lags of it are enough."""
-    h = torch.fft.fftfreq(PERIOD, 1 / PERIOD, dtype=torch.float64)  # 0, 1, ..., -2, -1
+    """Return Kolmogorov's factor, if a few lags of it are enough."""
+    # 0, 1, ..., -2, -1.
+    h = torch.fft.fftfreq(PERIOD, 1 / PERIOD, dtype=torch.float64)
     k = matern(_outer([(h / (n - 1)).square() for n in shape], torch.add).sqrt(), length, nu)
-    s = torch.fft.fftn(k).real.clamp(min=1e-12)  # below zero for longer K, which the error then rules out
-    order = _outer([h / (2 * PERIOD) ** i for i in range(len(shape))], torch.add)  # its sign is lexicographic
+    # Below zero for longer K, which the error then rules out.
+    s = torch.fft.fftn(k).real.clamp(min=1e-12)
+    # Its sign is lexicographic.
+    order = _outer([h / (2 * PERIOD) ** i for i in range(len(shape))], torch.add)
     c = torch.fft.ifftn(s.log()).real * (order.sign() + 1) / 2
-    b = torch.fft.ifftn(torch.fft.fftn(c).exp()).real  # of exp(c_0 / 2 + c_+)
+    # Of exp(c_0 / 2 + c_+).
+    b = torch.fft.ifftn(torch.fft.fftn(c).exp()).real
     b = torch.where(b.abs() > NEAR / 2, b, 0)
     # at lags beyond half the period b has no covariance, and K is smaller than at half the period
     error = (torch.fft.ifftn(torch.fft.fftn(b).abs().square()).real - k).abs().max()
-    lags = (b.nonzero() + PERIOD // 2) % PERIOD - PERIOD // 2  # the origin comes first
+    # The origin comes first.
+    lags = (b.nonzero() + PERIOD // 2) % PERIOD - PERIOD // 2
     if not float(error) <= NEAR or int(lags.abs().max()) > REACH:
         return None
     lattice = torch.tensor(shape) + lags.amax(0) - lags.amin(0)
@@ -222,28 +306,33 @@ def _moving_average(shape: tuple[int, ...], length: float, nu: float) -> Average
 
 
 def _torus_lags(shape: tuple[int, ...]) -> list[Tensor]:
-    """Distances from the origin along each axis of a torus that holds the cube's lags and suits the FFT."""
+    """Return distances from the origin, by axis, on a torus that holds the cube's lags and suits the FFT."""
     lags = []
     for n in shape:
-        m = next(m for m in range(2 * (n - 1), 4 * n) if 30**16 % m == 0)  # factors 2, 3 and 5 only
+        # Factors 2, 3 and 5 only.
+        m = next(m for m in range(2 * (n - 1), 4 * n) if 30**16 % m == 0)
         j = torch.arange(m, dtype=torch.float64)
         lags.append(torch.minimum(j, m - j) / (n - 1))
     return lags
 
 
 def _outer(factors: list[Tensor], combine: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
-    """One vector per axis, combined by broadcasting into a tensor on the torus."""
+    """Combine one vector per axis by broadcasting into a tensor on the torus."""
     return reduce(lambda a, b: combine(a[..., None], b), factors)
 
 
 def _clipping_error(s: Tensor) -> float:
-    """How far setting the negative eigenvalues to zero can move any covariance."""
+    """Bound how far setting the negative eigenvalues to zero can move any covariance."""
     return float(-s.clamp(max=0).sum() / s.numel())
 
 
 def _wide_gaussians(length: float, nu: float) -> list[tuple[float, float]]:
-    """Weights and widths of the Gaussians with sigma >= SIGMA, by Gauss-Legendre quadrature in log g."""
-    start = max(nu * (SIGMA / length) ** 2, 1e-20)  # the law has less than 1e-9 below 1e-20
+    """Return weights and widths of the Gaussians with sigma >= SIGMA.
+
+    They are those of Gauss-Legendre quadrature in log g.
+    """
+    # The law has less than 1e-9 below 1e-20.
+    start = max(nu * (SIGMA / length) ** 2, 1e-20)
     x, dx = np.polynomial.legendre.leggauss(NODES)
     half = math.log(max(50.0, 2 * start) / start) / 2
     g = start * np.exp(half * (x + 1))
@@ -256,7 +345,7 @@ def _wide_gaussians(length: float, nu: float) -> list[tuple[float, float]]:
 
 
 def _thin_roots(shape: tuple[int, ...], weight: float, sigma: float) -> tuple[Tensor, ...]:
-    """Per axis a thin root of the Gaussian of width `sigma`; sqrt(weight) goes first."""
+    """Return a thin root per axis of the Gaussian of width `sigma`; sqrt(weight) goes first."""
     roots = []
     for n in shape:
         x = torch.linspace(0, 1, n, dtype=torch.float64) / sigma
@@ -268,27 +357,28 @@ def _thin_roots(shape: tuple[int, ...], weight: float, sigma: float) -> tuple[Te
 
 
 def _device(device: torch.device | str | None, generator: torch.Generator | None) -> torch.device:
-    """Where to draw: as asked, else where the generator is, else the CPU."""
+    """Return where to draw: as asked, else where the generator is, else on the CPU."""
     try:
-        where = torch.device("cpu" if device is None else device)
-        torch.empty(0, device=where)
+        target_device = torch.device("cpu" if device is None else device)
+        torch.empty(0, device=target_device)
     except (RuntimeError, AssertionError, TypeError) as error:
-        why = str(error).splitlines()[0]
+        reason = str(error).splitlines()[0]
         raise SapcError(
-            f"the source cannot be drawn on {str(device)!r} ({why}); use 'cpu' or 'cuda'"
+            f"the source cannot be drawn on {str(device)!r} ({reason}); use 'cpu' or 'cuda'"
         ) from error
     if generator is None:
-        return where
-    own = generator.device
-    if device is not None and where not in (own, torch.device(own.type)):
+        return target_device
+    generator_device = generator.device
+    if device is not None and target_device not in (generator_device, torch.device(generator_device.type)):
         raise SapcError(
-            f"the source is asked for on {where}, but its generator is on {own}; make it there, or leave out the device"
+            f"the source is asked for on {target_device}, but its generator is on {generator_device}; make "
+            "it there, or leave out the device"
         )
-    return own
+    return generator_device
 
 
 def _check(n: SupportsIndex, length: float, nu: float, dtype: torch.dtype) -> int:
-    """The number of fields as a plain integer; refuse what cannot be drawn."""
+    """Return the number of fields as a plain integer; refuse what cannot be drawn."""
     try:
         count = 0 if isinstance(n, bool) else operator.index(n)
     except TypeError:
@@ -304,6 +394,13 @@ def _check(n: SupportsIndex, length: float, nu: float, dtype: torch.dtype) -> in
     return count
 
 
-def derive_seed(*what: object) -> int:
-    """A seed for a generator from a description."""
-    return int.from_bytes(hashlib.sha256(repr(what).encode()).digest()[:8]) >> 1
+def derive_seed(*description: object) -> int:
+    """Derive the seed of a generator from a description.
+
+    Args:
+        *description: Anything whose `repr` is the same in every process.
+
+    Returns:
+        A seed.
+    """
+    return int.from_bytes(hashlib.sha256(repr(description).encode()).digest()[:8]) >> 1

@@ -1,8 +1,8 @@
-"""The projectors of curved manifolds by name, and apart from their mathematics how they run on a device.
+"""The projectors of curved manifolds by name, and, apart from their mathematics, how they run on a device.
 
-    NearestPoint     the nearest point: feasible first, then along the manifold         the default
-    FeasiblePoint    the first point found on the manifold, close to the start          cheaper; what sampling uses
-    GaussNewton      the paper's damped iteration                                       need not arrive
+    NearestPoint     the nearest point: feasible first, then along the manifold    the default
+    FeasiblePoint    the first point found on the manifold, close to the start     cheaper; what sampling uses
+    GaussNewton      the paper's damped iteration                                  need not arrive
 
 `gauss_newton` has the paper's iteration, `feasible` restoration, `nearest` what follows it.
 """
@@ -17,11 +17,17 @@ from ...errors import SapcError, explain_misuse
 @explain_misuse
 @dataclass(frozen=True)
 class GaussNewton:
-    """The paper's damped Gauss-Newton: at most `n_iter` steps, damping `mu`, a sample stops at `|R|_inf < tol`.
+    """The paper's damped Gauss-Newton iteration.
 
-    Where a row adds up less than one, `tol` is relative to that (see `tolerance`).
+    A sample stops at `|R|_inf < tol`; where a row adds up less than one, `tol` is relative to that (see
+    `tolerance`).
 
-    pin_rows  whether pinned values are rows of the residual that is linearised, or written into the field before
+    Attributes:
+        n_iter: Largest number of steps.
+        mu: Damping.
+        tol: Tolerance of a row.
+        pin_rows: Whether pinned values are rows of the residual that is linearised, or written into the field
+            before.
     """
 
     n_iter: int = 10
@@ -38,9 +44,12 @@ class GaussNewton:
 class Execution:
     """How restoration runs on a device; results are the same up to rounding.
 
-    ahead     whether it takes all its passes, needed or not, and no retry, so that it never waits for the device
-    compiled  whether it runs as a compiled program; None: on a GPU, where the compiler is installed
-    fused     whether it is one kernel, for laws that have one (`LawKernel`); None: on a GPU, unless `compiled` is given
+    Attributes:
+        ahead: Whether it takes all its passes, needed or not, and no retry, so that it never waits for the
+            device.
+        compiled: Whether it runs as a compiled program; None: on a GPU, where the compiler is installed.
+        fused: Whether it is one kernel, for laws that have one (`LawKernel`); None: on a GPU, unless
+            `compiled` is given.
     """
 
     ahead: bool = False
@@ -53,11 +62,15 @@ class Execution:
 class FeasiblePoint:
     """The first point that restoration finds on the manifold.
 
-    tol       of a row, absolute where it adds up more than one, relative where less; or what rounding allows (see `tolerance`)
-    passes    trial points per restoration attempt
-    kappa     how closely a restoration step must follow its linear prediction
-    retry     whether samples that miss the manifold try once more, accepting any decrease
-    patience  trial points for samples that missed it both times for want of passes; 0: they are left where they are
+    Attributes:
+        tol: Tolerance of a row: absolute where it adds up more than one, relative where less; or what
+            rounding allows (see `tolerance`).
+        passes: Trial points per restoration attempt.
+        kappa: How closely a restoration step must follow its linear prediction.
+        retry: Whether samples that miss the manifold try once more, accepting any decrease.
+        patience: Trial points for samples that missed it both times for want of passes; 0: they are left
+            where they are.
+        execution: How it runs on a device.
     """
 
     tol: float = 1e-12
@@ -78,9 +91,10 @@ class FeasiblePoint:
 class NearestPoint(FeasiblePoint):
     """The nearest point: Newton steps along the manifold, from the first point found.
 
-    newton_steps  at most, along the manifold
-    cg_steps      of conjugate gradients in each of them, at most
-    rtol          nearest when |tau| <= rtol |u - u_0|
+    Attributes:
+        newton_steps: Largest number of steps along the manifold.
+        cg_steps: Largest number of conjugate gradient steps in each of them.
+        rtol: A point is the nearest when |tau| <= rtol |u - u_0|.
     """
 
     newton_steps: int = 120

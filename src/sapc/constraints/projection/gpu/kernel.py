@@ -1,21 +1,25 @@
-"""Restoration of a whole sample in one program on the device: `u <- u - alpha J^+ r(u)` until it ends, without asking the host.
+"""Restoration of a whole sample in one program on the device, until it ends, without asking the host.
 
-One program per sample runs the loop of `restoration` and leaves as soon as its sample is done, so a batch costs what its samples need.
-A field is gone through in blocks of some points of space by all frames. The letters are those of `problem`; with `small` a few vectors
-over frames, a pass is
+One program per sample runs the loop of `feasible`, `u <- u - alpha J^+ r(u)`, and leaves as soon as its
+sample is done, so a batch costs what its samples need. A field is gone through in blocks of some points of
+space by all frames. The letters are those of `banded`; with `small` a few vectors over frames, a pass is
 
     move         w = u - alpha d,  d = E_t (l_t - l_{t+1}) - S_t theta (c_t l_t + c_{t+1} l_{t+1}) - g (q . l)
-    measure      e_t, s_t and theta at w, with the sums over space  E.E, E.S, S.S  that M is made of; the test, which needs no more
-    linearise    if the test was passed and w is still off the manifold: g, E.g, S.g, and l by cyclic reduction and Woodbury
+    measure      e_t, s_t and theta at w, with the sums over space  E.E, E.S, S.S  that M is made of;
+                 the test, which needs no more
+    linearise    if the test was passed and w is still off the manifold:
+                 g, E.g, S.g, and l by cyclic reduction and Woodbury
 
-E and S are computed where they are needed instead of kept: a law is a function of few points, and arithmetic is cheaper than memory.
-What is kept of a sample is two fields, u and w, which change places when a step is accepted, and for a fitted coefficient two more.
+E and S are computed where they are needed instead of kept: a law is a function of few points, and arithmetic
+is cheaper than memory. What is kept of a sample is two fields, u and w, which change places when a step is
+accepted, and for a fitted coefficient two more.
 
-A law is given by functions of a block, see `LawKernel`. Every sum has a fixed order, so a sample's result depends on nothing but itself.
-Threads exchange through memory what they have computed, hence the barriers: one after a write, before others read or write it again.
-All threads must also take the same branch. They all have every sum, added up crosswise, so multiplications and additions must not be
-fused: `a a + b b` would be rounded in another way by who holds a than by who holds b. Constants are made float64 by `wide`; a bare one
-could be rounded to float32.
+A law is given by functions of a block, see `LawKernel`. Every sum has a fixed order, so a sample's result
+depends on nothing but itself. Threads exchange through memory what they have computed, hence the barriers:
+one after a write, before others read or write it again. All threads must also take the same branch. They all
+have every sum, added up crosswise, so multiplications and additions must not be fused: `a a + b b` would be
+rounded in another way by the thread that holds a than by the one that holds b. Constants are made float64 by
+`wide`; a bare one could be rounded to float32.
 """
 
 from __future__ import annotations
@@ -52,22 +56,23 @@ NEAR = tl.constexpr(tolerance.NEAR)
 
 @triton.jit
 @no_type_check
-def beside(vector, t, k, TB: tl.constexpr):
-    """The entries k before and k after each; zero outside."""
+def neighbours(vector, t, k, TB: tl.constexpr):
+    """Return the entries k before and k after each; zero outside."""
     before = tl.load(vector + t - k, mask=t >= k, other=0.0)
     return before, tl.load(vector + t + k, mask=t < TB - k, other=0.0)
 
 
 @triton.jit
 @no_type_check
-def reduce_cyclically(
+def cyclic_reduction(
     small, lower, upper, x, y, z, TB: tl.constexpr, SWEEPS: tl.constexpr, FITTED: tl.constexpr
 ):
-    """`T^-1` applied to x, y and z (x alone unless fitted), all divided by the diagonal already; see `banded`."""
+    """Apply `T^-1` to x, y and z (unless fitted, to x), divided by the diagonal already; see `banded`."""
     t = tl.arange(0, TB)
     for j in range(SWEEPS):
         k = 1 << j
-        v = small + (FIRST + 5 * (j % 2)) * TB  # in turns, so that one barrier a sweep is enough
+        # In turns, so that one barrier a sweep is enough.
+        v = small + (FIRST + 5 * (j % 2)) * TB
         tl.store(v + t, lower)
         tl.store(v + TB + t, upper)
         tl.store(v + 2 * TB + t, x)
@@ -75,14 +80,14 @@ def reduce_cyclically(
             tl.store(v + 3 * TB + t, y)
             tl.store(v + 4 * TB + t, z)
         tl.debug_barrier()
-        lower_before, lower_after = beside(v, t, k, TB)
-        upper_before, upper_after = beside(v + TB, t, k, TB)
-        x_before, x_after = beside(v + 2 * TB, t, k, TB)
+        lower_before, lower_after = neighbours(v, t, k, TB)
+        upper_before, upper_after = neighbours(v + TB, t, k, TB)
+        x_before, x_after = neighbours(v + 2 * TB, t, k, TB)
         p = 1.0 / (1.0 - lower * upper_before - upper * lower_after)
         x = (x - lower * x_before - upper * x_after) * p
         if FITTED:
-            y_before, y_after = beside(v + 3 * TB, t, k, TB)
-            z_before, z_after = beside(v + 4 * TB, t, k, TB)
+            y_before, y_after = neighbours(v + 3 * TB, t, k, TB)
+            z_before, z_after = neighbours(v + 4 * TB, t, k, TB)
             y = (y - lower * y_before - upper * y_after) * p
             z = (z - lower * z_before - upper * z_after) * p
         lower, upper = -lower * lower_before * p, -upper * upper_after * p
@@ -95,7 +100,7 @@ def newton(
     small, c, theta, rows, q, gg, jitter,
     T: tl.constexpr, TB: tl.constexpr, SWEEPS: tl.constexpr, RATE: tl.constexpr, FITTED: tl.constexpr,
 ):  # fmt: skip
-    """`J J^T l = rows`, l into `small`; |d| = sqrt(l . rows), and q . l."""
+    """Solve `J J^T l = rows`, l into `small`; return |d| = sqrt(l . rows), and q . l."""
     t = tl.arange(0, TB)
     row = (t > 0) & (t < T)
     diagonal = at(small, EE, t, TB, 0, T) + at(small, EE, t - 1, TB, 0, T)
@@ -117,7 +122,7 @@ def newton(
     lower = tl.where(row & (t > 1), lower * diagonal, 0.0)
     upper = tl.where(row & (t < T - 1), upper * diagonal, 0.0)
     x, y, z = rows * diagonal, h * diagonal, q * diagonal
-    l, mh, mq = reduce_cyclically(small, lower, upper, x, y, z, TB, SWEEPS, FITTED)
+    l, mh, mq = cyclic_reduction(small, lower, upper, x, y, z, TB, SWEEPS, FITTED)
     if FITTED:
         k11, k12, k22 = tl.sum(h * mh, 0) - gg, tl.sum(h * mq, 0) - 1.0, tl.sum(q * mq, 0)
         b1, b2 = tl.sum(h * l, 0), tl.sum(q * l, 0)
@@ -132,70 +137,99 @@ def newton(
 @triton.jit
 @no_type_check
 def bend_of(r, rt, alpha):
-    """How far the residual is from its linear prediction, in shares of the step: it grows in proportion to alpha; |rt| and |r|."""
+    """Return how far the residual is from its linear prediction, in shares of the step, |rt| and |r|.
+
+    The bend grows in proportion to alpha.
+
+    Args:
+        r: Residual at the start of the step.
+        rt: Residual at the trial point.
+        alpha: Share of the step.
+
+    Returns:
+        The bend and the two norms.
+    """
     size = tl.sqrt(tl.sum(r * r, 0))
     off = rt - (1.0 - alpha) * r
-    scale = tl.where(size > 0.0, alpha * size, wide(1.0))  # before the first trial there is no residual
+    # Before the first trial there is no residual.
+    scale = tl.where(size > 0.0, alpha * size, wide(1.0))
     return tl.sqrt(tl.sum(off * off, 0)) / scale, tl.sqrt(tl.sum(rt * rt, 0)), size
 
 
 @triton.jit
 @no_type_check
-def suggested(alpha, bend):
-    """The share that the measured bend (one: as much as is allowed) suggests; none where it is not a number."""
+def suggest_alpha(alpha, bend):
+    """Return the share that the measured bend suggests; none where it is not a number.
+
+    A bend of one is as much as is allowed.
+
+    Args:
+        alpha: Share that was tried.
+        bend: Bend there.
+
+    Returns:
+        The share to try.
+    """
     return alpha / tl.where(bend > wide(1e-3), bend, tl.where(bend == bend, wide(1e-3), wide(float("inf"))))
 
 
 @triton.jit
 @no_type_check
-def shortened(alpha, bend):
-    """The share to try after a refusal."""
-    share = suggested(alpha, bend)
+def shorten_alpha(alpha, bend):
+    """Return the share to try after a refusal."""
+    share = suggest_alpha(alpha, bend)
     share = tl.where(share > alpha / 8.0, share, alpha / 8.0)
     return tl.where(share < alpha / 2.0, share, alpha / 2.0)
 
 
 @triton.jit
 @no_type_check
-def lengthened(alpha, bend, growth):
-    """The share of the next step, which is `growth` times as long; bend grows with it."""
+def lengthen_alpha(alpha, bend, growth):
+    """Return the share of the next step, which is `growth` times as long; bend grows with it."""
     growth = tl.where(growth > wide(1e-3), growth, tl.where(growth == growth, wide(1e-3), wide(1.0)))
-    share = suggested(alpha, bend) / growth
+    share = suggest_alpha(alpha, bend) / growth
     share = tl.where(share > alpha, share, alpha)
     return tl.where(share > 1.0, wide(1.0), share)
 
 
-# One program for all addresses and limits, so that a captured launch never needs another than the one before it.
+# One program for all addresses and limits, so that a captured launch never needs another than the one before
+# it.
 @triton.jit(do_not_specialize=["limit", "strict"], do_not_specialize_on_alignment=range(14))
 @no_type_check
 def restore(
-    start, out, other, kept, g, small, size_out, excess_out, passes_out, only, free, c, data, settings, limit, strict,
-    X: tl.constexpr, T: tl.constexpr, XB: tl.constexpr, TB: tl.constexpr, SLOTS: tl.constexpr, SWEEPS: tl.constexpr,
+    start, out, other, kept, g, small, size_out, excess_out, passes_out,
+    only, free, c, data, settings, limit, strict,
+    X: tl.constexpr, T: tl.constexpr, XB: tl.constexpr, TB: tl.constexpr,
+    SLOTS: tl.constexpr, SWEEPS: tl.constexpr,
     LOCAL: tl.constexpr, FIT: tl.constexpr, SLOPE: tl.constexpr,
     RATE: tl.constexpr, FITTED: tl.constexpr, SOME: tl.constexpr,
 ):  # fmt: skip
-    """At most `limit` trial points from `start`; the field reached, its |R|_inf, the excess of that and the trial points used.
+    """Try at most `limit` points from `start`.
 
-    With SOME, samples whose entry of `only` is zero are copied. `strict`: the test of `restoration`, otherwise any decrease.
+    It writes the field reached, its |R|_inf, the excess of that and the number of trial points. With SOME,
+    samples whose entry of `only` is zero are copied. `strict`: the test of `gauss_newton`, otherwise any
+    decrease.
     """
     sample = tl.program_id(0).to(tl.int64)
     out, other, small = out + sample * (X * T), other + sample * (X * T), small + sample * (SLOTS * TB)
     if FITTED:
         kept, g = kept + sample * (X * T), g + sample * (X * T)
-    least, kappa, jitter = tl.load(settings), tl.load(settings + 1), tl.load(settings + 2)
+    solver_tol, kappa, jitter = tl.load(settings), tl.load(settings + 1), tl.load(settings + 2)
     copy(start + sample * (X * T), out, X, T, XB, TB)
     tl.debug_barrier()
     going = tl.full([], 1, tl.int32)
     if SOME:
         going = tl.load(only + sample).to(tl.int32)
-    here, n = tl.full([], 0, tl.int32), tl.full([], 0, tl.int32)
+    current, n = tl.full([], 0, tl.int32), tl.full([], 0, tl.int32)
     alpha, length, theta, drag = wide(1.0), wide(1.0), wide(1.0), wide(0.0)
     size, excess = wide(float("inf")), wide(float("inf"))
-    known = least  # the largest tolerance of the point where they were measured last
+    # The largest tolerance of the point where they were measured last.
+    largest_tol = solver_tol
     r = tl.zeros([TB], tl.float64)
     while (going != 0) & (n <= limit):
-        u = tl.where(here == 0, out, other)
-        trial = tl.where(n == 0, here, 1 - here)  # the start is the first trial
+        u = tl.where(current == 0, out, other)
+        # The start is the first trial.
+        trial = tl.where(n == 0, current, 1 - current)
         w = tl.where(trial == 0, out, other)
         if n > 0:
             move(u, w, g, alpha, theta, drag, small, free, c, data, X, T, XB, TB, LOCAL, RATE, FITTED)
@@ -206,36 +240,38 @@ def restore(
         rows, q = increments(small, c, quotient, T, TB, RATE)
         rt = tl.where(tl.arange(0, TB) < T, tl.cumsum(rows, 0), 0.0)
         largest = sup(rt)
-        bend, size_trial, size_here = bend_of(r, rt, alpha)
-        good = tl.where(strict != 0, bend <= kappa, size_trial <= (1.0 - wide(1e-4) * alpha) * size_here)
+        bend, size_trial, size_current = bend_of(r, rt, alpha)
+        good = tl.where(strict != 0, bend <= kappa, size_trial <= (1.0 - wide(1e-4) * alpha) * size_current)
         if (n == 0) | (good & (largest < float("inf"))):
-            here, r, size, theta = trial, rt, largest, quotient
-            excess = largest / known  # far away the field is off the manifold by any tolerance
-            if (n == 0) | (largest <= wide(NEAR) * known):
+            current, r, size, theta = trial, rt, largest, quotient
+            # Far away the field is off the manifold by any tolerance.
+            excess = largest / largest_tol
+            if (n == 0) | (largest <= wide(NEAR) * largest_tol):
                 tol = tolerances(
-                    w, kept, least, theta, above, below, small, c, q, data, X, T, XB, TB, LOCAL, SLOPE, RATE, FITTED
+                    w, kept, solver_tol, theta, above, below, small, c, q, data,
+                    X, T, XB, TB, LOCAL, SLOPE, RATE, FITTED,
                 )  # fmt: skip
                 excess = excess_of(rt, tol, T, TB)
-                known = tl.where(excess == excess, tl.max(tol, 0), least)
-                known = tl.where(known > least, known, least)
+                largest_tol = tl.where(excess == excess, tl.max(tol, 0), solver_tol)
+                largest_tol = tl.where(largest_tol > solver_tol, largest_tol, solver_tol)
             going = (excess > 1.0).to(tl.int32)
             if excess > 1.0:
                 gg = wide(0.0)
                 if FITTED:
                     gg = fit_slope(w, kept, g, above, below, small, free, data, X, T, XB, TB, LOCAL, SLOPE)
                     tl.debug_barrier()
-                reached, drag = newton(small, c, theta, rows, q, gg, jitter, T, TB, SWEEPS, RATE, FITTED)
+                new_length, drag = newton(small, c, theta, rows, q, gg, jitter, T, TB, SWEEPS, RATE, FITTED)
                 tl.debug_barrier()
-                alpha = tl.where(n == 0, alpha, lengthened(alpha, bend / kappa, reached / length))
-                length = reached
-                going = finite(reached).to(tl.int32)
+                alpha = tl.where(n == 0, alpha, lengthen_alpha(alpha, bend / kappa, new_length / length))
+                length = new_length
+                going = finite(new_length).to(tl.int32)
         else:
-            alpha = shortened(alpha, bend / kappa)
-            # A shorter step is no progress. (Without `going` on the right side the loop would carry it for its condition alone, on
-            # which Triton 3.6 fails.)
+            alpha = shorten_alpha(alpha, bend / kappa)
+            # A shorter step is no progress. (Without `going` on the right side the loop would carry it for
+            # its condition alone, on which Triton 3.6 fails.)
             going = tl.where(alpha > wide(2.0**-12), going, 0)
         n += 1
-    if here != 0:
+    if current != 0:
         copy(other, out, X, T, XB, TB)
     tl.store(size_out + sample, size)
     tl.store(excess_out + sample, excess)

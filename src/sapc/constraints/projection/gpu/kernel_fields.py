@@ -1,8 +1,9 @@
-"""What a program of `kernel` does with a whole field: go through it in blocks of some points of space by all frames.
+"""How a program of `kernel` goes through a whole field: in blocks of some points of space by all frames.
 
-E and S are computed wherever they are needed instead of kept: a law is a function of few points, and arithmetic is cheaper than memory.
-Sums over space are added up block by block and reduced at the end, in a fixed order, into vectors over frames; those lie in `small`, one
-after the other, each padded to TB entries. Constants are made float64 by `wide`; a bare one could be rounded to float32.
+E and S are computed wherever they are needed instead of kept: a law is a function of few points, and
+arithmetic is cheaper than memory. Sums over space are added up block by block and reduced at the end, in a
+fixed order, into vectors over frames; those lie in `small`, one after the other, each padded to TB entries.
+Constants are made float64 by `wide`; a bare one could be rounded to float32.
 """
 
 from __future__ import annotations
@@ -12,30 +13,32 @@ from typing import no_type_check
 import triton
 import triton.language as tl
 
-SLOTS = 18  # vectors over frames in `small`
+# Vectors over frames in `small`.
+SLOTS = 18
 
-# The first of them: e, s, then inner products of gradients over space, then l; the other ten belong to `reduce_cyclically`.
+# The first of them: e, s, then inner products of gradients over space, then l; the other ten belong to
+# `reduce_cyclically`.
 E_, S_, EE, ES, SS, EG, SG, L_, FIRST = (tl.constexpr(k) for k in range(9))
 
 
 @triton.jit
 @no_type_check
 def wide(x: tl.constexpr):
-    """A float64 constant."""
+    """Make a float64 constant."""
     return tl.full([], x, tl.float64)
 
 
 @triton.jit
 @no_type_check
 def finite(x):
-    """Neither infinite nor NaN."""
+    """Tell whether numbers are neither infinite nor NaN."""
     return tl.abs(x) < float("inf")
 
 
 @triton.jit
 @no_type_check
 def sup(x):
-    """|x|_inf; infinite where anything is not finite."""
+    """Return |x|_inf; infinite where anything is not finite."""
     wrong = tl.sum((tl.abs(x) < float("inf")).to(tl.int32) - 1, 0)
     return tl.where(wrong < 0, wide(float("inf")), tl.max(tl.where(finite(x), tl.abs(x), 0.0), 0))
 
@@ -43,7 +46,7 @@ def sup(x):
 @triton.jit
 @no_type_check
 def points(k, X: tl.constexpr, T: tl.constexpr, XB: tl.constexpr, TB: tl.constexpr):
-    """The points of block k: indices that always lie on the grid, and which of them are not repetitions."""
+    """Return the points of block k: indices that always lie on the grid, and which are not repetitions."""
     i = k * XB + tl.arange(0, XB)[:, None]
     t = tl.arange(0, TB)[None, :]
     return tl.minimum(i, X - 1), tl.minimum(t, T - 1), (i < X) & (t < T)
@@ -52,14 +55,14 @@ def points(k, X: tl.constexpr, T: tl.constexpr, XB: tl.constexpr, TB: tl.constex
 @triton.jit
 @no_type_check
 def at(vectors, slot: tl.constexpr, t, TB: tl.constexpr, first: tl.constexpr, end: tl.constexpr):
-    """Entries t of a vector over frames, zero outside [first, end)."""
+    """Load entries t of a vector over frames, zero outside [first, end)."""
     return tl.load(vectors + slot * TB + t, mask=(t >= first) & (t < end), other=0.0)
 
 
 @triton.jit
 @no_type_check
 def copy(a, b, X: tl.constexpr, T: tl.constexpr, XB: tl.constexpr, TB: tl.constexpr):
-    """b = a."""
+    """Copy field a to b."""
     for k in range((X + XB - 1) // XB):
         i, t, inside = points(k, X, T, XB, TB)
         tl.store(b + i * T + t, tl.load(a + i * T + t), mask=inside)
@@ -68,7 +71,10 @@ def copy(a, b, X: tl.constexpr, T: tl.constexpr, XB: tl.constexpr, TB: tl.conste
 @triton.jit
 @no_type_check
 def gradients(u, i, t, inside, free, data, X: tl.constexpr, T: tl.constexpr, LOCAL: tl.constexpr):
-    """The terms of e and s at some points, and E and S there, zero where a point is pinned or repeated."""
+    """Return the terms of e and s, and E and S, at some points.
+
+    E and S are zero where a point is pinned or repeated.
+    """
     e, s, E, S = LOCAL(u, i, t, data, X, T)
     moves = inside & (tl.load(free + i * T + t) != 0)
     return (
@@ -86,7 +92,7 @@ def move(
     X: tl.constexpr, T: tl.constexpr, XB: tl.constexpr, TB: tl.constexpr,
     LOCAL: tl.constexpr, RATE: tl.constexpr, FITTED: tl.constexpr,
 ):  # fmt: skip
-    """w = u - alpha d."""
+    """Write w = u - alpha d."""
     t = tl.arange(0, TB)[None, :]
     l, after = at(small, L_, t, TB, 1, T), at(small, L_, t + 1, TB, 1, T)
     cl = theta * (at(c, 0, t, TB, 1, T) * l + at(c, 0, t + 1, TB, 1, T) * after)
@@ -108,16 +114,16 @@ def measure(
     X: tl.constexpr, T: tl.constexpr, XB: tl.constexpr, TB: tl.constexpr,
     LOCAL: tl.constexpr, FIT: tl.constexpr, RATE: tl.constexpr, FITTED: tl.constexpr,
 ):  # fmt: skip
-    """e, s, E.E, E.S and S.S of every frame into `small`; the two sums whose quotient is theta."""
+    """Write e, s, E.E, E.S and S.S of every frame into `small`; return the sums whose quotient is theta."""
     zero = tl.zeros([XB, TB], tl.float64)
     e, s, ee, es, ss, above, below = zero, zero, zero, zero, zero, zero, zero
     for k in range((X + XB - 1) // XB):
         i, t, inside = points(k, X, T, XB, TB)
-        e_here, s_here, E, S = gradients(w, i, t, inside, free, data, X, T, LOCAL)
-        e += e_here
+        e_part, s_part, E, S = gradients(w, i, t, inside, free, data, X, T, LOCAL)
+        e += e_part
         ee += E * E
         if RATE:
-            s += s_here
+            s += s_part
             es += E * S
             ss += S * S
         if FITTED:
@@ -141,7 +147,10 @@ def measure(
 @triton.jit
 @no_type_check
 def increments(small, c, theta, T: tl.constexpr, TB: tl.constexpr, RATE: tl.constexpr):
-    """The rows and q; entry T belongs to the row between frames T - 1 and T, entry zero to none."""
+    """Return the rows and q.
+
+    Entry T belongs to the row between frames T - 1 and T, entry zero to none.
+    """
     t = tl.arange(0, TB)
     rows = tl.where(t > 0, at(small, E_, t, TB, 0, T) - at(small, E_, t - 1, TB, 0, T - 1), 0.0)
     rows = tl.where(t < T, rows, 0.0)
@@ -154,13 +163,14 @@ def increments(small, c, theta, T: tl.constexpr, TB: tl.constexpr, RATE: tl.cons
 @triton.jit
 @no_type_check
 def tolerances(
-    w, kept, least, theta, above, below, small, c, q, data,
+    w, kept, solver_tol, theta, above, below, small, c, q, data,
     X: tl.constexpr, T: tl.constexpr, XB: tl.constexpr, TB: tl.constexpr,
     LOCAL: tl.constexpr, SLOPE: tl.constexpr, RATE: tl.constexpr, FITTED: tl.constexpr,
 ):  # fmt: skip
-    """tol_i of every row (see `tolerance`), zero where an entry is no row; NaN where what it adds up is not finite.
+    """Return tol_i of every row (see `tolerance`), zero where an entry is no row.
 
-    After `measure`, whose e, s and field `kept` it reads; the slot of l is written.
+    It is NaN where what a row adds up is not finite. It runs after `measure`, whose e, s and field `kept` it
+    reads, and it writes the slot of l.
     """
     zero = tl.zeros([XB, TB], tl.float64)
     stored, supplied, fitted = zero, zero, zero
@@ -188,8 +198,8 @@ def tolerances(
             terms += tl.abs(tl.cumsum(q, 0)) * tl.sum(tl.sum(fitted, 1), 0)
         tl.debug_barrier()
     rounding = wide(16 * 2.0**-52) * terms
-    own = least * tl.where(terms < 1.0, terms, 1.0)
-    limit = tl.where(rounding > own, rounding, own)
+    solver_limit = solver_tol * tl.where(terms < 1.0, terms, 1.0)
+    limit = tl.where(rounding > solver_limit, rounding, solver_limit)
     limit = tl.where(limit > wide(2.0**-1022), limit, wide(2.0**-1022))
     return tl.where(row, tl.where(finite(terms), limit, wide(float("nan"))), 0.0)
 
@@ -197,7 +207,7 @@ def tolerances(
 @triton.jit
 @no_type_check
 def excess_of(r, limit, T: tl.constexpr, TB: tl.constexpr):
-    """The largest |R_i| / tol_i; NaN where a tolerance is, infinite where a residual is not finite."""
+    """Return the largest |R_i| / tol_i; NaN where a tolerance is, infinite where a residual is not finite."""
     t = tl.arange(0, TB)
     row = (t > 0) & (t < T)
     unknown = tl.sum((row & (limit != limit)).to(tl.int32), 0)
@@ -212,7 +222,7 @@ def fit_slope(
     X: tl.constexpr, T: tl.constexpr, XB: tl.constexpr, TB: tl.constexpr,
     LOCAL: tl.constexpr, SLOPE: tl.constexpr,
 ):  # fmt: skip
-    """The gradient g of theta, into memory, and E.g and S.g of every frame, into `small`; |g|^2."""
+    """Write the gradient g of theta, and E.g and S.g of every frame into `small`; return |g|^2."""
     zero = tl.zeros([XB, TB], tl.float64)
     eg, sg, gg = zero, zero, zero
     for k in range((X + XB - 1) // XB):

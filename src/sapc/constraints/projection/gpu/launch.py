@@ -1,8 +1,9 @@
-"""Restoration as one kernel: who gets it, and its launch.
+"""Restoration as one kernel: where it is available, and its launch.
 
-A law that brings functions for a kernel (`LawKernel`) is restored by one launch, one program per sample (see `kernel`), where nobody asks
-for the path. The host neither waits nor decides anything, so the same call serves between two network passes, at the end of a sampling
-run, and inside a captured graph. What a kernel cannot do, for whatever reason, is done by the passes of `restoration`, after one warning.
+A law that brings functions for a kernel (`LawKernel`) is restored by one launch, one program per sample (see
+`kernel`), where nobody asks for the path. The host neither waits nor decides anything, so the same call
+serves between two network passes, at the end of a sampling run, and inside a captured graph. What a kernel
+cannot do, for whatever reason, is done by the passes of `feasible`, after one warning.
 """
 
 from __future__ import annotations
@@ -25,28 +26,30 @@ from ..feasible import attempts, choose
 from ..linearisation import Problem
 from ..solvers import FeasiblePoint
 
-MAX_KERNELS = 16  # kernels kept, the latest ones
+# Kernels kept, the latest ones.
+MAX_KERNELS = 16
 
 
 @dataclass(frozen=True)
 class KernelTuning:
     """How a program works: its warps, and how many entries of a block each of their threads has.
 
-    Compiled for Hopper (Triton 3.6, `benchmarks/compile_kernels.py`), a thread with these numbers needs at most 255 registers for the
-    laws of the tasks and 16 bytes beyond, so at least two programs share a processor: a batch of 256 runs at once, and while one program
-    exchanges numbers over frames, another goes through its field.
+    Compiled for Hopper (Triton 3.6, `benchmarks/compile_kernels.py`), a thread with these numbers needs at
+    most 255 registers for the laws of the tasks and 16 bytes beyond, so at least two programs share a
+    processor: a batch of 256 runs at once, and while one program exchanges numbers over frames, another goes
+    through its field.
     """
 
     warps: int = 4
     entries: int = 4
 
     def block(self, points: int, frames: int) -> int:
-        """Points of space in a block with so many frames; no more than there are."""
+        """Return the points of space in a block with so many frames; no more than there are."""
         return min(_power(points), max(1, 32 * self.warps * self.entries // frames))
 
 
 def _power(n: int) -> int:
-    """The power of two that is n or next above."""
+    """Return the power of two that is n or next above."""
     return 1 << (n - 1).bit_length()
 
 
@@ -54,12 +57,13 @@ _tuning = KernelTuning()
 _kernels: dict[tuple[object, ...], Kernel] = {}
 _kernels_in_graphs: set[Kernel] = (
     set()
-)  # a captured graph reads their memory as long as it lives: they never go
+    # A captured graph reads their memory as long as it lives: they never go.
+)
 
 
 @contextmanager
 def use_tuning(**changes: int) -> Iterator[None]:
-    """Inside, kernels are launched with other numbers; for measurements."""
+    """Launch kernels with other numbers in this context; for measurements."""
     global _tuning
     before, _tuning = _tuning, replace(_tuning, **changes)
     try:
@@ -69,7 +73,17 @@ def use_tuning(**changes: int) -> Iterator[None]:
 
 
 def kernel_of(problem: Problem, solver: FeasiblePoint) -> Kernel | None:
-    """The kernel for a problem: if the solver asks for it or, unless it says how passes are made, on a GPU; None where there is none."""
+    """Return the kernel for a problem, None where there is none.
+
+    There is one if the solver asks for it or, unless it says how passes are made, on a GPU.
+
+    Args:
+        problem: The law.
+        solver: Settings.
+
+    Returns:
+        The kernel, or None.
+    """
     if not isinstance(problem, BandedProblem) or problem.balance.kernel is None or problem.is_traced:
         return None
     execution = solver.execution
@@ -81,7 +95,8 @@ def kernel_of(problem: Problem, solver: FeasiblePoint) -> Kernel | None:
     law, free = problem.balance, problem.free
     key = (law.label or law, problem.key, problem.jitter, free.shape, free.device, solver.tol, solver.kappa)
     if key not in _kernels:
-        if is_capturing(free):  # its constants would have to be copied to the device
+        # Its constants would have to be copied to the device.
+        if is_capturing(free):
             return None
         _kernels[key] = Kernel(problem, solver)
         while len(_kernels) > MAX_KERNELS:
@@ -90,7 +105,12 @@ def kernel_of(problem: Problem, solver: FeasiblePoint) -> Kernel | None:
 
 
 class Kernel:
-    """Restoration for one law on one grid, with what it reads from the device's memory at hand."""
+    """Restoration for one law on one grid, with what it reads from the device's memory at hand.
+
+    Args:
+        problem: The law, which has a kernel.
+        solver: Tolerance and kappa.
+    """
 
     def __init__(self, problem: BandedProblem, solver: FeasiblePoint) -> None:
         law, free = problem.balance, problem.free
@@ -107,35 +127,45 @@ class Kernel:
             self.settings = free.new_tensor((solver.tol, solver.kappa, problem.jitter))
         self.points, self.frames = prod(free.shape[:-1]), free.shape[-1]
         self.has_failed = False
-        self.ready: set[object] = set()  # what has been compiled
+        # What has been compiled.
+        self.ready: set[object] = set()
 
     def restore(self, u: Tensor, solver: FeasiblePoint) -> tuple[Tensor, Tensor, Tensor, Tensor] | None:
-        """See `feasible.restore`: the fields, |R|_inf, its excess and passes; None if this cannot be had."""
-        (strict, most), *more = attempts(solver)
-        first = self._launch(u, most, strict)
+        """Restore as `feasible.restore` does.
+
+        Args:
+            u: Start, with the pins already set.
+            solver: Settings.
+
+        Returns:
+            The fields, |R|_inf, its excess and passes; None if this cannot be had.
+        """
+        (strict, limit), *later_attempts = attempts(solver)
+        first = self._launch(u, limit, strict)
         if first is None:
             return None
         end, size, excess, passes = first
-        cut = {strict: passes >= most}  # of each kind of attempt, who ran out of passes
-        for strict, most in more:
+        # Of each kind of attempt, who ran out of passes.
+        ran_out = {strict: passes >= limit}
+        for strict, limit in later_attempts:
             off = excess > 1
-            who = off & cut.get(strict, off)
-            again = self._launch(u, most, strict, only=who)
-            if again is None:
+            candidates = off & ran_out.get(strict, off)
+            retry = self._launch(u, limit, strict, only=candidates)
+            if retry is None:
                 return None
-            cut[strict] = again[3] >= most
-            better = who & (again[2] < excess)
-            end = choose(better, again[0], end)
+            ran_out[strict] = retry[3] >= limit
+            is_better = candidates & (retry[2] < excess)
+            end = choose(is_better, retry[0], end)
             size, excess = (
-                torch.where(better, new, old) for new, old in ((again[1], size), (again[2], excess))
+                torch.where(is_better, new, old) for new, old in ((retry[1], size), (retry[2], excess))
             )
-            passes = passes + torch.where(who, again[3], 0)
+            passes = passes + torch.where(candidates, retry[3], 0)
         return end, size, excess, passes
 
     def _launch(
         self, u: Tensor, limit: int, strict: bool, only: Tensor | None = None
     ) -> tuple[Tensor, Tensor, Tensor, Tensor] | None:
-        """One attempt of all samples, or of some; the others come back as they are."""
+        """Run one attempt of all samples, or of some; the others come back as they are."""
         variant = (_tuning, only is None)
         if self.has_failed or (is_capturing(u) and variant not in self.ready):
             return None
@@ -150,7 +180,8 @@ class Kernel:
         except Exception as error:
             self.has_failed = True
             warnings.warn(
-                f"the projection as one kernel failed and runs in passes, more slowly ({type(error).__name__}: "
+                "the projection as one kernel failed and runs in passes, more slowly "
+                f"({type(error).__name__}: "
                 f"{str(error).strip().splitlines()[0] if str(error).strip() else 'no message'}); "
                 "sapc.Execution(fused=False) avoids the attempt",
                 SapcWarning,
@@ -166,26 +197,25 @@ class Kernel:
         self, u: Tensor, results: tuple[Tensor, ...], limit: int, strict: bool, only: Tensor | None
     ) -> None:
         """Launch on the device of `u`."""
-        from .kernel import restore  # needs Triton
+        # Needs Triton.
+        from .kernel import restore
         from .kernel_fields import SLOTS
 
         n, frames = u.shape[0], _power(self.frames)
-        other = u.new_empty(3 if self.has_coefficient else 1, *u.shape)
+        workspace = u.new_empty(3 if self.has_coefficient else 1, *u.shape)
         small = u.new_empty(n, SLOTS, frames)
         out, size, excess, passes = results
         functions: tuple[Any, ...] = (*self.load(), None, None)[:3]
         constants = {
-            "X": self.points, "T": self.frames, "XB": _tuning.block(self.points, frames), "TB": frames, "SLOTS": SLOTS,
-            "SWEEPS": (self.frames - 2).bit_length(), "RATE": self.rate, "FITTED": self.has_coefficient, "SOME": only is not None,
+            "X": self.points, "T": self.frames, "XB": _tuning.block(self.points, frames), "TB": frames,
+            "SLOTS": SLOTS, "SWEEPS": (self.frames - 2).bit_length(), "RATE": self.rate,
+            "FITTED": self.has_coefficient, "SOME": only is not None,
         } | dict(zip(("LOCAL", "FIT", "SLOPE"), functions, strict=True))  # fmt: skip
-        execution = {
-            "num_warps": _tuning.warps,
-            "num_stages": 1,
-            "enable_fp_fusion": False,
-        }  # why: see `kernel`
+        # Why no fusion: see `kernel`.
+        options = {"num_warps": _tuning.warps, "num_stages": 1, "enable_fp_fusion": False}
         with torch.cuda.device_of(u):  # type: ignore[no-untyped-call]
             restore[(n,)](
-                u, out, other[0], other[-1 - self.has_coefficient], other[-1], small, size, excess, passes,
-                self.settings if only is None else only.to(torch.int8), self.free, self.c, self.data, self.settings,
-                limit, int(strict), **constants, **execution,
+                u, out, workspace[0], workspace[-1 - self.has_coefficient], workspace[-1], small, size,
+                excess, passes, self.settings if only is None else only.to(torch.int8), self.free, self.c,
+                self.data, self.settings, limit, int(strict), **constants, **options,
             )  # fmt: skip
