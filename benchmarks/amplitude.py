@@ -1,11 +1,12 @@
-"""What the amplitude of the source does to SAPC on Heat: the same small network, trained from unit noise and from a tenth of it.
+"""What the amplitude of the source does to SAPC on Heat: the same small network, trained from unit noise and
+from a tenth of it.
 
     python benchmarks/amplitude.py [--amplitudes 1 0.1] [--seeds 0 1] [--steps 6000] [--json FILE]
 
-A Gaussian process of unit variance drawn by a root of low rank has far less variance than it should, and public implementations draw it so
-(gpytorch issues 1742 and 2308). Scores are those of 200 samples against 200 from the exact velocity (`exact.py`), from the same source
-draws with the same sampler: 0 is a perfect network. Means over test sets 1 and 2 and the last four of 20 equally spaced states of the
-training.
+A Gaussian process of unit variance drawn by a root of low rank has far less variance than it should, and
+public implementations draw it so (gpytorch issues 1742 and 2308). Scores are those of 200 samples against 200
+from the exact velocity (`exact.py`), from the same source draws with the same sampler: 0 is a perfect
+network. Means over test sets 1 and 2 and the last four of 20 equally spaced states of the training.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ def train(amplitude: float, seed: int, steps: int) -> dict[str, float]:
     tests = [Test(task, k, amplitude) for k in (1, 2)]
     torch.manual_seed(seed)
     network = sapc.FNO(2, modes=12, hidden=16, projection=32, time_channels=16)
-    adam, found = torch.optim.Adam(network.parameters()), []
+    adam, test_scores = torch.optim.Adam(network.parameters()), []
     for n in range(steps):
         for group in adam.param_groups:
             group["lr"] = 1e-3 if n < steps / 2 else 5e-4 if n < 0.75 * steps else 3.3e-4
@@ -57,8 +58,8 @@ def train(amplitude: float, seed: int, steps: int) -> dict[str, float]:
         adam.step()
         if n >= 0.8 * steps and (n + 1) % (steps // 20) == 0:
             with torch.no_grad():
-                found += [test.scores(network) for test in tests]
-    return dict(zip(METRICS, torch.stack(found).mean(0).tolist(), strict=True))
+                test_scores += [test.scores(network) for test in tests]
+    return dict(zip(METRICS, torch.stack(test_scores).mean(0).tolist(), strict=True))
 
 
 def main() -> None:
@@ -67,14 +68,14 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1])
     parser.add_argument("--steps", type=int, default=6000)
     parser.add_argument("--json", type=Path)
-    chosen, rows = parser.parse_args(), []
-    for seed in chosen.seeds:
-        for amplitude in chosen.amplitudes:
-            scores = train(amplitude, seed, chosen.steps)
-            rows.append({"amplitude": amplitude, "seed": seed, "steps": chosen.steps, **scores})
+    options, rows = parser.parse_args(), []
+    for seed in options.seeds:
+        for amplitude in options.amplitudes:
+            scores = train(amplitude, seed, options.steps)
+            rows.append({"amplitude": amplitude, "seed": seed, "steps": options.steps, **scores})
             print("  ".join(f"{name} {value:.3g}" for name, value in rows[-1].items()), flush=True)
-    if chosen.json:
-        chosen.json.write_text(json.dumps({"environment": environment(), "rows": rows}, indent=1) + "\n")
+    if options.json:
+        options.json.write_text(json.dumps({"environment": environment(), "rows": rows}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -3,10 +3,11 @@
     PYTHONPATH=src python3 benchmarks/project_gpu.py [--device cuda] [--json FILE]
     PYTHONPATH=src python3 benchmarks/project_gpu.py --device cpu --tiny      smoke check
 
-For every task: milliseconds per call of `H.project(u, check=False)` step by step and compiled, from white noise and from an endpoint
-estimate (the truth plus a smooth perturbation of size 0.01), trial points used, kernels launched, seconds to compile; and the time of
-`H.rebind(fields)`. On a GPU every call follows some 5 ms in which the device waits, as it follows a network pass in a sampler, so the
-host is ahead when the projection begins; the time is taken by events, median of 20 calls (of 5 step by step).
+For every task: milliseconds per call of `H.project(u, check=False)` step by step and compiled, from white
+noise and from an endpoint estimate (the truth plus a smooth perturbation of size 0.01), trial points used,
+kernels launched, seconds to compile; and the time of `H.rebind(fields)`. On a GPU every call follows some 5
+ms in which the device waits, as it follows a network pass in a sampler, so the host is ahead when the
+projection begins; the time is taken by events, median of 20 calls (of 5 step by step).
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ import sapc
 
 CURVED = ("reaction_diffusion", "stokes_ic", "stokes_bc")
 NAMES = ("heat", "burgers", *CURVED, "navier_stokes")
-AHEAD = 10_000_000  # cycles, some 5 ms
+# Cycles, some 5 ms.
+AHEAD = 10_000_000
 TINY = {"navier_stokes": (8, 8, 6)}
 
 
@@ -33,7 +35,8 @@ def smooth(shape: tuple[int, ...], device: str, seed: int = 5) -> torch.Tensor:
     out = torch.randn(shape[0], *(4,) * (len(shape) - 1), generator=g, dtype=torch.float64)
     for n in shape[
         1:
-    ]:  # one axis at a time; it ends up last, so after all of them the order is the original one
+        # One axis at a time; it ends up last, so after all of them the order is the original one.
+    ]:
         wave = torch.cos(torch.pi * k[:, None] * torch.linspace(0, 1, n, dtype=torch.float64)) / (
             1 + k[:, None]
         )
@@ -44,7 +47,8 @@ def smooth(shape: tuple[int, ...], device: str, seed: int = 5) -> torch.Tensor:
 def conditions(task: sapc.tasks.Task, batch: int, device: str) -> torch.Tensor:
     if (
         task.name == "navier_stokes"
-    ):  # its solver takes minutes, and a projection does not ask where a field comes from
+        # Its solver takes minutes, and a projection does not ask where a field comes from.
+    ):
         return smooth((batch, *task.grid.shape), device, 7)
     size = min(batch, 16)
     fields = task.dataset("train", size=size, seed=0).fields.double().to(device)

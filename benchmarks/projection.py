@@ -1,12 +1,15 @@
 """Projection benchmark: ratios measured in one run.
 
-    python benchmarks/projection.py [--device cuda] [--task heat] [--preset published] [--draws 50] [--json FILE]
+    python benchmarks/projection.py [--device cuda] [--task heat] [--preset published] [--draws 50]
+                                    [--json FILE]
 
-1. fast against dense   milliseconds per field of the projection by declared structure, beside the same solver on a dense Jacobian: from a
-                        draw of the source and from an endpoint estimate half-way along, with the residuals that both reached
+1. fast against dense   milliseconds per field of the projection by declared structure, beside the same solver
+                        on a dense Jacobian: from a draw of the source and from an endpoint estimate half-way
+                        along, with the residuals that both reached
 2. Navier-Stokes        a batch of 16 full-size fields, and the peak memory it took over its input
 3. O(grid)              seconds per field as the grid grows, and the observed exponent
-4. convergence          Stokes: share of draws on the manifold, mean distance moved, beside the plain iteration's
+4. convergence          Stokes: share of draws on the manifold, mean distance moved, beside the plain
+                        iteration's
 """
 
 from __future__ import annotations
@@ -78,16 +81,16 @@ def _dense(H: sapc.Manifold, u: Tensor, timer: Timer, ours_ms: float) -> Row:
     if (reason := unfit(H, timer.device)) is not None:
         return {"dense_ms": None, "dense_fields": 0, "dense_left_out": reason, "ratio": None}
 
-    def some(n: int) -> Callable[[], Tensor]:
+    def project_first(n: int) -> Callable[[], Tensor]:
         return partial(PEERS.manifold(H[:n]).project, u[:n], check=False)
 
-    figure = measure_bounded(some, len(u), timer)
+    figure = measure_bounded(project_first, len(u), timer)
     row = figure.as_row("dense")
     if figure.seconds is None:
         return {**row, "ratio": None}
-    few = H[: figure.fields]
-    ours, dense = (M.project(u[: figure.fields], check=False) for M in (few, PEERS.manifold(few)))
-    row |= {"ratio": row["dense_ms"] / ours_ms, "dense_residual": _size(few.residual(dense))}
+    H_part = H[: figure.fields]
+    ours, dense = (M.project(u[: figure.fields], check=False) for M in (H_part, PEERS.manifold(H_part)))
+    row |= {"ratio": row["dense_ms"] / ours_ms, "dense_residual": _size(H_part.residual(dense))}
     return row | {"apart": _size(ours - dense) / _size(ours)}
 
 
@@ -140,22 +143,24 @@ def convergence(device: torch.device, draws: int) -> list[Row]:
                 H = task.manifold(fields)
                 default.append(H.solve(u)[1])
                 plain.append(H.with_solver(task.published_solver).solve(u)[1])
-            both = {kind: _summary(reports) for kind, reports in (("default", default), ("plain", plain))}
-            rows.append({"task": name, "noise": level, **both})
+            summaries = {
+                kind: _summary(reports) for kind, reports in (("default", default), ("plain", plain))
+            }
+            rows.append({"task": name, "noise": level, **summaries})
     return rows
 
 
 def _summary(reports: list[sapc.constraints.ProjectionInfo]) -> dict[str, float]:
-    def every(name: str) -> torch.Tensor:
+    def collect(name: str) -> torch.Tensor:
         return torch.cat([getattr(r, name).double() for r in reports])
 
     return {
-        "draws": len(every("residual")),
-        "on_manifold": float((every("residual") <= 1e-10).double().mean()),
-        "worst_residual": float(every("residual").max()),
-        "moved": float(every("distance").mean()),
-        "nearest": float((every("tangential_fraction") <= 1e-6).double().mean()),
-        "iterations": float(every("iterations").mean()),
+        "draws": len(collect("residual")),
+        "on_manifold": float((collect("residual") <= 1e-10).double().mean()),
+        "worst_residual": float(collect("residual").max()),
+        "moved": float(collect("distance").mean()),
+        "nearest": float((collect("tangential_fraction") <= 1e-6).double().mean()),
+        "iterations": float(collect("iterations").mean()),
     }
 
 
@@ -172,16 +177,18 @@ def main() -> None:
     warnings.simplefilter("ignore", sapc.SapcWarning)
     timer = make_timer(options.device)
     results = Results(timer, options.json)
-    few = replace(timer, repeats=2, warm_up=1)
+    short_timer = replace(timer, repeats=2, warm_up=1)
     for name in options.task or sapc.task_names():
         run = training_config(name, "sapc", options.preset)
-        rows = results.add("fast_against_dense", fast_against_dense(run, solutions(run, timer.device), few))
+        rows = results.add(
+            "fast_against_dense", fast_against_dense(run, solutions(run, timer.device), short_timer)
+        )
     show(
         "per field, and dense / ours",
         rows,
         [n for n in rows[0] if n not in ("grid", "jacobian_bytes", "stacked_bytes")],
     )
-    show("Navier-Stokes", results.add("navier_stokes", [navier_stokes(few)]))
+    show("Navier-Stokes", results.add("navier_stokes", [navier_stokes(short_timer)]))
     title = "seconds per field against grid size n x n; exponent in the number of points"
     show(title, results.add("against_grid", against_grid(timer)))
     names = [

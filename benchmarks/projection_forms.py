@@ -1,10 +1,11 @@
-"""Cheaper forms of projections beside the ones they replaced, on the same fields in the same run; all of them give the same bits.
+"""Cheaper forms of projections beside those they replaced, on the same fields in one run, with the same bits.
 
 python benchmarks/projection_forms.py                 microseconds a field, one core, and the ratio
 
-closed form     constants of the grid computed once, weights of one left out, written in place, in portions that stay in the cache
+closed form     constants of the grid computed once, weights of one left out, written in place, in portions
+                that stay in the cache
 paper           the damped iteration without a linearisation at its end, which only a report needs
-dense           a Cholesky factor where somebody solves, and a second one only where the first failed
+dense           a Cholesky factor where it is needed, and a second one only where the first failed
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ def closed_form_before(u: Tensor, weights: Tensor, free: Tensor) -> Tensor:
     """The closed form as it was: everything computed anew for every call."""
     w = weights[..., None] * free
     ww = (w * w).flatten(0, -2).sum(0)
-    fixed = ww == 0
+    is_fixed = ww == 0
     m = (weights[..., None] * u).flatten(1, -2).sum(1)
-    vote = torch.where(fixed.any(), fixed.to(u.dtype), 1 / torch.where(fixed, 1.0, ww))
+    vote = torch.where(is_fixed.any(), is_fixed.to(u.dtype), 1 / torch.where(is_fixed, 1.0, ww))
     target = m[:, :1] + ((m - m[:, :1]) * (vote / vote.sum())).sum(1, keepdim=True)
-    shift = torch.where(fixed, 0.0, (target - m) / torch.where(fixed, 1.0, ww))
+    shift = torch.where(is_fixed, 0.0, (target - m) / torch.where(is_fixed, 1.0, ww))
     return u + w * shift.reshape(len(u), *(1,) * (u.ndim - 2), -1)
 
 
@@ -39,12 +40,14 @@ def factorised_before(lin: DenseLinearisation) -> Tensor:
     gram = gram + torch.diag_embed(torch.where(diagonal > 0, torch.full_like(diagonal, lin.mu), 1.0))
     factor, info = torch.linalg.cholesky_ex(gram)
     jitter = torch.diag_embed((1e-13 * diagonal.mean(1, keepdim=True)).expand_as(diagonal))
-    retried = torch.linalg.cholesky_ex(gram + jitter)[0]
-    return torch.where((info > 0)[:, None, None], retried, factor)
+    factor_with_jitter = torch.linalg.cholesky_ex(gram + jitter)[0]
+    return torch.where((info > 0)[:, None, None], factor_with_jitter, factor)
 
 
 def microseconds(calls: list[Callable[[], Tensor]], repeats: int) -> list[float]:
-    """The fastest of many calls, in processor time and in turns, so that other work on the machine counts for little."""
+    """The fastest of many calls, in processor time and in turns, so that other work on the machine counts for
+    little.
+    """
     took: list[list[float]] = [[] for _ in calls]
     for _ in range(repeats):
         for call, times in zip(calls, took, strict=True):
@@ -58,8 +61,8 @@ def compare(
     name: str, fields: int, before: Callable[[], Tensor], after: Callable[[], Tensor], repeats: int
 ) -> None:
     assert torch.equal(before(), after()), f"{name} has other bits"
-    old, new = (t / fields for t in microseconds([before, after], repeats))
-    print(f"{name:40} {old:10.1f} {new:10.1f} {old / new:8.2f}")
+    us_before, us_after = (t / fields for t in microseconds([before, after], repeats))
+    print(f"{name:40} {us_before:10.1f} {us_after:10.1f} {us_before / us_after:8.2f}")
 
 
 @torch.no_grad()
@@ -85,11 +88,14 @@ def main() -> None:
     for name in ("reaction_diffusion", "stokes_ic"):
         task = sapc.get_task(name)
         truth = task.dataset("test0", size=8).fields.double()
-        for what, solver in (("paper", task.published_solver), ("paper, one step", sapc.GaussNewton(1))):
+        for solver_name, solver in (
+            ("paper", task.published_solver),
+            ("paper, one step", sapc.GaussNewton(1)),
+        ):
             H, u = task.manifold(truth, solver=solver), truth + 0.05 * torch.randn_like(truth)
             before = lambda H=H, u=u: H.solve(u)[0]
             compare(
-                f"{what}, {name}",
+                f"{solver_name}, {name}",
                 len(u),
                 before,
                 lambda H=H, u=u: H.project(u, check=False),

@@ -1,11 +1,12 @@
-"""Restoration as one kernel against restoration in compiled passes: milliseconds for a projection between two network passes.
+"""Restoration as one kernel against compiled passes: milliseconds per projection between network passes.
 
     PYTHONPATH=src python3 benchmarks/projection_kernel.py [--warps 2 4 8 16] [--entries 2 4 8]
-    TRITON_INTERPRET=1 PYTHONPATH=src python3 benchmarks/projection_kernel.py --device cpu --tiny      smoke check
+    TRITON_INTERPRET=1 PYTHONPATH=src python3 benchmarks/projection_kernel.py --device cpu --tiny
 
-Times `H.approximate(ahead=True).project(u)` from the truth plus noise of size 0.05 and from a draw of the source, in float64 and
-batches of 256 on the published grids: median of 20 calls after 3. For every number of warps and of entries per thread a table; the last
-one holds the fastest of them against the passes, with the largest difference of the fields.
+Times `H.approximate(ahead=True).project(u)` from the truth plus noise of size 0.05 and from a draw of the
+source, in float64 and batches of 256 on the published grids: median of 20 calls after 3. For every number of
+warps and of entries per thread a table; the last one holds the fastest of them against the passes, with the
+largest difference of the fields.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ Case = tuple[str, str]
 
 def cases(device: str, batch: int, tiny: bool) -> dict[Case, tuple[sapc.Manifold, torch.Tensor]]:
     """Manifolds, and fields off them, near and far."""
-    found = {}
+    fields_by_case = {}
     for name in CURVED:
         task = sapc.get_task(name, grid=(9, 7) if tiny else None)
         size = min(batch, 16)
@@ -36,28 +37,31 @@ def cases(device: str, batch: int, tiny: bool) -> dict[Case, tuple[sapc.Manifold
         g = torch.Generator().manual_seed(0)
         near = fields + 0.05 * torch.randn(fields.shape, generator=g, dtype=fields.dtype)
         H = task.manifold(fields.to(device), solver=sapc.FeasiblePoint()).approximate(ahead=True)
-        found[name, "near"] = H, near.to(device)
-        found[name, "source"] = H, sapc.source.sample(task.grid, batch, generator=g).double().to(device)
-    return found
+        fields_by_case[name, "near"] = H, near.to(device)
+        fields_by_case[name, "source"] = (
+            H,
+            sapc.source.sample(task.grid, batch, generator=g).double().to(device),
+        )
+    return fields_by_case
 
 
-def projected(H: sapc.Manifold, u: torch.Tensor, fused: bool) -> Callable[[], torch.Tensor]:
+def make_call(H: sapc.Manifold, u: torch.Tensor, fused: bool) -> Callable[[], torch.Tensor]:
     solver = H.solver
     assert isinstance(solver, sapc.FeasiblePoint)
-    other = H.with_solver(replace(solver, execution=replace(solver.execution, fused=fused)))
-    return lambda: other.project(u, check=False)
+    H_run = H.with_solver(replace(solver, execution=replace(solver.execution, fused=fused)))
+    return lambda: H_run.project(u, check=False)
 
 
 def measure(options: argparse.Namespace) -> None:
     repeats, before = (1, 0) if options.tiny else (options.repeats, 3)
-    found = cases(options.device, 2 if options.tiny else options.batch, options.tiny)
+    fields_by_case = cases(options.device, 2 if options.tiny else options.batch, options.tiny)
     passes: dict[Case, float] = {}
     fastest: dict[Case, tuple[float, int, int]] = {}
-    apart: dict[Case, float] = {}
-    wanted = {}
-    for case, (H, u) in found.items():
-        call = projected(H, u, fused=False)
-        wanted[case], passes[case] = (
+    differences: dict[Case, float] = {}
+    expected = {}
+    for case, (H, u) in fields_by_case.items():
+        call = make_call(H, u, fused=False)
+        expected[case], passes[case] = (
             call(),
             milliseconds(call, options.device, repeats, before, ahead=1_000_000),
         )
@@ -66,23 +70,25 @@ def measure(options: argparse.Namespace) -> None:
     for warps in options.warps:
         for entries in options.entries:
             print(f"warps {warps}, entries {entries}", flush=True)
-            for case, (H, u) in found.items():
+            for case, (H, u) in fields_by_case.items():
                 with use_tuning(warps=warps, entries=entries):
-                    call = projected(H, u, fused=True)
+                    call = make_call(H, u, fused=True)
                     begin = time.perf_counter()
-                    difference = float((call() - wanted[case]).abs().max())
+                    difference = float((call() - expected[case]).abs().max())
                     first = time.perf_counter() - begin
                     ms = milliseconds(call, options.device, repeats, before, ahead=1_000_000)
-                apart[case] = max(apart.get(case, 0.0), difference)
+                differences[case] = max(differences.get(case, 0.0), difference)
                 fastest[case] = min(fastest.get(case, (ms, warps, entries)), (ms, warps, entries))
                 print(
-                    f"  {case[0]:20s} {case[1]:8s} {ms:8.3f} ms   first call {first:6.2f} s   apart {difference:.1e}",
+                    f"  {case[0]:20s} {case[1]:8s} {ms:8.3f} ms   first call {first:6.2f} s   apart "
+                    f"{difference:.1e}",
                     flush=True,
                 )
     print(f"\n{'task':20s} {'start':8s} {'passes':>9s} {'kernel':>9s}  {'warps':>5s} {'entries':>7s}  apart")
     for case, (ms, warps, entries) in fastest.items():
         print(
-            f"{case[0]:20s} {case[1]:8s} {passes[case]:6.3f} ms {ms:6.3f} ms  {warps:5d} {entries:7d}  {apart[case]:.1e}"
+            f"{case[0]:20s} {case[1]:8s} {passes[case]:6.3f} ms {ms:6.3f} ms  {warps:5d} {entries:7d}  "
+            f"{differences[case]:.1e}"
         )
 
 

@@ -11,7 +11,7 @@ ROWS = re.findall(
     r"^\| (`.*?) \|", (ROOT / "docs" / "explanation" / "code.md").read_text(encoding="utf-8"), re.MULTILINE
 )
 LABELS = [label for row in ROWS for label in re.findall(r"`([^`]+)`", row)]
-NAMED = re.compile(r"\bEq\.\s+([A-Za-z][\w-]*)")
+LABEL_IN_TEXT = re.compile(r"\bEq\.\s+([A-Za-z][\w-]*)")
 
 
 def docstrings():
@@ -28,10 +28,15 @@ def test_the_index_lists_the_equations():
 @pytest.mark.slow
 @pytest.mark.parametrize("label", LABELS)
 def test_a_label_is_named_in_exactly_one_docstring(label):
-    named = [name for name, text in docstrings() for found in NAMED.findall(text) if found == label]
-    assert len(named) == 1, named
+    names = [
+        name
+        for name, text in docstrings()
+        for label_in_text in LABEL_IN_TEXT.findall(text)
+        if label_in_text == label
+    ]
+    assert len(names) == 1, names
 
 
 def test_no_docstring_names_a_label_that_the_index_lacks():
-    named = {found for _, text in docstrings() for found in NAMED.findall(text)}
-    assert named == set(LABELS)
+    names = {label_in_text for _, text in docstrings() for label_in_text in LABEL_IN_TEXT.findall(text)}
+    assert names == set(LABELS)

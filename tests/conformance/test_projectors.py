@@ -1,7 +1,8 @@
 """Every projector on the manifold of every task: what each claims, held against an independent dense oracle.
 
-A projector returns fields that keep the pinned values to the bit and the laws to rounding (or says which samples it left off them), does
-not move what lies on the manifold, treats every sample alone, and keeps the dtype. `NearestPoint` also returns the nearest point.
+A projector returns fields that keep the pinned values to the bit and the laws to rounding (or says which
+samples it left off them), does not move what lies on the manifold, treats every sample alone, and keeps the
+dtype. `NearestPoint` also returns the nearest point.
 """
 
 import pytest
@@ -45,7 +46,9 @@ def case(request):
 
 
 def independent_residual(H, u):
-    """The largest row of the law by the dense manifold's own code, and the largest deviation of a pinned value."""
+    """The largest row of the law by the dense manifold's own code, and the largest deviation of a pinned
+    value.
+    """
     return float(H.dense().balance(u).abs().max()), float(H.local(u).abs().max())
 
 

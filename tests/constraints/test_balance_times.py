@@ -1,4 +1,6 @@
-"""A rate is integrated over physical time: the times of a balance law are those of its grid, and none are made up."""
+"""A rate is integrated over physical time: the times of a balance law are those of its grid, and none are
+made up.
+"""
 
 from __future__ import annotations
 
@@ -49,26 +51,30 @@ def test_the_grid_gives_the_times():
 
 def test_without_a_rate_times_do_not_matter():
     u = torch.rand(2, *GRID.shape, dtype=torch.float64)
-    laws = [sapc.Balance(GRID.integral(), **how) for how in ({}, {"grid": GRID}, {"times": torch.arange(40)})]
+    laws = [
+        sapc.Balance(GRID.integral(), **arguments)
+        for arguments in ({}, {"grid": GRID}, {"times": torch.arange(40)})
+    ]
     H = [(sapc.Pin.frame(0) & law).on(u) for law in laws]
     assert torch.equal(H[0].project(u), H[1].project(u))
     assert torch.equal(H[0].project(u), H[2].project(u))
     energy = sapc.Balance(
         lambda v: GRID.integral()(v**2)
-    )  # not linear, so the banded algorithm asks for steps
+        # Not linear, so the banded algorithm asks for steps.
+    )
     assert energy.on(u).residual(energy.on(u).project(u)).abs().max() < 1e-10
 
 
 @pytest.mark.parametrize(
-    ("how", "message"),
+    ("arguments", "message"),
     [
         ({"grid": GRID, "times": GRID.time.points}, "leave one of the two out"),
         ({"grid": Grid((Axis("x", 5), Axis("y", 4)), steady=True)}, "steady"),
     ],
 )
-def test_bad_grids_are_refused(how, message):
+def test_bad_grids_are_refused(arguments, message):
     with pytest.raises(sapc.SapcError, match=message):
-        sapc.Balance(lambda u: u.sum(1), **how)
+        sapc.Balance(lambda u: u.sum(1), **arguments)
 
 
 class Growth(sapc.get_task("heat").__class__):
@@ -98,7 +104,8 @@ def test_own_data_give_their_times_and_so_do_constraints_added_later():
     H = task.manifold(u)
     assert H.residual(u).abs().max() < 1e-12
     w = torch.randn(12, *GRID.shape, dtype=torch.float64)
-    v = task.denormalize(task.normalized_manifold(task.normalize(u)).project(w))  # in the network's units
+    # In the network's units.
+    v = task.denormalize(task.normalized_manifold(task.normalize(u)).project(w))
     assert H.residual(v).abs().max() < 1e-9
     plain = sapc.Task.from_data(data, sapc.Pin.frame(0), "plain")
     assert plain.manifold(u, growth(GRID)).residual(u).abs().max() < 1e-12
@@ -115,8 +122,8 @@ def test_a_law_is_the_same_each_time_it_gets_its_times_and_labels_tell_times_apa
     """What was compiled for a law is found again by the law or by its label."""
     law = growth(GRID)
     assert law.with_times_of(GRID) is law.with_times_of(GRID)
-    named = sapc.Balance(GRID.integral(), GRID.integral(), label="growth")
+    law_with_label = sapc.Balance(GRID.integral(), GRID.integral(), label="growth")
     longer = Grid((GRID["x"], Axis("t", 40, 0.0, 6.0)), ("u",))
-    assert named.with_times_of(GRID).label != named.with_times_of(longer).label
-    given = growth(GRID, grid=longer)
-    assert given.with_times_of(GRID) is given
+    assert law_with_label.with_times_of(GRID).label != law_with_label.with_times_of(longer).label
+    law_with_times = growth(GRID, grid=longer)
+    assert law_with_times.with_times_of(GRID) is law_with_times

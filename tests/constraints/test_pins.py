@@ -43,8 +43,8 @@ def test_a_pin_added_to_a_manifold_is_held_against_the_others():
     H = Pin.frame(0).on(noise((3, 8, 4)))
     with pytest.raises(SapcError, match="prescribe different values"):
         H & Pin.at(x=0, value=7.0)
-    both = H & Pin.at(x=0, t=slice(1, None), value=7.0)
-    assert (both.project(noise((3, 8, 4), 1))[:, 0, 1:] == 7).all()
+    pinned_twice = H & Pin.at(x=0, t=slice(1, None), value=7.0)
+    assert (pinned_twice.project(noise((3, 8, 4), 1))[:, 0, 1:] == 7).all()
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16])
@@ -80,19 +80,19 @@ def test_other_conditions_are_the_callers_to_know():
 
 
 def test_the_units_of_a_network_make_no_contradiction():
-    """Pressures of 101325 +- 10 in float32: scaled, their rounding is a thousandth of what is left of them."""
+    """Pressures of 101325 +- 10 in float32: scaled, their rounding is a thousandth of what is left."""
     grid = Grid((Axis("x", 6), Axis("t", 4)))
     u = (101325 + 10 * noise((3, 6, 4))).float()
     u[:, 0] = 101333.3
-    given = Pin.frame(0) & Pin.at(x=0, value=101333.3)
-    assert len(given.on(u)) == 3
+    pin_stack = Pin.frame(0) & Pin.at(x=0, value=101333.3)
+    assert len(pin_stack.on(u)) == 3
     scale = Normalizer.fit(u, grid)
-    H = sapc.constraints.Manifold(rescale(given, scale).parts, scale.normalize(u))
+    H = sapc.constraints.Manifold(rescale(pin_stack, scale).parts, scale.normalize(u))
     assert bool(H.solve(noise((3, 6, 4)))[1].converged.all())
 
 
 def test_a_condition_that_contradicts_a_pin_is_refused():
-    """What a model samples with, `extra_constraints` among it; a value that is not given contradicts nothing."""
+    """What a model samples with, `extra_constraints` too; a value that is not given contradicts nothing."""
     task = sapc.get_task("heat", grid=(8, 6))
     u = noise((1, 8, 6))
     with pytest.raises(SapcError, match=r"prescribe different values at 1 point"):
@@ -113,6 +113,7 @@ def test_values_that_a_dtype_cannot_hold_are_refused():
     mass = (Pin.frame(0, value=60000.0) & Balance(FrameIntegral(torch.tensor([1.0, 1.0, 1.0]).double()))).on(
         torch.full((1, 3, 2), 6e4, dtype=F64)
     )
-    off = torch.tensor([[[0, 30000.0], [0, 0], [0, 0]]])  # the others have to make up for it
+    # The others have to make up for it.
+    off = torch.tensor([[[0, 30000.0], [0, 0], [0, 0]]])
     with pytest.raises(SapcError, match=r"torch.float16 holds up to"):
         mass.project(off.half() + torch.tensor([[[0, 0], [0, 60000.0], [0, 60000.0]]]).half())

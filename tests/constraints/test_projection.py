@@ -1,4 +1,6 @@
-"""Projection: every fast path against the dense oracle, and what P promises: on the manifold, nearest, idempotent, per sample."""
+"""Projection: every fast path against the dense oracle, and what P promises: on the manifold, nearest,
+idempotent, per sample.
+"""
 
 import warnings
 
@@ -58,9 +60,9 @@ def test_tridiagonal_solve_against_dense(n, m, seed):
     gram = rows @ rows.mT + 0.1 * torch.eye(n, dtype=F64)
     diagonal, off = gram.diagonal(dim1=1, dim2=2), gram.diagonal(1, 1, 2)
     x = torch.randn(2, n, m, generator=g, dtype=F64)
-    packed = (gram @ x).movedim(-1, 0)
-    assert torch.allclose(solve_tridiagonal(diagonal, off, packed)[0], x.movedim(-1, 0), atol=1e-8)
-    for got, want in zip(solve_tridiagonal(diagonal, off, *packed), x.unbind(-1), strict=True):
+    rhs = (gram @ x).movedim(-1, 0)
+    assert torch.allclose(solve_tridiagonal(diagonal, off, rhs)[0], x.movedim(-1, 0), atol=1e-8)
+    for got, want in zip(solve_tridiagonal(diagonal, off, *rhs), x.unbind(-1), strict=True):
         assert torch.allclose(got, want, atol=1e-8)
 
 
@@ -88,11 +90,11 @@ def test_banded_linearisation_equals_automatic_differentiation(name):
 def test_gradients_written_by_hand_equal_automatic_ones(name):
     law = tiny_task(name).constraint.parts[1]
     u = noise((3, *TINY[name])).requires_grad_()
-    brought = [
+    functions = [
         f for f in (law.stored, law.rate, law.coefficient) if isinstance(f, sapc.constraints.WithGradient)
     ]
-    assert len(brought) == (1 if name == "reaction_diffusion" else 3)
-    for f in brought:
+    assert len(functions) == (1 if name == "reaction_diffusion" else 3)
+    for f in functions:
         value, slope = f.value_and_gradient(u.detach())
         assert relative(value, f(u).detach()) < 1e-13
         assert relative(slope, torch.autograd.grad(f(u).sum(), u)[0]) < 1e-12
@@ -149,7 +151,8 @@ def test_projection_lands_on_the_manifold_at_the_nearest_point_and_stays(name):
     assert H.residual(p).abs().max() < 1e-11
     assert bool(report.converged.all())
     assert torch.equal(H.project(p), p) or (H.project(p) - p).abs().max() < 1e-14
-    # Nearest: the correction has no component along the manifold. The tangent space comes from a dense Jacobian of the stacked residual.
+    # Nearest: the correction has no component along the manifold. The tangent space comes from a dense
+    # Jacobian of the stacked residual.
     for i in range(len(u)):
         jacobian = torch.autograd.functional.jacobian(lambda w, i=i: H[i].residual(w[None])[0], p[i]).flatten(
             1
@@ -168,8 +171,8 @@ def test_no_admissible_field_is_nearer(name):
     H = task.manifold(f)
     u = f + 0.02 * noise(f.shape)
     p = H.project(u)
-    others = H.project(p + 0.01 * noise((16, *task.grid.shape), 5))
-    assert bool((norm(others - u) >= norm(p - u) * (1 - 1e-9)).all())
+    neighbours = H.project(p + 0.01 * noise((16, *task.grid.shape), 5))
+    assert bool((norm(neighbours - u) >= norm(p - u) * (1 - 1e-9)).all())
 
 
 @pytest.mark.parametrize("name", TINY)
@@ -181,8 +184,8 @@ def test_samples_do_not_influence_each_other(name):
     together = H.project(u)
     alone = torch.cat([H[i].project(u[i : i + 1]) for i in range(5)])
     assert (together - alone).abs().max() < 1e-12
-    shuffled = H[torch.tensor([3, 1, 4, 0, 2])].project(u[[3, 1, 4, 0, 2]])
-    assert (together[[3, 1, 4, 0, 2]] - shuffled).abs().max() < 1e-12
+    permuted = H[torch.tensor([3, 1, 4, 0, 2])].project(u[[3, 1, 4, 0, 2]])
+    assert (together[[3, 1, 4, 0, 2]] - permuted).abs().max() < 1e-12
 
 
 def test_each_sample_has_its_own_condition_and_one_condition_serves_all():
@@ -276,10 +279,12 @@ def test_published_grids_from_noise_and_near_the_truth(name, level):
 @pytest.mark.parametrize("level", [variant(level, long=level in (1e-2, 1e-1)) for level in LEVELS])
 @pytest.mark.parametrize("name", ["stokes_ic", "stokes_bc"])
 def test_stokes_converges_for_400_draws(name, level):
-    """48 or 52 draws for each of the eight cases, 400 in all; at least 99 % of each must land, and no failure may be silent."""
+    """48 or 52 draws for each of the eight cases, 400 in all; at least 99 % of each must land, and no failure
+    may be silent.
+    """
     task = sapc.get_task(name)
     n = 0
-    missed = 0
+    n_missed = 0
     for k in range(4):
         size = 13 if level in (None, 1e-3) else 12
         f = task.dataset(f"test{k}", size=size, seed=0).fields.double()
@@ -290,20 +295,22 @@ def test_stokes_converges_for_400_draws(name, level):
         on_manifold = H.residual(p).abs().amax(1) <= 1e-10
         assert torch.equal(on_manifold, report.converged)
         n += size
-        missed += int((~on_manifold).sum())
-    assert missed <= 0.01 * n
+        n_missed += int((~on_manifold).sum())
+    assert n_missed <= 0.01 * n
 
 
 @pytest.mark.parametrize("name", CURVED)
 def test_passes_that_nobody_needs_change_nothing(name):
-    """All passes queued at once end at the same bits as passes taken until everyone is done; both are cut off at the same one."""
+    """All passes queued at once end at the same bits as passes taken until everyone is done; both are cut off
+    at the same one.
+    """
     task = tiny_task(name)
     f = tiny_fields(task, 5)
     H = task.manifold(f, solver=sapc.FeasiblePoint())
     u = f + noise(f.shape)
-    (want, reached), (got, report) = H.approximate().solve(u), H.approximate(ahead=True).solve(u)
+    (want, info_of_loop), (got, report) = H.approximate().solve(u), H.approximate(ahead=True).solve(u)
     assert torch.equal(got, want)
-    assert torch.equal(report.iterations, reached.iterations)
+    assert torch.equal(report.iterations, info_of_loop.iterations)
     cut = H.with_solver(sapc.FeasiblePoint(passes=1, execution=sapc.Execution(ahead=True))).solve(u)[1]
     assert (cut.iterations == 1).all()
 
@@ -317,7 +324,9 @@ def test_plain_iteration_does_not_converge_on_noisy_stokes_and_says_so():
 
 
 def test_pins_that_do_not_cover_the_first_frame():
-    """All frames then share a mass that nobody dictates; the closed form must agree with the dense projection."""
+    """All frames then share a mass that nobody dictates; the closed form must agree with the dense
+    projection.
+    """
     f = noise((3, 6, 5), 1)
     grid = sapc.Grid((sapc.Axis("x", 6), sapc.Axis("t", 5)))
     mask = torch.zeros(6, 5, dtype=torch.bool)
@@ -349,10 +358,10 @@ def test_pin_alone_and_law_alone():
 def test_undeclared_linear_law_gives_the_same_projection_as_the_declared_one():
     f, u = noise((2, 6, 5), 1), noise((2, 6, 5), 2)
     grid = sapc.Grid((sapc.Axis("x", 6), sapc.Axis("t", 5)))
-    declared = (sapc.Pin.frame(0) & sapc.Balance(grid.integral())).on(f)
-    undeclared = (sapc.Pin.frame(0) & sapc.Balance(lambda w: grid.integral()(w))).on(f)
-    assert (declared.algorithm, undeclared.algorithm) == ("closed form", "banded Gauss-Newton")
-    assert (declared.project(u) - undeclared.project(u)).abs().max() < 1e-12
+    by_type = (sapc.Pin.frame(0) & sapc.Balance(grid.integral())).on(f)
+    by_lambda = (sapc.Pin.frame(0) & sapc.Balance(lambda w: grid.integral()(w))).on(f)
+    assert (by_type.algorithm, by_lambda.algorithm) == ("closed form", "banded Gauss-Newton")
+    assert (by_type.project(u) - by_lambda.project(u)).abs().max() < 1e-12
 
 
 def test_large_units_are_projected_to_their_own_rounding():
@@ -370,8 +379,8 @@ def test_affine_matrix_and_map_against_the_formula():
     want = u.flatten(1) - torch.linalg.solve(a @ a.T, a @ (u - f).flatten(1).T).T @ a
     assert (H.project(u).flatten(1) - want).abs().max() < 1e-12
     assert (H.project(u) - H.dense().project(u)).abs().max() < 1e-12
-    mapped = sapc.Affine(lambda w: w.flatten(1) @ a.T, "field").on(f)
-    assert (mapped.project(u) - H.project(u)).abs().max() < 1e-12
+    by_map = sapc.Affine(lambda w: w.flatten(1) @ a.T, "field").on(f)
+    assert (by_map.project(u) - H.project(u)).abs().max() < 1e-12
     pinned = (sapc.Pin.frame(0) & sapc.Affine(a, "field")).on(f)
     assert pinned.residual(pinned.project(u)).abs().max() < 1e-12
     assert (pinned.project(u) - pinned.dense().project(u)).abs().max() < 1e-11
@@ -411,7 +420,9 @@ def test_pinned_values_stay_to_the_bit_where_rows_depend_on_each_other():
 
 
 def test_unstructured_constraints_go_the_dense_way():
-    """A quadratic invariant of the whole field, kept at the condition's own value, together with a pin and a balance law."""
+    """A quadratic invariant of the whole field, kept at the condition's own value, together with a pin and a
+    balance law.
+    """
     f, u = 1 + 0.1 * noise((3, 6, 5), 1), 1 + 0.1 * noise((3, 6, 5), 2)
     grid = sapc.Grid((sapc.Axis("x", 6), sapc.Axis("t", 5)))
     helicity = sapc.Constraint(lambda w: (w[:, :-1] * w[:, 1:]).sum((1, 2))[:, None], "field")
@@ -421,8 +432,8 @@ def test_unstructured_constraints_go_the_dense_way():
     assert H.residual(p).abs().max() < 1e-11
     assert report.tangential_fraction.max() < 1e-8
     assert H.residual(u).shape == (3, 6 + 4 + 1)
-    one = H[1]
-    assert (one.project(u[1:2]) - p[1:2]).abs().max() < 1e-10
+    second = H[1]
+    assert (second.project(u[1:2]) - p[1:2]).abs().max() < 1e-10
 
 
 def test_two_balance_laws():
@@ -431,7 +442,8 @@ def test_two_balance_laws():
     mass, energy = grid.integral(), lambda w: grid.integral()(w**2)
     H = (sapc.Pin.frame(0) & sapc.Balance(mass) & sapc.Balance(energy)).on(f)
     assert H.algorithm == "dense Gauss-Newton"
-    # From a neighbour of the steady field, which satisfies both laws: an energy below the mass's own minimum would be infeasible.
+    # From a neighbour of the steady field, which satisfies both laws: an energy below the mass's own minimum
+    # would be infeasible.
     p = H.project(f[..., :1].expand_as(f) + 0.01 * u)
     assert H.residual(p).abs().max() < 1e-11
     both_linear = (sapc.Pin.frame(0) & sapc.Balance(mass) & sapc.Affine(noise((1, 30)))).on(f)
@@ -440,7 +452,7 @@ def test_two_balance_laws():
 
 
 def test_what_cannot_be_met_is_reported_per_sample():
-    """Two pinned frames of different mass contradict mass conservation; the sample where they agree is fine."""
+    """Two pinned frames of different mass contradict mass conservation; where they agree all is fine."""
     f = noise((2, 6, 5), 1)
     f[0, :, 3] = f[0, :, 0]
     grid = sapc.Grid((sapc.Axis("x", 6), sapc.Axis("t", 5)))
@@ -465,7 +477,9 @@ def test_a_field_with_nan_is_reported_and_harms_no_other(name):
 
 
 def test_a_frame_that_cannot_move_stays_finite():
-    """At u = 0 the gradient of the energy vanishes: no step exists, which is reported and does not produce NaN."""
+    """At u = 0 the gradient of the energy vanishes: no step exists, which is reported and does not produce
+    NaN.
+    """
     task = tiny_task("stokes_bc")
     H = task.manifold(tiny_fields(task, 1))
     p, report = H.solve(torch.zeros(1, *task.grid.shape, dtype=F64))
@@ -474,7 +488,9 @@ def test_a_frame_that_cannot_move_stays_finite():
 
 
 def test_dense_cholesky_is_right_for_many_rows_after_setting_threads():
-    """Batched LU returns garbage from 150 rows on after torch.set_num_threads (pytorch issue 142815); this path must not use it."""
+    """Batched LU returns garbage from 150 rows on after torch.set_num_threads (pytorch issue 142815); this
+    path must not use it.
+    """
     threads = torch.get_num_threads()
     try:
         torch.set_num_threads(2)
@@ -575,7 +591,9 @@ def test_the_derivative_cannot_be_differentiated_again_silently():
     ],
 )
 def test_nearest_point_on_the_published_grids(name, level):
-    """The share of the correction along the manifold, from a dense Jacobian; what is not there yet must say so."""
+    """The share of the correction along the manifold, from a dense Jacobian; what is not there yet must say
+    so.
+    """
     task = sapc.get_task(name)
     f = task.dataset("test2", size=3, seed=0).fields.double()
     u = noise(f.shape, 9) if level is None else f + level * noise(f.shape, 9)
@@ -590,7 +608,9 @@ def test_nearest_point_on_the_published_grids(name, level):
 
 
 def test_rows_that_depend_on_each_other_but_agree():
-    """Two pinned frames of equal energy make one row of the law redundant; the fast path must still find what the oracle finds."""
+    """Two pinned frames of equal energy make one row of the law redundant; the fast path must still find what
+    the oracle finds.
+    """
     f = 1 + 0.2 * noise((2, 8, 6), 1)
     for t in (3, 5):
         f[..., t] = f[..., 0]
@@ -621,7 +641,9 @@ def test_exactly_singular_gram_matrices_reach_the_pseudo_inverse(rows):
 
 
 def test_rows_that_are_nearly_implied_by_others_warn_once_that_digits_are_lost():
-    """The difference of two rows is 4e-13, which rounding does not tell from zero: what it asks for is not met."""
+    """The difference of two rows is 4e-13, which rounding does not tell from zero: what it asks for is not
+    met.
+    """
     a, f, u = noise((3, 30), 1), noise((2, 6, 5), 2), noise((2, 6, 5), 3)
     a[1] = a[0] + 4e-13 * a[1]
     H = sapc.Affine(a, "field").on(f)
@@ -676,6 +698,21 @@ def test_projectors_by_their_old_names():
         )
     with pytest.warns(DeprecationWarning, match=r"sapc\.GaussNewton"):
         assert sapc.Plain is sapc.GaussNewton
+
+
+def test_project_returns_its_record_if_asked():
+    f = noise((3, 6, 4))
+    H, u = (sapc.Pin.frame(0) & sapc.Balance(lambda w: (w**2).sum(1))).on(f), noise((3, 6, 4), 1)
+    H = H.with_solver(sapc.GaussNewton(n_iter=1))
+    projected, info = H.project(u, return_info=True)
+    solved, record = H.solve(u)
+    assert torch.equal(projected, solved)
+    assert torch.equal(info.distance, record.distance)
+    assert torch.equal(projected, H.project(u, check=False))
+    assert (info.distance > 0).all()
+    assert not info.converged.all()
+    with pytest.warns(sapc.SapcWarning, match="did not reach the manifold"):
+        H.project(u, check=True, return_info=True)
 
 
 def test_manifolds_and_their_records_by_their_old_names():
@@ -735,30 +772,31 @@ def test_manifolds_index_and_iterate_like_sequences():
 @pytest.mark.parametrize("name", TINY)
 def test_other_conditions_on_the_same_manifold_equal_a_fresh_binding(name):
     task = tiny_task(name)
-    f, other = tiny_fields(task, 3), tiny_fields(task, 2, seed=1).float()
-    u = noise(other.shape, 2)
+    f, conditions = tiny_fields(task, 3), tiny_fields(task, 2, seed=1).float()
+    u = noise(conditions.shape, 2)
     H = task.manifold(f, solver=sapc.FeasiblePoint())
-    again, fresh = H.rebind(other), task.manifold(other, solver=sapc.FeasiblePoint())
+    rebound, fresh = H.rebind(conditions), task.manifold(conditions, solver=sapc.FeasiblePoint())
     assert H.affine == (name in AFFINE)
-    assert (len(again), again.solver, again.algorithm) == (2, H.solver, H.algorithm)
-    assert torch.equal(again.project(u), fresh.project(u))
-    assert torch.equal(again.residual(u), fresh.residual(u))
-    assert again.pinned is H.pinned
+    assert (len(rebound), rebound.solver, rebound.algorithm) == (2, H.solver, H.algorithm)
+    assert torch.equal(rebound.project(u), fresh.project(u))
+    assert torch.equal(rebound.residual(u), fresh.residual(u))
+    assert rebound.pinned is H.pinned
     assert H[:2].pinned is H.pinned
     assert len(H) == 3
-    H.rebind(f * torch.nan)  # nothing is read back, so nothing is refused
+    # Nothing is read back, so nothing is refused.
+    H.rebind(f * torch.nan)
 
 
 def test_other_conditions_bring_their_own_values():
-    f, other, u = noise((3, 6, 5), 1), noise((2, 6, 5), 2), noise((2, 6, 5), 3)
+    f, conditions, u = noise((3, 6, 5), 1), noise((2, 6, 5), 2), noise((2, 6, 5), 3)
     law = sapc.Pin.frame(0) & sapc.Affine(noise((2, 30), 4), "field")
-    assert torch.equal(law.on(f).rebind(other).project(u), law.on(other).project(u))
-    assert law.on(f).rebind(other)._gram is law.on(f)._gram
+    assert torch.equal(law.on(f).rebind(conditions).project(u), law.on(conditions).project(u))
+    assert law.on(f).rebind(conditions)._gram is law.on(f)._gram
     per_condition = sapc.Constraint(lambda w: w[:, :2, 0], torch.zeros(3, 2)).on(f)
     with pytest.raises(sapc.SapcError, match="3 rows for 2 conditions"):
-        per_condition.rebind(other)
+        per_condition.rebind(conditions)
     with pytest.raises(sapc.SapcError, match="cannot take the place of fields"):
-        per_condition.rebind(other[:, :-1])
+        per_condition.rebind(conditions[:, :-1])
 
 
 MORE_BAD = [

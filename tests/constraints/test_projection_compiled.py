@@ -1,4 +1,6 @@
-"""Compiled restoration: the same points as step by step, any batch size from one program, and a way back when compiling fails."""
+"""Compiled restoration: the same points as step by step, any batch size from one program, and a way back when
+compiling fails.
+"""
 
 import warnings
 from dataclasses import replace
@@ -19,15 +21,17 @@ F64 = torch.float64
 @pytest.fixture(autouse=True)
 def _plain_code():
     """Without vector instructions and precompiled headers the C++ compiler is done sooner."""
-    wanted = {"cpp.simdlen": 1, "cpp_cache_precompile_headers": False}
-    known = {name: value for name, value in wanted.items() if name in torch._inductor.config._config}
-    with torch._inductor.config.patch(known):
+    options = {"cpp.simdlen": 1, "cpp_cache_precompile_headers": False}
+    known_options = {name: value for name, value in options.items() if name in torch._inductor.config._config}
+    with torch._inductor.config.patch(known_options):
         yield
 
 
 @cache
 def case(name, n=5):
-    """A task (kept, and its programs with it), conditions, and fields off the manifold, on a grid that compiles in seconds."""
+    """A task (kept, and its programs with it), conditions, and fields off the manifold, on a grid that
+    compiles in seconds.
+    """
     task = sapc.get_task(name, grid=(10, 6))
     x, t = torch.meshgrid(*(torch.linspace(0, 1, k, dtype=F64) for k in task.grid.shape), indexing="ij")
     phase = torch.linspace(0, 1, n, dtype=F64)[:, None, None]
@@ -37,7 +41,9 @@ def case(name, n=5):
 
 
 def solvers():
-    return (sapc.FeasiblePoint(execution=sapc.Execution(compiled=how)) for how in (False, True))
+    return (
+        sapc.FeasiblePoint(execution=sapc.Execution(compiled=is_compiled)) for is_compiled in (False, True)
+    )
 
 
 @pytest.mark.slow
@@ -45,13 +51,14 @@ def solvers():
 def test_compiled_equals_step_by_step(name):
     task, f, u = case(name)
     eager, fast = (task.manifold(f, solver=solver) for solver in solvers())
-    want, there = eager.solve(u)
+    want, expected_info = eager.solve(u)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         got, report = fast.solve(u)
     assert (got - want).abs().max() < 1e-12
-    assert torch.equal(report.iterations, there.iterations)
-    for rows in (slice(0, 1), slice(1, 3), slice(0, 4)):  # other batch sizes: no sample knows of its mates
+    assert torch.equal(report.iterations, expected_info.iterations)
+    # Other batch sizes: no sample knows of its mates.
+    for rows in (slice(0, 1), slice(1, 3), slice(0, 4)):
         assert (fast[rows].project(u[rows], check=False) - want[rows]).abs().max() < 1e-12
     program = compiled.passes_of(fast._problem(), fast.solver)
     assert isinstance(program, compiled.CompiledPasses)
@@ -63,9 +70,9 @@ def test_compiled_equals_step_by_step_in_long_attempts():
     """Two passes are too few; those who go on are the only ones left in the batch."""
     task, f, u = case("stokes_ic")
     eager, fast = (task.manifold(f, solver=replace(solver, passes=2, patience=80)) for solver in solvers())
-    (want, there), (got, report) = eager.solve(u), fast.solve(u)
+    (want, expected_info), (got, report) = eager.solve(u), fast.solve(u)
     assert (report.iterations > 2 * 2).any()
-    assert torch.equal(report.iterations, there.iterations)
+    assert torch.equal(report.iterations, expected_info.iterations)
     assert (got - want).abs().max() < 1e-12
 
 
@@ -92,8 +99,8 @@ def test_a_converged_sample_stays_as_it_is_while_others_go_on():
     _, solver = solvers()
     H = task.manifold(f, solver=solver)
     p = H.project(u, check=False)
-    mixed = torch.cat((p[:2], u[2:]))
-    assert torch.equal(H.project(mixed, check=False)[:2], p[:2])
+    fields = torch.cat((p[:2], u[2:]))
+    assert torch.equal(H.project(fields, check=False)[:2], p[:2])
 
 
 def test_the_cpu_runs_step_by_step_unless_asked():
@@ -108,13 +115,13 @@ def test_the_cpu_runs_step_by_step_unless_asked():
 
 
 def test_the_same_law_is_compiled_once():
-    one, two, other = (
+    H_one, H_two, H_other = (
         sapc.get_task("stokes_ic", grid=grid).manifold(torch.ones(1, *grid))
         for grid in [(10, 6)] * 2 + [(9, 6)]
     )
     first, second, third = (
         compiled.passes_of(H._problem(), sapc.NearestPoint(execution=sapc.Execution(compiled=True)))
-        for H in (one, two, other)
+        for H in (H_one, H_two, H_other)
     )
     assert first is second
     assert first is not third

@@ -1,4 +1,6 @@
-"""The derivative of a feasible point: exact near the manifold, of the path taken far from it, the same on every path of the code."""
+"""The derivative of a feasible point: exact near the manifold, of the path taken far from it, the same on
+every path of the code.
+"""
 
 import pytest
 import torch
@@ -26,7 +28,7 @@ def far(name, n=6, solver=FEASIBLE):
     return task.manifold(f, solver=solver), (0.1 * noise(f.shape)).requires_grad_()
 
 
-def pulled(H, u, w):
+def pull_back(H, u, w):
     """The vector-Jacobian product of the projection."""
     return torch.autograd.grad((H.project(u, check=False) * w).sum(), u)[0]
 
@@ -36,14 +38,14 @@ def path_of(H, u):
     solver, path = H.solver, []
     start = torch.where(H.pinned, H.fields, u.detach())
     restore(EagerPasses(H._problem(), solver), start, solver, path)
-    every = torch.arange(len(u))
+    all_rows = torch.arange(len(u))
     shares = torch.zeros(len(path), len(u), dtype=u.dtype)
     for k, step in enumerate(path):
-        shares[k, every if step.rows is None else step.rows] = step.alpha
+        shares[k, all_rows if step.rows is None else step.rows] = step.alpha
     return shares
 
 
-def unrolled(H, u):
+def unroll(H, u):
     """The same passes in plain operations, step lengths as recorded."""
     problem, v = H._problem(), torch.where(H.pinned, H.fields, u)
     for alpha in path_of(H, u):
@@ -53,7 +55,9 @@ def unrolled(H, u):
 
 
 def test_gradient_near_the_manifold_is_that_of_the_map():
-    """Entry by entry; the next test has every task, in random directions of fields and pinned values at once, which is quicker."""
+    """Entry by entry; the next test has every task, in random directions of fields and pinned values at once,
+    which is quicker.
+    """
     H, f = small("stokes_bc", 1)
     u = (f + 0.02 * noise(f.shape)).requires_grad_()
     shares = path_of(H, u)
@@ -69,8 +73,8 @@ def test_gradient_in_fields_and_pinned_values(name, dense):
     H, f = small(name)
 
     def project(u, pinned):
-        other = H.rebind(pinned)
-        return (other.dense() if dense else other).project(u, check=False)
+        rebound = H.rebind(pinned)
+        return (rebound.dense() if dense else rebound).project(u, check=False)
 
     u = (f + 0.02 * noise(f.shape)).requires_grad_()
     assert torch.autograd.gradcheck(
@@ -87,11 +91,12 @@ def test_gradient_on_the_manifold_is_the_tangent_part(name):
     w = noise(p.shape, 1)
     want = H.dense()._problem().linearise(p).tangent(w * ~H.pinned)
     for M in (H, H.dense(), H.approximate(ahead=True)):
-        assert relative(pulled(M, p.clone().requires_grad_(), w), want) < 1e-9
-    mixed = torch.cat((p[:1], p[1:] + 0.01)).requires_grad_()
-    assert relative(pulled(H, mixed, w)[:1], want[:1]) < 1e-9
+        assert relative(pull_back(M, p.clone().requires_grad_(), w), want) < 1e-9
+    batch = torch.cat((p[:1], p[1:] + 0.01)).requires_grad_()
+    assert relative(pull_back(H, batch, w)[:1], want[:1]) < 1e-9
     out = H.project(p.requires_grad_())
-    out += 1.0  # writing into the result spoils nothing that the derivative needs
+    # Writing into the result spoils nothing that the derivative needs.
+    out += 1.0
     out.sum().backward()
 
 
@@ -102,8 +107,8 @@ def test_banded_gradient_equals_dense(name):
     H, w = task.manifold(f, solver=FEASIBLE), noise(f.shape, 7)
     for u in (f + 0.05 * noise(f.shape), 0.1 * noise(f.shape)):
         u.requires_grad_()
-        fast = pulled(H, u, w)
-        assert relative(fast, pulled(H.dense(), u, w)) < 1e-8
+        fast = pull_back(H, u, w)
+        assert relative(fast, pull_back(H.dense(), u, w)) < 1e-8
         assert fast[H.pinned.expand_as(fast)].abs().max() == 0
 
 
@@ -113,29 +118,34 @@ def test_gradient_from_afar_is_that_of_the_path_with_its_lengths_held_fixed(name
     H, u = far(name)
     H, w = cut(H), noise(u.shape, 7)
     shares = path_of(H, u)
-    if name != "reaction_diffusion":  # there the first step is as good as exact
+    # There the first step is as good as exact.
+    if name != "reaction_diffusion":
         assert bool(((shares > 0) & (shares < 1)).any()), "steps are damped"
-    reference = unrolled(H, u)
+    reference = unroll(H, u)
     assert relative(H.project(u, check=False).detach(), reference.detach()) < 1e-9
-    assert relative(pulled(H, u, w), torch.autograd.grad((reference * w).sum(), u)[0]) < 1e-8
+    assert relative(pull_back(H, u, w), torch.autograd.grad((reference * w).sum(), u)[0]) < 1e-8
 
 
 def test_only_the_attempt_that_gave_the_result_counts():
-    """Five passes are too few for most; some get nearer when they try again, and their first attempt must leave no trace."""
+    """Five passes are too few for most; some get nearer when they try again, and their first attempt must
+    leave no trace.
+    """
     H, u = far("stokes_ic", 24, sapc.FeasiblePoint(passes=5, patience=0))
     w = noise(u.shape, 7)
     shares = path_of(H, u)
-    first, again = (shares[:5] > 0).any(0), (shares[5:] > 0).any(0)
+    first, retried = (shares[:5] > 0).any(0), (shares[5:] > 0).any(0)
     assert len(shares) > 5
-    assert bool(first.any() & again.any())
-    assert not bool((first & again).any())
-    reference = unrolled(H, u)
+    assert bool(first.any() & retried.any())
+    assert not bool((first & retried).any())
+    reference = unroll(H, u)
     assert relative(H.project(u, check=False).detach(), reference.detach()) < 1e-9
-    assert relative(pulled(H, u, w), torch.autograd.grad((reference * w).sum(), u)[0]) < 1e-8
+    assert relative(pull_back(H, u, w), torch.autograd.grad((reference * w).sum(), u)[0]) < 1e-8
 
 
 def test_the_path_of_a_long_attempt_is_walked_back_too():
-    """Five passes are too few, twice; what counts is the path of the attempt that got there, in the same bits with and without gradient."""
+    """Five passes are too few, twice; what counts is the path of the attempt that got there, in the same bits
+    with and without gradient.
+    """
     H, u = far("stokes_ic", 12, sapc.FeasiblePoint(passes=5, patience=80))
     w = noise(u.shape, 7)
     got, report = H.solve(u)
@@ -143,9 +153,9 @@ def test_the_path_of_a_long_attempt_is_walked_back_too():
     assert bool(report.converged.all())
     with torch.no_grad():
         assert torch.equal(got, H.project(u))
-    reference = unrolled(H, u)
+    reference = unroll(H, u)
     assert relative(got.detach(), reference.detach()) < 1e-9
-    assert relative(pulled(H, u, w), torch.autograd.grad((reference * w).sum(), u)[0]) < 1e-8
+    assert relative(pull_back(H, u, w), torch.autograd.grad((reference * w).sum(), u)[0]) < 1e-8
 
 
 @pytest.mark.parametrize("cut", APPROXIMATE_PASSES)
@@ -186,21 +196,23 @@ def test_nothing_is_kept_unless_somebody_wants_the_gradient(monkeypatch):
 def test_gradients_of_samples_do_not_influence_each_other(name, dense, monkeypatch):
     H, u = far(name, 3)
     H, w = H.dense() if dense else H, noise(u.shape, 7)
-    together = pulled(H, u, w)
-    alone = [pulled(H[i], u[i : i + 1].detach().requires_grad_(), w[i : i + 1]) for i in range(3)]
+    together = pull_back(H, u, w)
+    alone = [pull_back(H[i], u[i : i + 1].detach().requires_grad_(), w[i : i + 1]) for i in range(3)]
     assert relative(together, torch.cat(alone)) < 1e-10
     spoilt = u.detach().clone()
     spoilt[1, 1, 2] = torch.nan
-    rest = torch.tensor([0, 2])
-    assert relative(pulled(H, spoilt.requires_grad_(), w)[rest], together[rest]) < 1e-10
-    # On a device no sample is left out of a pass: one that rests is worked on with the others, whatever it holds.
-    passes, resting = EagerPasses(H._problem(), H.solver), torch.tensor([1.0, 0.0, 1.0], dtype=u.dtype)
-    mixed = passes.pullback(spoilt.detach(), resting, w)
-    assert relative(mixed[rest], passes.pullback(u.detach(), torch.ones_like(resting), w)[rest]) < 1e-10
-    assert torch.equal(mixed[1], w[1])
+    others = torch.tensor([0, 2])
+    assert relative(pull_back(H, spoilt.requires_grad_(), w)[others], together[others]) < 1e-10
+    # On a device no sample is left out of a pass: one that rests is worked on with the others, whatever it
+    # holds.
+    passes, alphas = EagerPasses(H._problem(), H.solver), torch.tensor([1.0, 0.0, 1.0], dtype=u.dtype)
+    batch = passes.pullback(spoilt.detach(), alphas, w)
+    assert relative(batch[others], passes.pullback(u.detach(), torch.ones_like(alphas), w)[others]) < 1e-10
+    assert torch.equal(batch[1], w[1])
     monkeypatch.setattr(sapc.constraints.manifold, "CACHE_BYTES", 1)
     monkeypatch.setattr(sapc.constraints.manifold, "JACOBIAN_BYTES", 1)
-    assert relative(pulled(H, u, w), together) < 1e-10  # portions of one sample
+    # Portions of one sample.
+    assert relative(pull_back(H, u, w), together) < 1e-10
 
 
 @pytest.mark.parametrize("cut", APPROXIMATE_PASSES)
@@ -208,9 +220,9 @@ def test_gradients_of_samples_do_not_influence_each_other(name, dense, monkeypat
 def test_float32_fields_get_float32_gradients(name, cut):
     H, u = far(name, 2)
     H, w, single = cut(H), noise(u.shape, 7), u.detach().float().requires_grad_()
-    got = pulled(H, single, w.float())
+    got = pull_back(H, single, w.float())
     assert got.dtype == torch.float32
-    assert relative(got, pulled(H, single.detach().double().requires_grad_(), w).float()) < 1e-5
+    assert relative(got, pull_back(H, single.detach().double().requires_grad_(), w).float()) < 1e-5
 
 
 def test_the_derivative_cannot_be_differentiated_again_silently():
@@ -226,12 +238,14 @@ def test_a_law_that_no_free_point_can_change_passes_the_gradient_on():
     law = sapc.Pin.frame(0) & sapc.Balance(lambda u: torch.arange(5, dtype=u.dtype).expand(len(u), 5))
     for H in (law.on(f, solver=FEASIBLE), law.on(f, solver=FEASIBLE).dense()):
         u, w = noise(f.shape, 2).requires_grad_(), noise(f.shape, 3)
-        assert torch.equal(pulled(H, u, w), torch.where(H.pinned, 0.0, w))
+        assert torch.equal(pull_back(H, u, w), torch.where(H.pinned, 0.0, w))
 
 
 @pytest.mark.parametrize("name", CURVED)
 def test_a_loss_through_the_projection_falls_along_its_gradient(name):
-    """The loss compares `(vt - P(vt - t v)) / t` with a target velocity, t = 1/2; a small step must bring what its slope promises."""
+    """The loss compares `(vt - P(vt - t v)) / t` with a target velocity, t = 1/2; a small step must bring
+    what its slope promises.
+    """
     task = tiny_task(name)
     f = tiny_fields(task, 4)
     H, t = task.manifold(f, solver=FEASIBLE).approximate(), 0.5
@@ -243,10 +257,10 @@ def test_a_loss_through_the_projection_falls_along_its_gradient(name):
 
     before = loss(v)
     (slope,) = torch.autograd.grad(before, v)
-    promised = 1e-4 * float(before.detach())
-    step = promised / float(slope.square().sum())
+    decrease = 1e-4 * float(before.detach())
+    step = decrease / float(slope.square().sum())
     after = loss(v.detach() - step * slope)
-    assert float(before.detach() - after) == pytest.approx(promised, rel=0.05)
+    assert float(before.detach() - after) == pytest.approx(decrease, rel=0.05)
 
 
 @pytest.mark.parametrize("name", AFFINE)
@@ -255,6 +269,6 @@ def test_gradient_of_affine_manifolds_equals_dense(name):
     f = tiny_fields(task, 3)
     H = task.manifold(f, solver=FEASIBLE)
     u, w = noise(f.shape).requires_grad_(), noise(f.shape, 7)
-    fast = pulled(H, u, w)
-    assert relative(fast, pulled(H.dense(), u, w)) < 1e-10
-    assert relative(fast, pulled(H.approximate(ahead=True), u, w)) == 0
+    fast = pull_back(H, u, w)
+    assert relative(fast, pull_back(H.dense(), u, w)) < 1e-10
+    assert relative(fast, pull_back(H.approximate(ahead=True), u, w)) == 0

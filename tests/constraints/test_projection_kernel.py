@@ -1,4 +1,6 @@
-"""Restoration as one kernel, interpreted: the same points as step by step, sample by sample, and laws that bring their own functions."""
+"""Restoration as one kernel, interpreted: the same points as step by step, sample by sample, and laws that
+bring their own functions.
+"""
 
 import itertools
 import os
@@ -32,7 +34,9 @@ def _room(monkeypatch):
 
 @pytest.fixture(autouse=True)
 def _no_way_back():
-    """A kernel that fails would be replaced by the passes it is compared with; numbers that are not finite are meant."""
+    """A kernel that fails would be replaced by the passes it is compared with; numbers that are not finite
+    are meant.
+    """
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("error", sapc.SapcWarning)
         yield
@@ -53,20 +57,21 @@ def pair(H, **changes):
     ahead, compiled = changes.pop("ahead", False), changes.pop("compiled", False)
     ways = (sapc.Execution(ahead, compiled, fused) for fused in (False, True))
     kind = sapc.NearestPoint if "newton_steps" in changes else sapc.FeasiblePoint
-    return (H.with_solver(kind(**changes, execution=how)) for how in ways)
+    return (H.with_solver(kind(**changes, execution=execution)) for execution in ways)
 
 
-def same(H, u, tolerance=1e-10, **changes):
+def assert_same(H, u, tolerance=1e-10, **changes):
     """Both ways give the same fields, passes and reports; what the kernel gives."""
     eager, fused = pair(H, **changes)
-    (want, there), (got, report) = eager.solve(u), fused.solve(u)
-    assert torch.equal(report.iterations, there.iterations)
-    assert torch.equal(report.converged, there.converged)
+    (want, expected_info), (got, report) = eager.solve(u), fused.solve(u)
+    assert torch.equal(report.iterations, expected_info.iterations)
+    assert torch.equal(report.converged, expected_info.converged)
     assert torch.allclose(got, want, rtol=0, atol=tolerance, equal_nan=True)
     return got, report
 
 
-# Interpreted, a pass of one sample takes a quarter of a second whatever the grid; so few of them, on grids with ends of all kinds.
+# Interpreted, a pass of one sample takes a quarter of a second whatever the grid; so few of them, on grids
+# with ends of all kinds.
 
 
 @pytest.mark.parametrize(
@@ -74,17 +79,19 @@ def same(H, u, tolerance=1e-10, **changes):
     [(RD, (3, 3), True), (RD, (10, 17), False), (IC, (9, 7), True), (BC, (16, 8), False)],
 )
 def test_the_kernel_equals_step_by_step(name, grid, near):
-    """From near a solution of order one or from white noise; the fewest points, and blocks that are full or not."""
+    """From near a solution of order one or from white noise; the fewest points, and blocks that are full or
+    not.
+    """
     f = waves(grid, 1)
     u = f + 0.05 * noise(f.shape) if near else noise(f.shape, 1)
-    same(sapc.get_task(name, grid=grid).manifold(f), u, passes=2, retry=False, ahead=True)
+    assert_same(sapc.get_task(name, grid=grid).manifold(f), u, passes=2, retry=False, ahead=True)
 
 
 def test_many_blocks():
     """Three blocks of four points, the last one not full; the law reads across their ends."""
     task, f = sapc.get_task(IC, grid=(11, 6)), waves((11, 6), 1)
     with launch.use_tuning(warps=1, entries=1):
-        same(task.manifold(f), noise(f.shape), passes=1, retry=False)
+        assert_same(task.manifold(f), noise(f.shape), passes=1, retry=False)
 
 
 def test_a_block_is_as_large_as_its_threads_like():
@@ -95,15 +102,17 @@ def test_a_block_is_as_large_as_its_threads_like():
 
 @pytest.mark.parametrize("name", [RD, IC])
 def test_final_time_and_pins_as_they_come(name):
-    """Another spacing of frames; sensors, or two pinned frames, between which rows depend on each other but for the jitter."""
+    """Another spacing of frames; sensors, or two pinned frames, between which rows depend on each other but
+    for the jitter.
+    """
     x = sapc.get_task(name, grid=(9, 6)).grid["x"]
     task = sapc.get_task(name, grid=sapc.Grid((x, sapc.Axis("t", 6, 0.0, 0.4))))
     f = waves((9, 6), 1)
-    some = torch.zeros(9, 6, dtype=torch.bool)
-    some[::3, 1::2] = True
-    pin = sapc.Pin(some) if name == IC else sapc.Pin.frame(0) & sapc.Pin.frame(3)
+    subset = torch.zeros(9, 6, dtype=torch.bool)
+    subset[::3, 1::2] = True
+    pin = sapc.Pin(subset) if name == IC else sapc.Pin.frame(0) & sapc.Pin.frame(3)
     H = (pin & task.constraint.parts[1]).on(f)
-    got, _ = same(H, f + 0.1 * noise(f.shape), passes=1, retry=False)
+    got, _ = assert_same(H, f + 0.1 * noise(f.shape), passes=1, retry=False)
     assert torch.equal(got[:, H.pinned], f[:, H.pinned])
 
 
@@ -113,7 +122,7 @@ def test_samples_do_not_know_of_each_other():
     H = sapc.get_task(IC, grid=(9, 7)).manifold(f)
     u = f + 0.2 * noise(f.shape)
     u[0] = next(pair(H)).project(f)[0]
-    got, report = same(H, u, passes=1, retry=False)
+    got, report = assert_same(H, u, passes=1, retry=False)
     assert report.iterations.tolist() == [0, 1]
     assert torch.equal(got[0], u[0])
     _, alone = pair(H[1:], passes=1, retry=False)
@@ -181,7 +190,7 @@ def mean_square_slope(u, k, i, t, data, above, below, X: tl.constexpr, T: tl.con
 
 def own_laws():
     w = torch.linspace(1, 2, 12, dtype=F64)
-    one = sapc.Balance(
+    cubic_law = sapc.Balance(
         lambda u: (w.reshape(4, 3, 1) * (u + u**3)).sum((1, 2)), kernel=LawKernel(lambda: (cubic,), w)
     )
     three = sapc.Balance(
@@ -189,7 +198,7 @@ def own_laws():
         kernel=LawKernel(lambda: (decay, mean_square, mean_square_slope), w),
         times=torch.tensor([0.0, 0.1, 0.4, 0.5, 1.0], dtype=F64),
     )  # fmt: skip
-    return one, three
+    return cubic_law, three
 
 
 def shares(H, u):
@@ -199,17 +208,19 @@ def shares(H, u):
     return [float(step.alpha) for step in path]
 
 
-@pytest.mark.parametrize(("which", "kappa", "seed"), [(0, 0.5, 0), (1, 0.1, 3)])
-def test_a_law_of_ones_own_whose_steps_are_shortened_and_lengthened(which, kappa, seed):
-    """Two axes of space; refused steps, shares that the bend suggests on the way down and up, and full steps at the end."""
-    law, u = own_laws()[which], 2 * noise((1, 4, 3, 5), seed)
+@pytest.mark.parametrize(("law_number", "kappa", "seed"), [(0, 0.5, 0), (1, 0.1, 3)])
+def test_a_law_of_ones_own_whose_steps_are_shortened_and_lengthened(law_number, kappa, seed):
+    """Two axes of space; refused steps, shares that the bend suggests on the way down and up, and full steps
+    at the end.
+    """
+    law, u = own_laws()[law_number], 2 * noise((1, 4, 3, 5), seed)
     H = (sapc.Pin.frame(0) & law).on(u)
-    taken = shares(next(pair(H, kappa=kappa)), u)
-    assert taken.count(0.0) >= 2
-    assert any(0 < a < b < 1 for a, b in itertools.pairwise(taken))
-    assert taken[-1] == 1
-    got, report = same(H, u, kappa=kappa)
-    assert int(report.iterations) == len(taken)
+    steps = shares(next(pair(H, kappa=kappa)), u)
+    assert steps.count(0.0) >= 2
+    assert any(0 < a < b < 1 for a, b in itertools.pairwise(steps))
+    assert steps[-1] == 1
+    got, report = assert_same(H, u, kappa=kappa)
+    assert int(report.iterations) == len(steps)
     assert bool(report.converged)
     assert law.residual(got).abs().max() < 1e-11
 
@@ -217,49 +228,54 @@ def test_a_law_of_ones_own_whose_steps_are_shortened_and_lengthened(which, kappa
 def test_one_condition_for_all_and_the_callers_dtype():
     u = (1 + 0.3 * noise((2, 4, 3, 5))).float()
     H = (sapc.Pin.frame(0) & own_laws()[0]).on(u[:1])
-    got, _ = same(H, u, tolerance=1e-6, passes=1, retry=False)
+    got, _ = assert_same(H, u, tolerance=1e-6, passes=1, retry=False)
     assert got.dtype == torch.float32
 
 
-@pytest.mark.parametrize("which", [0, 1])
-def test_what_is_not_finite_stays_as_it_is(which):
+@pytest.mark.parametrize("law_number", [0, 1])
+def test_what_is_not_finite_stays_as_it_is(law_number):
     u = 1 + 0.02 * noise((2, 4, 3, 5))
-    H = (sapc.Pin.frame(0) & own_laws()[which]).on(u)
+    H = (sapc.Pin.frame(0) & own_laws()[law_number]).on(u)
     u[0, 1, 1, 3], u[1, 1, 1, 3] = torch.nan, torch.inf
-    got, report = same(H, u)
+    got, report = assert_same(H, u)
     assert not bool(report.converged.any())
     assert torch.equal(got.nan_to_num(7.0), u.nan_to_num(7.0))
 
 
 def test_the_nearest_point_starts_from_the_kernels():
     u = 1 + 0.02 * noise((1, 4, 3, 5))
-    same((sapc.Pin.frame(0) & own_laws()[0]).on(u), u, newton_steps=20, tolerance=1e-8)
+    assert_same((sapc.Pin.frame(0) & own_laws()[0]).on(u), u, newton_steps=20, tolerance=1e-8)
 
 
 def test_who_misses_tries_again_accepting_any_decrease():
-    """A test that nothing passes: alpha goes down to its end, eight times shorter each time; who is there at once does not try again."""
+    """A test that nothing passes: alpha goes down to its end, eight times shorter each time; who is there at
+    once does not try again.
+    """
     u = 1 + 0.02 * noise((2, 4, 3, 5), 3)
     H = (sapc.Pin.frame(0) & own_laws()[0]).on(u)
     u[0] = next(pair(H)).project(u)[0]
-    _, report = same(H, u, kappa=1e-9, passes=6)
+    _, report = assert_same(H, u, kappa=1e-9, passes=6)
     assert bool(report.converged.all())
     assert int(report.iterations[0]) == 0
     assert 4 < int(report.iterations[1]) < 4 + 6
 
 
 def test_who_ran_out_of_passes_goes_on():
-    """Two passes are too few for the second sample, with the test and without; the first one needs none and stays."""
+    """Two passes are too few for the second sample, with the test and without; the first one needs none and
+    stays.
+    """
     u = 1 + 0.02 * noise((2, 4, 3, 5), 3)
     H = (sapc.Pin.frame(0) & own_laws()[0]).on(u)
     u[0] = next(pair(H)).project(u)[0]
-    for kappa, tried in (
+    for kappa, n_trials in (
         (0.5, 2 + 2),
         (1e-9, 2 + 2 + 4),
-    ):  # in the end the test passes, or gets stuck and any decrease will do
-        _, report = same(H, u, kappa=kappa, passes=2, patience=40)
+        # In the end the test passes, or gets stuck and any decrease will do.
+    ):
+        _, report = assert_same(H, u, kappa=kappa, passes=2, patience=40)
         assert bool(report.converged.all())
         assert int(report.iterations[0]) == 0
-        assert tried + 2 < int(report.iterations[1]) < tried + 10
+        assert n_trials + 2 < int(report.iterations[1]) < n_trials + 10
 
 
 def test_some_samples_alone():
@@ -267,9 +283,9 @@ def test_some_samples_alone():
     u = 2 * noise((2, 4, 3, 5), 3)
     _, H = pair((sapc.Pin.frame(0) & own_laws()[0]).on(u))
     kernel = launch.kernel_of(H._problem(), H.solver)
-    every, some = (kernel._launch(u, 1, strict=True, only=x) for x in (None, torch.tensor([False, True])))
-    assert some[3].tolist() == [0, 1]
-    assert torch.equal(some[0], torch.stack((u[0], every[0][1])))
+    every, subset = (kernel._launch(u, 1, strict=True, only=x) for x in (None, torch.tensor([False, True])))
+    assert subset[3].tolist() == [0, 1]
+    assert torch.equal(subset[0], torch.stack((u[0], every[0][1])))
 
 
 # -- the functions of the laws, one block at a time --
@@ -353,7 +369,8 @@ def test_the_functions_of_a_law_bring_its_gradients(name, grid):
 def test_who_gets_a_kernel():
     task, f = sapc.get_task("stokes_ic", grid=(9, 7)), waves((9, 7), 1)
     problem = task.manifold(f)._problem()
-    assert launch.kernel_of(problem, sapc.NearestPoint()) is None  # on a CPU only if asked
+    # On a CPU only if asked.
+    assert launch.kernel_of(problem, sapc.NearestPoint()) is None
     assert launch.kernel_of(problem, sapc.NearestPoint(execution=sapc.Execution(fused=False))) is None
     kernel = launch.kernel_of(problem, sapc.NearestPoint(execution=sapc.Execution(fused=True)))
     assert kernel is not None
@@ -370,8 +387,8 @@ def test_who_gets_a_kernel():
         )
         is None
     )
-    own = (sapc.Pin.frame(0) & sapc.Balance(lambda u: (u**2).sum(1))).on(f)
-    assert launch.kernel_of(own._problem(), sapc.NearestPoint(execution=sapc.Execution(fused=True))) is None
+    H_own = (sapc.Pin.frame(0) & sapc.Balance(lambda u: (u**2).sum(1))).on(f)
+    assert launch.kernel_of(H_own._problem(), sapc.NearestPoint(execution=sapc.Execution(fused=True))) is None
 
 
 def test_a_derivative_is_taken_along_the_passes():
@@ -395,4 +412,5 @@ def test_what_fails_runs_in_passes_after_one_warning():
         got = fused.project(u)
     assert len(caught) == 1
     assert torch.equal(got, eager.project(u))
-    fused.project(u)  # no second warning
+    # No second warning.
+    fused.project(u)

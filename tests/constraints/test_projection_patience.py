@@ -1,7 +1,9 @@
-"""Samples that need many short steps: trained networks leave about one in a hundred Stokes fields where the law bends that strongly.
+"""Samples that need many short steps: trained networks leave about one in a hundred Stokes fields where the
+law bends that strongly.
 
-`golden/slow-projections.safetensors` holds three such fields, float32, by task and test set: states of trained SAPC models before their
-last projection, which 80 passes with the test of `gauss_newton` and 80 without leave at |R| of 9e-3 to 1e-1.
+`golden/slow-projections.safetensors` holds three such fields, float32, by task and test set: states of
+trained SAPC models before their last projection, which 80 passes with the test of `gauss_newton` and 80
+without leave at |R| of 9e-3 to 1e-1.
 """
 
 from pathlib import Path
@@ -30,7 +32,8 @@ def case(key):
 def test_who_needs_many_steps_gets_there_not_far_away(key):
     H, u = case(key)
     p, report = H.solve(u)
-    assert (report.iterations > 2 * 80).all()  # missed with the test and without
+    # Missed with the test and without.
+    assert (report.iterations > 2 * 80).all()
     assert bool(report.converged.all())
     assert H.balance(p).abs().max() <= 1e-11
     assert (H.local(p) == 0).all()
@@ -55,7 +58,7 @@ def far(name, **changes):
 
 @pytest.mark.parametrize("name", ["stokes_ic", "stokes_bc"])
 def test_batch_mates_neither_help_nor_suffer(name):
-    """Whoever goes on ends at the same bits alone; the others are where they are without anybody's patience."""
+    """Samples that go on end at the same bits alone; the others are where they are without patience."""
     H, u = far(name, passes=6, patience=80)
     p, report = H.solve(u)
     before, first = H.with_solver(sapc.FeasiblePoint(passes=6, patience=0)).solve(u)
@@ -80,7 +83,9 @@ def test_the_nearest_point_is_sought_from_there():
 
 @pytest.mark.parametrize("name", ["stokes_ic", "stokes_bc"])
 def test_a_long_attempt_is_the_short_one_gone_on_with(name):
-    """Whoever misses within five passes ends where passes without a limit, in one attempt, lead; the dense path agrees."""
+    """Whoever misses within five passes ends where passes without a limit, in one attempt, lead; the dense
+    path agrees.
+    """
     H, u = far(name, passes=5, patience=80)
     want, free = H.with_solver(sapc.FeasiblePoint(retry=False)).solve(u)
     _, short = H.with_solver(sapc.FeasiblePoint(passes=5, patience=0)).solve(u)
@@ -89,13 +94,15 @@ def test_a_long_attempt_is_the_short_one_gone_on_with(name):
     assert int(late.sum()) >= 3
     assert torch.equal(got[late], want[late])
     assert torch.equal(report.iterations[late], 5 + 5 + free.iterations[late])
-    dense, there = H.dense().solve(u)
-    assert torch.equal(there.converged, report.converged)
+    dense, expected_info = H.dense().solve(u)
+    assert torch.equal(expected_info.converged, report.converged)
     assert relative(dense, got) < 1e-7
 
 
 def test_whoever_got_stuck_does_not_try_the_same_again():
-    """A test that nothing passes ends its attempt after four trials; the longer attempt is then the one that accepts any decrease."""
+    """A test that nothing passes ends its attempt after four trials; the longer attempt is then the one that
+    accepts any decrease.
+    """
     H, u = far("stokes_ic", kappa=1e-9, passes=5, patience=0)
     short = H.solve(u)[1]
     report = H.with_solver(sapc.FeasiblePoint(kappa=1e-9, passes=5, patience=300)).solve(u)[1]

@@ -1,6 +1,8 @@
-"""Convergence, row by row at the result: what is reported as converged is measured again here, in higher precision where rounding decides.
+"""Convergence, row by row at the result: what is reported as converged is measured again here, in higher
+precision where rounding decides.
 
-Starts are 10^k times noise, k = -8..8, one sample each, so that a tolerance taken from a start, or from a batch mate, shows.
+Starts are 10^k times noise, k = -8..8, one sample each, so that a tolerance taken from a start, or from a
+batch mate, shows.
 """
 
 from fractions import Fraction
@@ -45,7 +47,8 @@ def test_a_quadratic_constraint_is_met_exactly_where_it_says_so():
             rounding = 16 * EPS * (3 * float(total) + 1)
             assert abs(abs(float(total - 1)) - float(size)) <= rounding
             assert not converged or abs(total - 1) <= limit(3 * total + 1, solver.tol)
-        assert solver.tol > 1e-12 or of(report, 0, 8)  # plain steps do not get there from far away
+        # Plain steps do not get there from far away.
+        assert solver.tol > 1e-12 or of(report, 0, 8)
 
 
 def test_starts_of_any_size_do_not_hide_a_residual():
@@ -70,8 +73,8 @@ def test_laws_of_the_tasks_from_starts_of_any_size(name, first, last):
         task.constraint.parts[1],
     )
     p, report = H.solve(starts(task.grid.shape))
-    again = H.solve(p)[1]
-    assert torch.equal(again.iterations[report.converged], 0 * again.iterations[report.converged])
+    repeated = H.solve(p)[1]
+    assert torch.equal(repeated.iterations[report.converged], 0 * repeated.iterations[report.converged])
     rows = H.balance(p)
     for i in torch.arange(len(p))[report.converged]:
         slope = torch.autograd.functional.jacobian(law.residual, p[i : i + 1])[0, :, 0].flatten(1)
@@ -95,7 +98,7 @@ def wide(u):
 
 
 def test_a_balance_with_a_rate_in_extended_precision():
-    """e = sum u^2, s = -sum u, equal times; nothing pinned, so that the result keeps the size of its start."""
+    """e = sum u^2, s = -sum u, equal times; nothing pinned, so the result keeps the size of its start."""
     frames = 5
     times = torch.linspace(0, 1, frames, dtype=torch.float64)
     law = sapc.Balance(lambda u: (u**2).sum(1), lambda u: -u.sum(1), times=times)
@@ -166,10 +169,10 @@ def test_a_row_that_is_off_is_not_hidden_by_a_larger_one():
     H = sapc.Affine(a, torch.tensor([0.0, 1.0, 1e14], dtype=F64)).on(noise((1, 5, 4)))
     _, report = H.solve(noise((2, 5, 4), 1))
     assert not bool(report.converged.any())
-    curved = sapc.Constraint(
+    sphere = sapc.Constraint(
         lambda u: torch.stack((u[:, 0, 0] ** 2, 1e14 * u[:, 1, 1]), 1), torch.tensor([-1.0, 1e14])
     )
-    assert not bool(curved.on(noise((1, 5, 4))).solve(noise((2, 5, 4), 1))[1].converged.any())
+    assert not bool(sphere.on(noise((1, 5, 4))).solve(noise((2, 5, 4), 1))[1].converged.any())
 
 
 def test_the_tolerance_of_a_row():

@@ -1,4 +1,4 @@
-"""The time convention and the samplers, without any training: with Gaussian data the exact velocity is known."""
+"""The time convention and the samplers, without training: with Gaussian data the exact velocity is known."""
 
 from itertools import pairwise
 
@@ -49,9 +49,9 @@ def test_functions_by_their_old_names(old, new):
 
 
 def test_the_loop_takes_every_step_once():
-    seen = []
-    end = flow.integrate(lambda vt, t, s: (seen.append((t, s)), vt - (t - s))[1], torch.ones(1, 2, 2), 8)
-    assert seen == list(flow.time_pairs(8))
+    pairs = []
+    end = flow.integrate(lambda vt, t, s: (pairs.append((t, s)), vt - (t - s))[1], torch.ones(1, 2, 2), 8)
+    assert pairs == list(flow.time_pairs(8))
     assert torch.equal(end, torch.zeros(1, 2, 2))
 
 
@@ -62,13 +62,14 @@ def test_bad_steps(steps):
 
 
 class Gaussian:
-    """Data N(m, C) on the affine manifold of heat, source N(p, Q) or N(0, I), and the exact velocity between them.
+    """Data N(m, C) on the affine manifold of heat, source N(p, Q) or N(0, I), and the exact velocity between
+    them.
 
-    v_t is Gaussian, so v(x, t) = E[v1 - v0 | v_t = x] = (p - m) + (t S - (1-t) C) (t^2 S + (1-t)^2 C)^+ (x - t p - (1-t) m),
-    S the source's covariance.
+    v_t is Gaussian, so v(x, t) = E[v1 - v0 | v_t = x] = (p - m) + (t S - (1-t) C) (t^2 S + (1-t)^2 C)^+ (x -
+    t p - (1-t) m), S the source's covariance.
     """
 
-    def __init__(self, anchored):
+    def __init__(self, is_anchored):
         task = sapc.get_task("heat", grid=(6, 5))
         g = torch.Generator().manual_seed(0)
         self.shape = task.grid.shape
@@ -77,12 +78,13 @@ class Gaussian:
         n = condition.numel()
         tangent = self.H.project(torch.eye(n, dtype=torch.float64).reshape(n, *self.shape)).flatten(1)
         self.p = self.H.project(torch.zeros(1, *self.shape, dtype=torch.float64)).flatten()
-        self.Q = tangent - self.p  # symmetric: the projection's linear part
+        # Symmetric: the projection's linear part.
+        self.Q = tangent - self.p
         B = self.Q @ torch.randn(n, n, generator=g, dtype=torch.float64) / n**0.5
         self.C = B @ B.T
         self.m = self.H.project(torch.randn(1, *self.shape, generator=g, dtype=torch.float64)).flatten()
         self.S, self.at_source = (
-            (self.Q, self.p) if anchored else (torch.eye(n).double(), torch.zeros(n).double())
+            (self.Q, self.p) if is_anchored else (torch.eye(n).double(), torch.zeros(n).double())
         )
         self.n = n
 
@@ -94,7 +96,9 @@ class Gaussian:
         return (self.at_source - self.m + x @ gain.T).reshape(vt.shape)
 
     def errors(self, name, steps):
-        """Of mean and covariance of the generated fields, exactly: the sampler is an affine map of the source draw."""
+        """Of mean and covariance of the generated fields, exactly: the sampler is an affine map of the source
+        draw.
+        """
         unit = torch.cat((torch.zeros(1, self.n), torch.eye(self.n))).double().reshape(-1, *self.shape)
         out = get_method(name).sample(self.velocity, unit, self.H, steps)
         mean, A = out[0].flatten(), (out[1:] - out[0]).flatten(1)
@@ -102,27 +106,29 @@ class Gaussian:
         return (mean - self.m).abs().max(), (A.T @ A - self.C).norm() / self.C.norm(), residual
 
 
-@pytest.mark.parametrize(("name", "anchored"), [("ffm", False), ("sapc", True)])
-def test_samplers_are_of_first_order(name, anchored):
-    case = Gaussian(anchored)
+@pytest.mark.parametrize(("name", "is_anchored"), [("ffm", False), ("sapc", True)])
+def test_samplers_are_of_first_order(name, is_anchored):
+    case = Gaussian(is_anchored)
     errors = [case.errors(name, steps) for steps in (20, 40, 80, 160)]
     for coarse, fine in pairwise(errors):
         assert 1.8 < coarse[1] / fine[1] < 2.2
     assert errors[-1][1] < 0.05
-    assert all(mean < 1e-12 for mean, _, _ in errors)  # the mean moves on a straight line, so Euler is exact
+    # The mean moves on a straight line, so Euler is exact.
+    assert all(mean < 1e-12 for mean, _, _ in errors)
 
 
 def test_sapc_stays_on_the_manifold():
-    case = Gaussian(anchored=True)
+    case = Gaussian(is_anchored=True)
     assert all(case.errors("sapc", steps)[2] < 1e-13 for steps in (1, 7, 100))
     states = []
 
-    def watched(vt, t):
+    def record_states(vt, t):
         states.append(vt)
-        return case.velocity(vt, t) + torch.sin(1e3 * vt)  # a network with errors of any size
+        # A network with errors of any size.
+        return case.velocity(vt, t) + torch.sin(1e3 * vt)
 
     v1 = torch.randn(3, *case.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
-    get_method("sapc").sample(watched, v1, case.H, 50)
+    get_method("sapc").sample(record_states, v1, case.H, 50)
     assert len(states) == 50
     assert max(case.H.residual(vt).abs().max() for vt in states) < 1e-12
 
@@ -140,7 +146,7 @@ def test_sapc_ends_on_the_manifold_whatever_the_velocity(task_name):
 
 
 def test_the_state_keeps_the_dtype_of_the_source():
-    case = Gaussian(anchored=True)
+    case = Gaussian(is_anchored=True)
     v = lambda vt, t: case.velocity(vt.double(), t).float()
     for dtype in (torch.float32, torch.float64):
         v1 = torch.zeros(1, *case.shape, dtype=dtype)
@@ -148,7 +154,7 @@ def test_the_state_keeps_the_dtype_of_the_source():
 
 
 def test_losses_are_the_stated_means():
-    case = Gaussian(anchored=True)
+    case = Gaussian(is_anchored=True)
     g = torch.Generator().manual_seed(0)
     v0, v1 = (torch.randn(4, *case.shape, generator=g, dtype=torch.float64) for _ in range(2))
     t = torch.rand(4, generator=g, dtype=torch.float64)
@@ -165,14 +171,17 @@ def test_unknown_method():
 
 
 def test_sapc_with_the_exact_velocity_samples_heat():
-    """Not Gaussian: the posterior of the decay rate by quadrature. The samples are as close to solutions as other solutions are."""
+    """Not Gaussian: the posterior of the decay rate by quadrature. The samples are as close to solutions as
+    other solutions are.
+    """
     task = sapc.get_task("heat", grid=(20, 16))
-    truth, other = (task.dataset("test1", size=400, seed=seed).fields.double() for seed in (0, 1))
+    truth, draws = (task.dataset("test1", size=400, seed=seed).fields.double() for seed in (0, 1))
     H = task.manifold(truth[:1])
     a = torch.linspace(1, 5, 401, dtype=torch.float64)
     x, time = task.grid["x"].points, task.grid["t"].points
     solutions = (torch.exp(-a[:, None, None] * time) * torch.cos(x)[:, None]).flatten(1)
-    assert (solutions[100].reshape(20, 16)[:, 0] - truth[0, :, 0]).abs().max() < 1e-6  # sin(x + pi/2)
+    # sin(x + pi/2).
+    assert (solutions[100].reshape(20, 16)[:, 0] - truth[0, :, 0]).abs().max() < 1e-6
     p = H.project(torch.zeros(1, 20, 16, dtype=torch.float64)).flatten()
 
     def velocity(vt, t):
@@ -180,12 +189,13 @@ def test_sapc_with_the_exact_velocity_samples_heat():
         means = (1 - s) * solutions + s * p
         far = (
             means.square().sum(1) - 2 * vt.flatten(1) @ means.T
-        )  # squared distances, but for what softmax takes out
+            # Squared distances, but for what softmax takes out.
+        )
         v0 = torch.softmax(-far / (2 * s * s), 1) @ solutions
         return (vt - v0.reshape(vt.shape)) / s
 
     v1 = sapc.source.sample(task.grid, 400, torch.Generator().manual_seed(0), dtype=torch.float64)
     fields = torch.cat([get_method("sapc").sample(velocity, part, H, 100) for part in v1.split(100)])
     assert H.residual(fields).abs().max() < 1e-12
-    assert sapc.metrics.w2(fields, truth) < 2.5 * sapc.metrics.w2(other, truth)
+    assert sapc.metrics.w2(fields, truth) < 2.5 * sapc.metrics.w2(draws, truth)
     assert (fields.std(0) / truth.std(0))[:, 4:].mean() == pytest.approx(1.0, abs=0.1)

@@ -24,7 +24,7 @@ def cube(*shape):
     return Grid(tuple(Axis(name, n) for name, n in zip("xyt"[-len(shape) :], shape, strict=True)))
 
 
-def seeded(seed=0):
+def make_generator(seed=0):
     return torch.Generator().manual_seed(seed)
 
 
@@ -62,7 +62,8 @@ def test_covariance_is_the_kernel_matrix(shape, length, nu):
 @pytest.mark.parametrize(
     ("shape", "length", "nu", "taps"),
     [
-        ((12, 12), 9e-3, 0.5, 4),  # as 1e-3 on a hundred points, the published source: 11 * 9e-3 = 99 * 1e-3
+        # As 1e-3 on a hundred points, the published source: 11 * 9e-3 = 99 * 1e-3.
+        ((12, 12), 9e-3, 0.5, 4),
         ((23, 12), 4.5e-3, 0.5, 1),
         ((12, 23), 4.5e-3, 0.5, 1),
         ((11, 12), 9e-3, 0.5, 4),
@@ -102,9 +103,10 @@ def test_a_moving_average_out_of_bounds_leaves_it_to_the_torus(monkeypatch):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_neighbours_in_a_moving_average_correlate_as_they_should(dtype):
     length, n = 1.5e-3, 500
-    u = source.sample(cube(100, 100), n, seeded(), length=length, dtype=dtype).double()
+    u = source.sample(cube(100, 100), n, make_generator(), length=length, dtype=dtype).double()
     assert kind((100, 100), length) == "average"
-    expected = math.exp(-1 / 99 / length)  # 1.2e-3, with a standard error of 3.2e-4 in ten million pairs
+    # 1.2e-3, with a standard error of 3.2e-4 in ten million pairs.
+    expected = math.exp(-1 / 99 / length)
     pairs = torch.stack([(u[:, 1:] * u[:, :-1]).mean(), (u[..., 1:] * u[..., :-1]).mean()])
     assert (pairs.mean() - expected).abs() < 4 * 3.2e-4
     assert pairs.mean() > 2 * 3.2e-4
@@ -153,14 +155,15 @@ def test_covariance_on_the_grids_of_the_tasks(shape, length, nu):
 )
 def test_draws_have_unit_variance_and_the_kernel_correlations(shape, length):
     n = 1000
-    u = source.sample(cube(*shape), n, seeded(), length=length).double()
+    u = source.sample(cube(*shape), n, make_generator(), length=length).double()
     # one standard error of a variance is sqrt(2 / n) = 4.5 %; of a covariance at most that
     points = [(0, 0), (0, 1), (shape[0] // 2, shape[1] // 3), (-1, -1)]
     v = torch.stack([u[(slice(None), *p, *([0] * (len(shape) - 2)))] for p in points], 1)
     x = [[(i % n) / (n - 1) for i, n in zip(p, shape, strict=False)] for p in points]
     expected = source.matern(torch.cdist(torch.tensor(x).double(), torch.tensor(x).double()), length, 0.5)
     assert (v.T @ v / n - expected).abs().max() < 5 * math.sqrt(2 / n)
-    if length < 0.2:  # many independent values per field: the overall variance is known well
+    # Many independent values per field: the overall variance is known well.
+    if length < 0.2:
         assert u.square().mean().item() == pytest.approx(1, abs=0.01)
     assert abs(u.mean().item()) < 5 / math.sqrt(n)
 
@@ -168,7 +171,7 @@ def test_draws_have_unit_variance_and_the_kernel_correlations(shape, length):
 def test_white_noise_on_the_navier_stokes_grid_but_not_on_a_hundred_points():
     assert kind((64, 64, 50), 1e-3) == "white"
     assert kind((100, 100), 1e-3) == "average"
-    u = source.sample(cube(64, 64, 50), 4, seeded())
+    u = source.sample(cube(64, 64, 50), 4, make_generator())
     assert u.shape == (4, 64, 64, 50)
     assert u.dtype == torch.float32
     assert u.var().item() == pytest.approx(1, abs=0.01)
@@ -178,11 +181,11 @@ def test_white_noise_on_the_navier_stokes_grid_but_not_on_a_hundred_points():
 @pytest.mark.parametrize("length", [1e-6, 5e-3, 0.05, 1.0])
 def test_seeds(length):
     grid = cube(20, 16)
-    draw = lambda n, seed=0: source.sample(grid, n, seeded(seed), length=length)
+    draw = lambda n, seed=0: source.sample(grid, n, make_generator(seed), length=length)
     assert torch.equal(draw(5), draw(5))
     assert torch.equal(draw(5)[:3], draw(3)), "field i must not depend on the number of fields"
     assert not torch.equal(draw(5), draw(5, seed=1))
-    g = seeded()
+    g = make_generator()
     assert torch.equal(torch.cat([source.sample(grid, k, g, length=length) for k in (2, 3)]), draw(5))
 
 
@@ -196,7 +199,7 @@ def test_a_draw_without_a_generator_follows_the_global_seed():
 @pytest.mark.parametrize("length", [5e-3, 1.0])
 def test_a_root_takes_batches(length):
     root = source.kernel_root((20, 16), length, 0.5, CPU, torch.float64)
-    w = torch.randn(7, sum(root.sizes), generator=seeded(), dtype=torch.float64)
+    w = torch.randn(7, sum(root.sizes), generator=make_generator(), dtype=torch.float64)
     assert torch.allclose(root(w), torch.cat([root(row[None]) for row in w]), rtol=0, atol=1e-12)
 
 
@@ -223,15 +226,16 @@ def test_an_accelerator_calls_the_generator_once_a_batch(length, n):
 
 
 def test_only_the_number_of_points_matters():
-    other = Grid((Axis("x", 20, 0.0, 6.28, "periodic"), Axis("t", 16, 0.0, 49.0)))
+    physical_grid = Grid((Axis("x", 20, 0.0, 6.28, "periodic"), Axis("t", 16, 0.0, 49.0)))
     assert torch.equal(
-        source.sample(other, 2, seeded(), length=1), source.sample(cube(20, 16), 2, seeded(), length=1)
+        source.sample(physical_grid, 2, make_generator(), length=1),
+        source.sample(cube(20, 16), 2, make_generator(), length=1),
     )
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.bfloat16])
 def test_dtypes(dtype):
-    u = source.sample(cube(20, 16), 2, seeded(), length=1.0, dtype=dtype)
+    u = source.sample(cube(20, 16), 2, make_generator(), length=1.0, dtype=dtype)
     assert u.dtype == dtype
     assert u.isfinite().all()
 
@@ -246,10 +250,11 @@ def test_roots_are_kept():
 @pytest.mark.parametrize("length", [5e-324, 1e-30, 1e9, 1e200, 1.7e308])
 @pytest.mark.parametrize("nu", NUS)
 def test_extreme_lengths_stay_finite(length, nu):
-    u = source.sample(cube(9, 8), 3, seeded(), length=length, nu=nu)
+    u = source.sample(cube(9, 8), 3, make_generator(), length=length, nu=nu)
     assert u.isfinite().all()
     if length > 1:
-        assert (u - u[:, :1, :1]).abs().max() < 1e-2  # nearly constant over the cube
+        # Nearly constant over the cube.
+        assert (u - u[:, :1, :1]).abs().max() < 1e-2
 
 
 @pytest.mark.parametrize(
@@ -265,7 +270,7 @@ def test_extreme_lengths_stay_finite(length, nu):
         ({"length": math.inf}, "length scale of the source is inf"),
         ({"nu": 1.0}, "nu = 1.0; choose 0.5, 1.5 or 2.5"),
         ({"dtype": torch.int64}, "cannot return torch.int64"),
-        ({"device": "meta", "generator": seeded()}, "asked for on meta, but its generator is on cpu"),
+        ({"device": "meta", "generator": make_generator()}, "asked for on meta, but its generator is on cpu"),
     ],
 )
 def test_bad_input_is_one_sentence(bad, message):
@@ -283,7 +288,8 @@ def test_a_missing_device_is_one_sentence():
 
 def test_any_whole_number_counts_fields():
     assert torch.equal(
-        source.sample(cube(8, 8), np.int64(2), seeded()), source.sample(cube(8, 8), 2, seeded())
+        source.sample(cube(8, 8), np.int64(2), make_generator()),
+        source.sample(cube(8, 8), 2, make_generator()),
     )
 
 
@@ -303,9 +309,9 @@ def test_cuda(length):
     assert torch.equal(u, draw(600))
     assert draw(5).shape == (5, 100, 100)
     root = source.kernel_root(grid.shape, length, 0.5, u.device, torch.float32)
-    w = torch.randn(3, sum(root.sizes), generator=seeded())
-    there = source.kernel_root(grid.shape, length, 0.5, CPU, torch.float32)(w)
-    assert torch.allclose(root(w.cuda()).cpu(), there, atol=1e-5)
+    w = torch.randn(3, sum(root.sizes), generator=make_generator())
+    on_cpu = source.kernel_root(grid.shape, length, 0.5, CPU, torch.float32)(w)
+    assert torch.allclose(root(w.cuda()).cpu(), on_cpu, atol=1e-5)
     assert u[:, 50, 50].var().item() == pytest.approx(1, abs=0.3)
     with pytest.raises(SapcError, match="generator is on cpu"):
-        source.sample(grid, 1, seeded(), device="cuda")
+        source.sample(grid, 1, make_generator(), device="cuda")
