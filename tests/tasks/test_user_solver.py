@@ -1,5 +1,6 @@
 """Solvers of one's own: where time is, one condition in each test set, the cache, and what `check` says of them."""
 
+import json
 import math
 from functools import cached_property
 from pathlib import Path
@@ -199,3 +200,23 @@ def test_the_command_checks_a_file_that_defines_a_task(tmp_path, capsys):
     plugin(tmp_path, PLUGIN.replace("- s))", "- s)).transpose(1, 2)"))
     assert run("check", file) == 2
     assert "time is the last axis" in " ".join(capsys.readouterr().err.split())
+
+
+def test_runs_notice_that_the_text_of_a_plug_in_has_changed(tmp_path):
+    file = plugin(tmp_path)
+    sapc.load_plugin(file)
+    run_folder = tmp_path / "run"
+    sapc.train("wave", preset="tiny", out=run_folder, steps=2, train=4, validation=4, batch=2)
+    sapc.load(run_folder)
+    environment = run_folder / "environment.json"
+    (start,) = json.loads(environment.read_text())["starts"]
+    assert start["plugins"] == {"task": dict(type(sapc.get_task("wave")).class_file)}
+    assert start["plugins"]["task"]["file"] == "wave.py"
+    plugin(tmp_path, PLUGIN + "# changed\n")
+    sapc.load_plugin(file)
+    with pytest.warns(sapc.SapcWarning, match=r"wave\.py, which defines the task wave, has another text"):
+        sapc.load(run_folder)
+    # Runs of version 0.1.0 say nothing of it.
+    del start["plugins"]
+    environment.write_text(json.dumps({"starts": [start]}))
+    sapc.load(run_folder)

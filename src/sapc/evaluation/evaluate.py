@@ -33,6 +33,7 @@ from ..models.sampling import worst_residuals as worst_residuals
 from ..models.scores import RunDescription, Scores, ScoreSettings, SetScores
 from ..tasks import TEST_SETS as TEST_SETS
 from ..tasks import Task
+from ..training.plugin_texts import describe_plugins
 from ..training.run_folder import environment
 from . import metrics
 from .config import EvaluationConfig
@@ -131,7 +132,12 @@ class _Evaluation:
         sets = {split: self._score_set(split) for split in names}
         if self.config.trajectory_samples:
             sets[names[0]] = replace(sets[names[0]], trajectory=self._trajectory(names[0]))
-        return Scores.from_sets(_describe(self.model), self._settings(), environment(), sets)
+        return Scores.from_sets(
+            _describe(self.model),
+            self._settings(),
+            {**environment(), **describe_plugins(self.model.run)},
+            sets,
+        )
 
     def _settings(self) -> ScoreSettings:
         """Return what the scores say of this evaluation."""

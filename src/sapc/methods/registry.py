@@ -117,6 +117,22 @@ def is_user_defined(name: str) -> bool:
     return name not in PUBLISHED_METHODS
 
 
+def describe_method_file(name: str) -> dict[str, str]:
+    """Return name and SHA-256 of the file that defines a user's method, as it was loaded; empty if there is none.
+
+    Args:
+        name: Name of the method.
+
+    Returns:
+        `{"file": ..., "sha256": ...}`, or an empty record for published methods and those of packages and notebooks.
+    """
+    source = SOURCES.get(name, "")
+    digest = _digests.get(source, "")
+    if not digest and Path(source).is_file():
+        digest = hashlib.sha256(Path(source).read_bytes()).hexdigest()
+    return {"file": Path(source).name, "sha256": digest} if digest else {}
+
+
 # -- making methods known --
 
 

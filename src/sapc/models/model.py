@@ -36,6 +36,7 @@ from ..nn.fno import matmul_precision
 from ..nn.network import NetworkSource, describe, execution_of, find_device, parameter_count, weights_of
 from ..tasks import Dataset, Task
 from ..training.config import TrainingConfig
+from ..training.plugin_texts import warn_of_changed_plugins
 from ..training.run_folder import (
     OPTIMISER,
     RunFolder,
@@ -130,6 +131,7 @@ def read_model(
 ) -> Model:
     """Load the model of a run folder, that the caller knows as `path`, where the task of the run is at hand."""
     module, step, metadata = read_network(path, folder, run, network)
+    warn_of_changed_plugins(folder, run)
     model = Model(
         run,
         module,

@@ -63,7 +63,7 @@ class Task:
     """Samples solved at once on the published grid, at most, by kind of device."""
 
     class_file: ClassVar[Mapping[str, str]] = {}
-    """Path and SHA-256 of the file that defines a user's class; part of the key of its cached data."""
+    """Name and SHA-256 of the file that defines a user's class; part of the key of its cached data."""
 
     def __init__(
         self,

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from .._files import real_path
 from ..errors import SapcError, SapcWarning
 from .physics import pins_of
 
@@ -45,7 +44,7 @@ def describe_class_file(cls: type) -> dict[str, str]:
     digest = hashlib.sha256(text)
     for parent in filter(None, texts):
         digest.update(parent.encode())
-    return {"file": str(real_path(file)), "sha256": digest.hexdigest()}
+    return {"file": Path(file).name, "sha256": digest.hexdigest()}
 
 
 def is_user_solver(task: Task) -> bool:
