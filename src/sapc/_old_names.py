@@ -85,6 +85,7 @@ RENAMED = {
     "sapc.flow.at": "sapc.flow.evaluate_velocity",
     "sapc.flow.endpoint": "sapc.flow.predict_data",
     "sapc.flow.per_field": "sapc.flow.expand_like",
+    "sapc.flow.source.seed_of": "sapc.flow.source.derive_seed",
     "sapc.flow.times": "sapc.flow.time_pairs",
     "sapc.flow.toward": "sapc.flow.step_toward",
     "sapc.flow.within": "sapc.flow.clip_endpoint",

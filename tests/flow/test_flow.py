@@ -48,6 +48,11 @@ def test_functions_by_their_old_names(old, new):
         assert getattr(flow, old) is getattr(flow, new)
 
 
+def test_the_source_derives_seeds_by_the_old_name():
+    with pytest.warns(DeprecationWarning, match=r"sapc\.flow\.source\.derive_seed"):
+        assert sapc.source.seed_of("heat", 1) == sapc.source.derive_seed("heat", 1)
+
+
 def test_the_loop_takes_every_step_once():
     pairs = []
     end = flow.integrate(lambda vt, t, s: (pairs.append((t, s)), vt - (t - s))[1], torch.ones(1, 2, 2), 8)

@@ -61,6 +61,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from .._old_names import find_renamed
 from ..errors import SapcError, explain_misuse
 from ..grid import Grid
 
@@ -404,3 +405,6 @@ def derive_seed(*description: object) -> int:
         A seed.
     """
     return int.from_bytes(hashlib.sha256(repr(description).encode()).digest()[:8]) >> 1
+
+
+__getattr__ = find_renamed(__name__)
