@@ -1,18 +1,20 @@
-"""Can FRD stand in for FPD? Both on the same ensembles of known and of realistic faults, and how alike they order them.
+"""Can FRD stand in for FPD? Both order the same ensembles, with known and with realistic faults.
 
-    python benchmarks/calibrate_frd.py runs/heat-sapc --poseidon Poseidon-B [--set test1] [--samples 1225] [--json calibration.json]
+    python benchmarks/calibrate_frd.py runs/heat-sapc --poseidon Poseidon-B [--set test1] [--samples 1225] \\
+        [--json calibration.json]
 
 Per test set the ensembles are
 
     solutions            an independent draw, the best there can be
     noise a              solutions plus white noise of standard deviation a times the solutions' own spread
-    spread c             solutions drawn together towards their mean, or apart, by the factor c
+    spread c             distances of solutions from their mean times c
     shift b              solutions all moved by b times their spread
     k steps              what the model gives in that many sampling steps, down from its own number
 
-A perfect stand-in orders them as FPD does; the size of its values need not be the same. The order is compared within a test set, because
-between sets the distances differ by more than the faults do. Ensembles that neither distance can tell from solutions, those near the first
-row, are ordered by chance; with few samples these are many.
+A perfect stand-in orders them as FPD does; the size of its values need not be the same. The order is compared
+within a test set, because between sets the distances differ by more than the faults do. Ensembles that
+neither distance can tell from solutions, those near the first row, are ordered by chance; with few samples
+these are many.
 """
 
 from __future__ import annotations
@@ -38,16 +40,16 @@ NOISE, SPREAD, SHIFT = (0.1, 0.3, 1.0), (0.5, 0.8, 1.25), (0.1, 0.3, 1.0)
 STEPS = (1, 2, 5, 10, 25)
 
 
-def calibrate(model: sapc.Model, both: Sequence[Distance], options: argparse.Namespace) -> Row:
-    """FPD and FRD of every ensemble on every test set, and their agreement, as JSON can hold it; `both` are the two, in this order."""
-    sets = {split: compare(model, both, split, options) for split in options.set}
+def calibrate(model: sapc.Model, pair: Sequence[Distance], options: argparse.Namespace) -> Row:
+    """Compute FPD and FRD of every ensemble on every test set, and their agreement, as JSON can hold it."""
+    sets = {split: compare(model, pair, split, options) for split in options.set}
     run = {"task": model.run.task, "method": model.run.method, "seed": model.run.seed, "trained": model.step}
     names = ("method", "samples", "reference", "steps", "seed")
     settings = {name: getattr(options, name) for name in names} | {"device": str(model.device)}
     return {
         "format": FORMAT,
         "run": run,
-        "settings": settings | {f"{d.name}_weights": d.describe() for d in both},
+        "settings": settings | {f"{d.name}_weights": d.describe() for d in pair},
         "environment": environment(),
         "sets": sets,
         "mean": {
@@ -56,37 +58,37 @@ def calibrate(model: sapc.Model, both: Sequence[Distance], options: argparse.Nam
     }
 
 
-def compare(model: sapc.Model, both: Sequence[Distance], split: str, options: argparse.Namespace) -> Row:
-    """Both distances of every ensemble, and how alike they order them."""
-    truth, other = (
-        solutions(model, split, size, seed, lambda done, total: None)
+def compare(model: sapc.Model, pair: Sequence[Distance], split: str, options: argparse.Namespace) -> Row:
+    """Compute both distances of every ensemble, and the agreement of the two orders."""
+    truth, draw = (
+        solutions(model, split, size=size, seed=seed, progress=lambda done, total: None)
         for size, seed in ((options.reference, 0), (options.samples, 1))
     )
     rows: dict[str, dict[str, float]] = {}
-    for name, fields in ensembles(model, truth[:1], other, options):
+    for name, fields in ensembles(model, truth[:1], draw, options):
         announce(f"{split}, {name}")
-        keep = (fields is other, True)
+        use_cache = (fields is draw, True)
         rows[name] = {
-            d.name: fmean(d.per_encoder(fields, truth, lambda done, total: None, use_cache=keep))
-            for d in both
+            d.name: fmean(d.per_encoder(fields, truth, lambda done, total: None, use_cache=use_cache))
+            for d in pair
         }
-    order = fpd.agreement(*([row[d.name] for row in rows.values()] for d in both))
+    order = fpd.agreement(*([row[d.name] for row in rows.values()] for d in pair))
     return {"ensembles": rows, "agreement": order}
 
 
 def ensembles(
-    model: sapc.Model, condition: Tensor, other: Tensor, options: argparse.Namespace
+    model: sapc.Model, condition: Tensor, draw: Tensor, options: argparse.Namespace
 ) -> Iterator[tuple[str, Tensor]]:
-    """Every ensemble with its name."""
-    noise = torch.randn(other.shape, generator=torch.Generator().manual_seed(options.seed)).to(other)
-    mean, spread = other.mean(0), other.std(0).mean()
-    yield "solutions", other
+    """Yield every ensemble with its name."""
+    noise = torch.randn(draw.shape, generator=torch.Generator().manual_seed(options.seed)).to(draw)
+    mean, spread = draw.mean(0), draw.std(0).mean()
+    yield "solutions", draw
     for a in NOISE:
-        yield f"noise {a:g}", other + a * spread * noise
+        yield f"noise {a:g}", draw + a * spread * noise
     for c in SPREAD:
-        yield f"spread {c:g}", mean + c * (other - mean)
+        yield f"spread {c:g}", mean + c * (draw - mean)
     for b in SHIFT:
-        yield f"shift {b:g}", other + b * spread
+        yield f"shift {b:g}", draw + b * spread
     for k in (*(k for k in STEPS if k < options.steps), options.steps):
         fields = model.sample(
             options.samples,
@@ -121,13 +123,13 @@ def main() -> None:
     sampler = model.sampler(options.method)
     options.method, options.set = sampler.name, options.set or list(TEST_SETS)
     options.steps = options.steps or sampler.steps
-    found = calibrate(model, fpd.distances(options.poseidon, True, model.device), options)
-    for name, about in found["sets"].items():
-        rows = [{"ensemble": ensemble, **row} for ensemble, row in about["ensembles"].items()]
-        show(f"{name}: {about['agreement']}", sorted(rows, key=lambda row: row["fpd"]))
-    print(f"agreement of FRD with FPD in the order: {found['mean']}")
+    result = calibrate(model, fpd.distances(options.poseidon, True, model.device), options)
+    for name, scores in result["sets"].items():
+        rows = [{"ensemble": ensemble, **row} for ensemble, row in scores["ensembles"].items()]
+        show(f"{name}: {scores['agreement']}", sorted(rows, key=lambda row: row["fpd"]))
+    print(f"agreement of FRD with FPD in the order: {result['mean']}")
     if options.json:
-        write_json(Path(options.json), found)
+        write_json(Path(options.json), result)
 
 
 if __name__ == "__main__":

@@ -18,15 +18,16 @@ def solve(device: torch.device, size: int | None) -> Iterator[Row]:
     for name in sapc.task_names():
         task = sapc.get_task(name)
         count = size or task.sizes["train"]
-        task.dataset("validation", size=2, device=device, cache=False)  # warm-up: plans, kernels
+        # Warm up: plans, kernels.
+        task.dataset("validation", size=2, device=device, cache=False)
         with peak(device) as memory:
             start = time.perf_counter()
             task.dataset("train", size=count, device=device, cache=False)
-            took = time.perf_counter() - start
+            seconds = time.perf_counter() - start
         yield {
             "task": name,
             "solutions": count,
-            "seconds": took,
+            "seconds": seconds,
             "peak_gib": memory.bytes and memory.bytes / 2**30,
         }
 

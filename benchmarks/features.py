@@ -1,4 +1,4 @@
-"""What FPD and FRD cost: features of as many images as a published test set has, and the Fréchet distance of two such sets.
+"""Cost of FPD and FRD: features of as many images as a published test set has, and one distance.
 
     python benchmarks/features.py [--device cuda] [--json FILE]
 
@@ -18,15 +18,16 @@ from sapc.evaluation import frechet, metrics
 from sapc.experiments.timing import Timer
 
 IMAGES = 1225
-FEW = 16
+CPU_IMAGES = 16
 SIZES = ("T", "B")
-POINTS = 100  # a side, as most of the published grids have
+POINTS = 100
+"""Points a side, as most of the published grids have."""
 
 
 def features(timer: Timer) -> Iterator[Row]:
-    """A row per size: seconds for all images, milliseconds for one, seconds for one distance."""
+    """Yield a row per size: seconds for all images, milliseconds for one, seconds for one distance."""
     cuda = timer.device.type == "cuda"
-    n = IMAGES if cuda else FEW
+    n = IMAGES if cuda else CPU_IMAGES
     fields = torch.randn(n, POINTS, POINTS, device=timer.device)
     for size in SIZES:
         announce(f"features: Poseidon-{size}, {n} images")

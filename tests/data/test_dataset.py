@@ -285,7 +285,8 @@ def test_folders_made_for_a_failed_write_disappear(tmp_path):
     assert os.listdir(tmp_path / "a") == ["b"]
     with pytest.raises(SapcError):
         write(SapcError("no"))
-    assert os.listdir(tmp_path / "a") == ["b"]  # it was there before
+    # It was there before.
+    assert os.listdir(tmp_path / "a") == ["b"]
     (tmp_path / "file").write_text("")
     with pytest.raises(SapcError, match="cannot create the folder"), ensure_folder(tmp_path / "file" / "x"):
         pass

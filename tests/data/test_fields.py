@@ -1,4 +1,4 @@
-"""Fields from elsewhere: what is written is read back, every format, every bad file with its sentence; sensors."""
+"""Fields from files: every format, written and read back, every bad file with its sentence; sensors."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def noise(*shape: int) -> np.ndarray:
 
 @st.composite
 def grids(draw):
-    """Descriptions of grids; made into grids in the test, since run-time types are checked with random numbers."""
+    """Descriptions of grids; the test makes grids of them, since run-time types use random numbers."""
     steady = draw(st.booleans())
     names = [*"xyz"[: draw(st.integers(1, 3))], *(() if steady else ("time",))]
     axes = []
@@ -519,7 +519,8 @@ class TestForeign:
         with h5py.File(tmp_path / "a.h5", "w") as file:
             make(file, secret)
         with h5py.File(tmp_path / "a.h5") as file:
-            assert file["u"].shape == (5, 6, 4)  # what h5py itself would read
+            # What h5py itself would read.
+            assert file["u"].shape == (5, 6, 4)
         refused(tmp_path / "a.h5", "no other file is read", time="last")
         with pytest.raises(SapcError, match="no other file is read"):
             read_condition(tmp_path / "a.h5", get_task("heat", grid=(6, 4)))
@@ -649,7 +650,8 @@ class TestSensors:
         found = read("x,t,channel,value\n0.5,0.5,u,2\n3.0,0,h,-1.5\n")
         assert found.mask.sum() == 2
         assert found.values[0, 1, 1, 1] == 2
-        assert found.values[0, 0, 0, 0] == -1.5  # the end of a periodic axis is its start
+        # The end of a periodic axis is its start.
+        assert found.values[0, 0, 0, 0] == -1.5
         assert found.max_offset == 0
         assert torch.equal(~found.values[0].isnan(), found.mask)
 

@@ -1,4 +1,4 @@
-"""Files of a stranger: whatever stands in them, the answer is one sentence that names the file, and nothing large is made first."""
+"""Files of strangers: the answer is one sentence that names the file, and nothing large is made first."""
 
 from __future__ import annotations
 
@@ -287,7 +287,7 @@ def test_values_of_any_length_leave_a_sentence_readable():
 
 
 def test_the_same_tensors_are_the_same_bytes(tmp_path):
-    """safetensors keeps metadata in a hash map, whose order varies from call to call: there is one entry only."""
+    """One entry only: safetensors has metadata in a hash map, whose order varies from call to call."""
     contents = set()
     for i in range(16):
         save_tensors(tmp_path / f"{i}", {"a": torch.ones(3)}, {"step": 1, "range": [0.1, 1e-17]})

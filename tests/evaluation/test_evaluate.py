@@ -165,7 +165,8 @@ def test_a_fuller_result_is_not_replaced(tmp_path, ffm):
     before = kept.read_bytes()
     assert write_scores(tmp_path / "run", part).name == "scores-part.json"
     assert kept.read_bytes() == before
-    assert write_scores(tmp_path / "run", full) == kept  # the same again is
+    # The same again is.
+    assert write_scores(tmp_path / "run", full) == kept
 
 
 def test_the_fields_are_handed_over(ffm):

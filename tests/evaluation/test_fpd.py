@@ -1,4 +1,4 @@
-"""FPD and FRD of ensembles: what they are made of, what is kept, where they appear, and how alike they order."""
+"""FPD and FRD of ensembles: their parts, their cache, where they appear, and how well their orders agree."""
 
 from __future__ import annotations
 
@@ -128,7 +128,8 @@ def test_progress_counts_images_of_all_encoders(cache):
     seen: list[tuple[int, int]] = []
     distance = Distance("frd", (random_encoder(0), random_encoder(1)))
     x, y = fields(3, 16, 16, 2), fields(2, 16, 16, 2)
-    for _ in range(2):  # the second time some come from the cache
+    # The second time some come from the cache.
+    for _ in range(2):
         seen.clear()
         distance.per_encoder(x, y, lambda done, total: seen.append((done, total)))
         assert seen[-1] == (20, 20)
@@ -141,7 +142,8 @@ def test_progress_counts_images_of_all_encoders(cache):
 def test_features_of_solutions_are_kept_with_the_weights_named(one, cache):
     x, y = fields(3, 16, 16), fields(4, 16, 16, seed=1)
     first = one.per_encoder(x, y)
-    (entry,) = cache.iterdir()  # of y alone
+    # Features of y alone.
+    (entry,) = cache.iterdir()
     with safe_open(entry, framework="pt") as content:
         assert content.metadata()["weights"] == one.encoders[0].provenance["sha256"]
         assert content.get_tensor("features").shape == (1, 4, 384)
@@ -151,7 +153,8 @@ def test_features_of_solutions_are_kept_with_the_weights_named(one, cache):
     other = torch.zeros(1, 4, 384)
     labels["features"] = hashlib.sha256(other.numpy().tobytes()).hexdigest()
     save_file({"features": other}, entry, metadata=labels)
-    assert one.per_encoder(x, y) != first  # so it is read back
+    # So the entry is read back.
+    assert one.per_encoder(x, y) != first
 
 
 @pytest.mark.slow
@@ -219,7 +222,8 @@ def test_agreement_is_kendalls_and_spearmans(pairs):
         assert found["kendall"] == pytest.approx(kendalltau(a, b).statistic, abs=1e-12)
         assert found["spearman"] == pytest.approx(spearmanr(a, b).statistic, abs=1e-12)
     else:
-        assert found == {"kendall": 0.0, "spearman": 0.0}  # there is no order to agree on
+        # There is no order to agree on.
+        assert found == {"kendall": 0.0, "spearman": 0.0}
 
 
 def test_the_same_order_agrees_and_the_reverse_does_not():
@@ -289,9 +293,8 @@ def test_scores_with_more_metrics_are_not_replaced(run, one, tmp_path):
     kept = lambda name="scores.json": json.loads((own / name).read_text())
     assert write_scores(own, without).name == "scores.json"
     assert write_scores(own, with_frd).name == "scores.json"
-    assert (
-        write_scores(own, without).name == "scores.json"
-    )  # of the same samples: what is there is taken over
+    # Of the same samples: existing metrics are taken over.
+    assert write_scores(own, without).name == "scores.json"
     for tree, original in (
         (kept()["mean"], with_frd["mean"]),
         (kept()["sets"]["test0"], with_frd["sets"]["test0"]),
@@ -302,7 +305,8 @@ def test_scores_with_more_metrics_are_not_replaced(run, one, tmp_path):
     assert write_scores(own, with_other).name == "scores.json"
     assert {"frd", "other"} <= set(kept()["mean"]["metrics"])
     assert {"frd_weights", "other_weights"} <= set(kept()["settings"])
-    assert write_scores(own, more_sets).name == "scores-part.json"  # it has more sets, but lacks metrics
+    # It has more sets, but lacks metrics.
+    assert write_scores(own, more_sets).name == "scores-part.json"
     assert {"frd", "other"} <= set(kept()["mean"]["metrics"])
     again = {**SMALL, "samples": 3}
     assert write_scores(own, evaluate(own, ["test0"], **other, **again)).name == "scores-part.json"
@@ -443,7 +447,8 @@ def test_a_column_of_a_comparison(folder):
     assert "frd" not in markdown(without)
     plan = Comparison("heat", ["ffm", "sapc_s1"], out="c", frd=True, **settings)
     state = lambda plan: statuses(plan.study, plan.cells, further_metrics(None))[0].state
-    assert state(plan) == "waiting"  # the scores there lack it
+    # The scores lack it.
+    assert state(plan) == "waiting"
     result = plan.compare()
     assert result["metrics"][-1] == "frd"
     assert "it is not FPD" in markdown(result)
@@ -452,9 +457,11 @@ def test_a_column_of_a_comparison(folder):
     assert len(tables(without)) == 2
     assert result["floors"][0]["metrics"]["frd"] > 0
     assert state(plan) == "done"
-    again = plain.compare()  # what is not asked for is left out, since nothing says by which weights it is
+    # What is not asked for is left out, since nothing says by which weights it is.
+    again = plain.compare()
     assert not any("frd" in name for name in keys(again))
-    assert state(plain) == "done"  # scores with more serve those who want less
+    # Scores with more serve those who want less.
+    assert state(plain) == "done"
     assert result["methods"]["ffm"]["metrics"]["w2"] == without["methods"]["ffm"]["metrics"]["w2"]
 
 

@@ -1,4 +1,4 @@
-"""The squared Fréchet distance against closed forms, roots of matrices, and what must hold for any features."""
+"""The squared Fréchet distance against closed forms and roots of matrices, and its invariances."""
 
 import math
 
@@ -105,7 +105,7 @@ def test_against_the_root_of_a_matrix(n, m):
     ("n", "m", "dim"), [(6, 9, 40), (9, 6, 40), (6, 100, 40), (100, 6, 40), (6, 6, 6), (2, 2, 3)]
 )
 def test_fewer_samples_than_dimensions(n, m, dim):
-    """The eigenvalues of S R other than zero are those of A R A^T, with A of as many rows as S has directions."""
+    """Nonzero eigenvalues of S R are those of A R A^T, with A of as many rows as S has directions."""
     x, y = normal(n, dim, seed=1), 0.3 + 2 * normal(m, dim, seed=2)
     small, other = (x, y) if n <= m else (y, x)
     A = helmert(len(small)) @ small.numpy() / math.sqrt(len(small) - 1)
@@ -148,7 +148,7 @@ def test_constant_features_are_at_the_distance_of_their_means():
     st.sampled_from([-3.0, 0.01, 1e3]),
 )
 def test_any_features(n, m, dim, seed, random, scale):
-    """Symmetric, and the same after permuting the samples, rotating, moving and, with its square, scaling them all."""
+    """Symmetric, invariant under permutation, rotation and shift, and scaled by the square of a scale."""
     x, y, Q, c = (
         normal(n, dim, seed=seed),
         0.5 + 2 * normal(m, dim, seed=seed + 1),

@@ -136,7 +136,8 @@ def test_scores_are_proper_and_unbiased(score):
     assert right < score(normal(400, 4, seed=1) + 0.4, y)
     assert right < score(normal(400, 4, seed=1) * 0.6, y)
     assert right < score(normal(400, 4, seed=1) * 1.6, y)
-    few = [score(x, y) for x in normal(200, 2, 4, seed=3)]  # ensembles of two: noisy, but not off on average
+    # Ensembles of two: noisy, but not off on average.
+    few = [score(x, y) for x in normal(200, 2, 4, seed=3)]
     assert np.mean(few) == pytest.approx(right, abs=5 * np.std(few) / math.sqrt(200))
 
 
@@ -168,7 +169,8 @@ def test_any_data(pair, random, scale):
         assert metric(x.flip(1), y.flip(1)) == pytest.approx(value, **close)
     assert metrics.w2(x, y) == pytest.approx(metrics.w2(y, x))
     assert metrics.w2(x, y) == pytest.approx(w2_by_quantiles(*pair), rel=1e-9, abs=1e-9)
-    assert metrics.w2(x, y) >= float((x.mean(0) - y.mean(0)).abs().mean()) - 1e-9  # Jensen
+    # By Jensen's inequality.
+    assert metrics.w2(x, y) >= float((x.mean(0) - y.mean(0)).abs().mean()) - 1e-9
 
 
 @pytest.mark.parametrize("name_metric", ALL)
@@ -220,7 +222,8 @@ class Sliceable(Zero):
 def test_constraint_errors_of_a_manifold(kind, monkeypatch):
     u, target = normal(10, 4, 3).float(), normal(10, 3, seed=1)
     H = kind(target)
-    monkeypatch.setattr(metrics, "BUDGET", 8 * metrics.COPIES * 12 * 4)  # four samples
+    # A chunk is four samples.
+    monkeypatch.setattr(metrics, "BUDGET", 8 * metrics.COPIES * 12 * 4)
     assert metrics.ce_local(H, u) == pytest.approx(float((u[:, 0] - target).norm(dim=1).mean()))
     assert metrics.ce_global(H, u) == pytest.approx(float(u.double().sum(2).norm(dim=1).mean()))
     assert H.seen == ([10] if kind is Zero else [4, 4, 2])

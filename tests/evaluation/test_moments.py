@@ -1,4 +1,4 @@
-"""Statistics of ensembles for pictures: against direct computation, through a file, and from a damaged one."""
+"""Statistics of ensembles for pictures: against direct computation, through files, from damaged files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Poseidon's encoder against the Swin-v2 of transformers, features against formulas, and the encoder of random weights."""
+"""Poseidon's encoder against the Swin-v2 of transformers, features against formulas, and random weights."""
 
 import math
 
@@ -19,7 +19,8 @@ from transformers.models.swinv2.configuration_swinv2 import Swinv2Config
 from transformers.models.swinv2.modeling_swinv2 import Swinv2Layer, Swinv2PatchMerging
 
 BIAS = "encoder.layers.0.blocks.0.attention.self.continuous_position_bias_mlp"
-GRIDS = [(32, False), (32, True), (16, True), (8, True), (4, True)]  # only 32 is larger than a window
+# Only 32 is larger than a window.
+GRIDS = [(32, False), (32, True), (16, True), (8, True), (4, True)]
 GOLDEN = {
     0: "8e286dfe7ca30ede3d24b8489e17b0fdf42f912508a4598785fec3f30b1dbe08",
     1: "b7ba567b010414559830d8b5e48a50d0cb0a8360c747128a47d697552f169ba6",
@@ -71,7 +72,7 @@ def randomised(module, scale=10.0, seed=0):
 
 
 def unconditioned(module):
-    """Its parameters under transformers' names: at time zero the constants of a norm's two maps are its gain and its shift."""
+    """Its parameters by the names of transformers: at time zero the maps' constants are gain and shift."""
     return {
         name.removesuffix(".bias") if name.endswith(("weight.bias", "bias.bias")) else name: p
         for name, p in module.state_dict().items()
@@ -84,7 +85,8 @@ def layer_like(block, dim, heads, grid, shift):
     dtype = block.intermediate.dense.weight.dtype
     layer = Swinv2Layer(config, dim, (grid, grid), heads, shift_size=shift).eval().to(dtype)
     layer.load_state_dict(unconditioned(block))
-    if dtype == torch.float64:  # its table of offsets is made in float32
+    # Its table of offsets is made in float32.
+    if dtype == torch.float64:
         table = layer.attention.self.relative_coords_table
         w = layer.window_size
         d = torch.arange(1 - w, w, dtype=torch.float64) * 8 / (w - 1)
@@ -108,7 +110,8 @@ def merge_like(merge, dim, grid):
         (torch.float32, 10.0, 1e-6),
         (torch.float64, 10.0, 1e-13),
         (torch.float64, 100.0, 1e-13),
-        (torch.float32, 1000.0, 5e-6),  # all heads clamped: a hundred times the cosine's rounding
+        # All heads clamped: a hundred times the cosine's rounding.
+        (torch.float32, 1000.0, 5e-6),
         (torch.float64, 1000.0, 1e-13),
     ],
 )
@@ -138,7 +141,7 @@ def test_scales_above_a_hundred_are_clamped_and_those_below_are_not():
 
 
 def test_shifted_windows_part_the_opposite_edges():
-    """A token sees its own side of the moved window only: from (0, 0) the first 8 x 8, from (10, 10) rows and columns 8..23."""
+    """A token sees its side of a moved window only: (0, 0) the first 8 x 8, (10, 10) rows, columns 8..23."""
     block = randomised(Block(96, 3, 32, True))
     for token, sees in ((0, range(8)), (10, range(8, 24)), (31, range(24, 32))):
         x = normal(1, 32, 32, 96, dtype=torch.float64).requires_grad_()
@@ -265,7 +268,7 @@ def test_conditioned_norm():
 
 
 def test_time_reaches_every_norm():
-    """No time is time zero, and another time is that of an encoder whose constants are the affine maps at that time."""
+    """No time is time zero; another time is an encoder whose constants are the maps at that time."""
     model, fields = randomised(Encoder("T")), normal(1, 4, 128, 128, dtype=torch.float64)
     zero, half = torch.zeros(1, dtype=torch.float64), torch.full((1,), 0.5, dtype=torch.float64)
     assert distance(model(fields), model(fields, zero)) < 1e-11

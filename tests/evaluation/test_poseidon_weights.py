@@ -149,7 +149,7 @@ def test_a_config_that_agrees_is_no_hindrance(place, weights, config):
 
 
 def snapshot(cache, revision, content=b"x", name=SAFE, repository=REPOSITORY):
-    """One snapshot in `cache/hub`, a link to a blob as the hub's client makes it; a file of no weights unless told."""
+    """One snapshot in `cache/hub`, a link to a blob as the hub's client makes it; no weights by default."""
     folder = cache / "hub" / repository
     blob = folder / "blobs" / hashlib.sha256(content).hexdigest()
     blob.parent.mkdir(parents=True, exist_ok=True)

@@ -150,12 +150,16 @@ def test_two_steps_by_hand():
     v = lambda vt, t: torch.full_like(vt, 2.0 if t[0] == 1 else 6.0)
     _, seen = run(get_method("ffm").sample, v, torch.full((1, 2, 2), 4.0, dtype=torch.float64), H, 2)
     assert seen.times == [1.0, 0.5, 0.0]
-    assert seen.endpoint_residual == [1.0, 1.0]  # estimates 4 - 2 = 2 and 3 - 3 = 0
+    # Estimates 4 - 2 = 2 and 3 - 3 = 0.
+    assert seen.endpoint_residual == [1.0, 1.0]
     assert seen.state_residual == [3.0, 2.0, 1.0]
-    assert seen.deviation == [0.0, 0.25, 0.0]  # 3 where the line has 2, at 4 points: 2 of 8
-    assert seen.energy == [8.0, 8.0]  # the moves are 1 and 3 off 2 each: 4 / 0.5
+    # 3 where the line has 2, at 4 points: 2 of 8.
+    assert seen.deviation == [0.0, 0.25, 0.0]
+    # The moves are 1 and 3 off 2 each: 4 / 0.5.
+    assert seen.energy == [8.0, 8.0]
     assert seen.straight_energy == 64.0
-    assert seen.excess_energy == 16.0  # 4 / 0.5 + 36 / 0.5 - 64
+    # 4 / 0.5 + 36 / 0.5 - 64.
+    assert seen.excess_energy == 16.0
     assert seen.samples == 1
 
 
@@ -176,7 +180,8 @@ def test_a_path_that_ends_where_it_began():
     _, loop = run(ffm, lambda vt, t: torch.full_like(vt, 1.0 if t[0] == 1 else -1.0), start, H, 2)
     assert loop.deviation == [0.0, math.inf, 0.0]
     assert loop.to_dict()["deviation"] == [0.0, None, 0.0]
-    assert loop.excess_energy == 4.0  # four points, moved by 1/2 and back
+    # Four points, moved by 1/2 and back.
+    assert loop.excess_energy == 4.0
     assert json.loads(json.dumps(loop.to_dict(), allow_nan=False))["samples"] == 3
 
 

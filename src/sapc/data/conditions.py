@@ -125,7 +125,7 @@ def place_conditions(values: Array, grid: Grid, mask: Tensor) -> Tensor | None:
     if axes is None:
         return None
     placement.warn_if_ambiguous(values, axes)
-    return placement.put(values.astype(np.float64), axes)
+    return placement.fill(values.astype(np.float64), axes)
 
 
 class _Placement:
@@ -154,7 +154,7 @@ class _Placement:
             point = variables.get(self.name)
             if point is not None and point.shape in ((), (1,)):
                 self._check_point(self.grid[self.name], point)
-        return self.put(values, dims)
+        return self.fill(values, dims)
 
     def fit_names(self, variable: Variable) -> tuple[str, ...] | None:
         """Return the dimensions by name, or None.
@@ -191,7 +191,7 @@ class _Placement:
             stacklevel=2,
         )
 
-    def put(self, values: Array, dims: tuple[str, ...]) -> Tensor:
+    def fill(self, values: Array, dims: tuple[str, ...]) -> Tensor:
         """Return values along `dims` as `(k, *points)`, NaN elsewhere."""
         if CONDITION not in dims:
             values, dims = values[None], (CONDITION, *dims)

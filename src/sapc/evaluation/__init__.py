@@ -1,1 +1,1 @@
-"""Evaluation: metrics, scores, moments, trajectories, and distances by an encoder."""
+"""Evaluate models: metrics, scores, moments, trajectories, and distances by an encoder."""

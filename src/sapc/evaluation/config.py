@@ -1,4 +1,4 @@
-"""How something is scored: one record for `evaluate`, the cells of a study and the command line."""
+"""Settings of an evaluation: one record for `evaluate`, the cells of a study and the command line."""
 
 from __future__ import annotations
 
@@ -11,33 +11,51 @@ from ..methods import Method
 from ..tasks import TEST_SETS
 
 OWN_DATA_SETS = ("validation",)
+"""Test sets of data of your own, which cannot be drawn again."""
+
 REFERENCE = 1225
+"""Default number of solutions to compare with."""
+
 POSITIONAL = ("samples", "reference", "steps", "seed", "floor_repeats")
+"""Settings that `evaluate` takes by position, after the test sets."""
+
 OLD_NAMES = {"splits": "sets", "sampling_steps": "steps", "watch": "trajectory_samples"}
 """Names of settings in version 0.1.0, and what they are called now."""
 
 
 def published_samples(axes: int) -> int:
-    """Return how many fields per test set the paper generates, for fields with this many axes."""
+    """Return how many fields per test set the paper generates.
+
+    Args:
+        axes: Number of axes of a field, time included.
+
+    Returns:
+        The number of fields.
+    """
     return 1225 if axes == 2 else 100
 
 
 @dataclass(frozen=True)
 class EvaluationConfig:
-    """How weights are scored. What is None is chosen by the task or the method (`resolve`).
+    """Settings of an evaluation. Those that are None are chosen by the task or the method, in `resolve`.
 
     Args:
-        sets: test sets; all four, of data of one's own the validation split, unless given.
-        samples: fields generated per set, as many as published unless given: 1225, in three dimensions 100.
-        reference: solutions to compare with.
-        steps: sampling steps, the method's own number unless given.
-        seed: of the source draws.
-        floor_repeats: pairs of independent draws for the sampling floor; 0 for none.
-        method: another method that samples with these weights.
-        batch: fields at a time, at most.
-        trajectory: record the sampling runs of all samples; the samples are the same, their cost is not.
-        trajectory_samples: sample this many fields of the first set once more and record those; not of methods with joint batches.
-        frd: also FRD, by random features.
+        sets: Test sets. The default is all four; of data of your own it is the validation split.
+        samples: Fields generated per set. The default is as many as in the paper: 1225, or 100 in three
+            dimensions.
+        reference: Solutions to compare with.
+        steps: Sampling steps. The default is the method's own number.
+        seed: Seed of the source draws.
+        floor_repeats: Pairs of independent draws for the sampling floor; 0 for none.
+        method: Name of another method that samples with these weights.
+        batch: Largest number of fields sampled at a time.
+        trajectory: Record the sampling runs of all samples. The samples are the same, their cost is not.
+        trajectory_samples: Sample this many fields of the first set once more and record those. Methods that
+            couple the samples of a batch are not recorded.
+        frd: Also compute FRD, by random features.
+
+    Raises:
+        SapcError: The test sets are not a list of names.
     """
 
     sets: Sequence[str] | None = None
@@ -63,29 +81,42 @@ class EvaluationConfig:
     def from_settings(
         cls, config: EvaluationConfig | Sequence[str] | None, *values: Any, **settings: Any
     ) -> EvaluationConfig:
-        """Return a config with some settings changed; in the place of a config a list of test sets may stand."""
-        if len(values) > len(POSITIONAL):
-            raise TypeError(f"{len(POSITIONAL)} settings can be given by position, got {len(values)}")
-        given = dict(zip(POSITIONAL, values, strict=False))
-        given |= {OLD_NAMES.get(name, name): value for name, value in settings.items()}
-        if isinstance(config, EvaluationConfig):
-            return replace(config, **given)
-        return cls(**({"sets": config} | given))
-
-    def resolve(self, method: Method, axes: int, validation_size: int | None = None) -> EvaluationConfig:
-        """Return the config with every open number filled in.
+        """Combine the ways to give settings.
 
         Args:
-            method: who samples.
-            axes: of a field, time included.
-            validation_size: samples in the validation split, of data of one's own; they have no test sets.
+            config: A config, or a list of test sets in its place.
+            values: Settings by position: samples, reference, steps, seed, floor_repeats.
+            settings: Settings by name, also by their names in version 0.1.0.
+
+        Returns:
+            The config with these settings.
+
+        Raises:
+            TypeError: There are too many settings by position.
+        """
+        if len(values) > len(POSITIONAL):
+            raise TypeError(f"{len(POSITIONAL)} settings can be given by position, got {len(values)}")
+        changes = dict(zip(POSITIONAL, values, strict=False))
+        changes |= {OLD_NAMES.get(name, name): value for name, value in settings.items()}
+        if isinstance(config, EvaluationConfig):
+            return replace(config, **changes)
+        return cls(**({"sets": config} | changes))
+
+    def resolve(self, method: Method, axes: int, validation_size: int | None = None) -> EvaluationConfig:
+        """Return the config with every open setting filled in.
+
+        Args:
+            method: The method that samples.
+            axes: Number of axes of a field, time included.
+            validation_size: Size of the validation split, for data of your own, which have no test sets.
+
+        Returns:
+            The complete config.
         """
         samples, reference = self.samples, self.reference
         if validation_size is not None:
-            reference, samples = (
-                min(reference, validation_size),
-                min(100, validation_size) if samples is None else samples,
-            )
+            reference = min(reference, validation_size)
+            samples = min(100, validation_size) if samples is None else samples
         samples = published_samples(axes) if samples is None else samples
         return replace(
             self,
@@ -98,8 +129,8 @@ class EvaluationConfig:
         )
 
     def check(self) -> None:
-        """Refuse numbers that cannot be; those that are open are left out."""
-        for value, what, least in (
+        """Refuse numbers that are not possible; settings that are None are not checked."""
+        for value, name, lower_bound in (
             (self.samples, "number of samples", 2),
             (self.reference, "reference size", 2),
             (self.steps, "number of sampling steps", 1),
@@ -108,9 +139,16 @@ class EvaluationConfig:
             (self.trajectory_samples, "number of samples to watch", 0),
         ):
             if value is not None:
-                check_int(value, what, least)
+                check_int(value, name, lower_bound)
 
-    def check_sets(self, known: Sequence[str]) -> None:
-        """Refuse what is not among the known test sets."""
-        if wrong := [split for split in self.sets or () if split not in known]:
-            raise SapcError(f"unknown test set {wrong[0]!r:.80}; choose from {', '.join(known)}")
+    def check_sets(self, choices: Sequence[str]) -> None:
+        """Refuse unknown test sets.
+
+        Args:
+            choices: Names of the test sets that there are.
+
+        Raises:
+            SapcError: A test set is unknown.
+        """
+        if wrong := [split for split in self.sets or () if split not in choices]:
+            raise SapcError(f"unknown test set {wrong[0]!r:.80}; choose from {', '.join(choices)}")

@@ -1,11 +1,14 @@
-"""Evaluation: generate every test set, score it, time it.
+"""Evaluate a model: generate every test set, score it, time it.
 
-A test set is one condition with many solutions. As many fields are generated on its manifold and compared with the solutions; beside every
-distribution metric stands its sampling floor, the same metric between two independent draws of the solutions, below which nothing can be
-expected. What is generated stays in float64, so the constraint errors show rounding and nothing else where a method is exact.
+A test set is one condition with many solutions. As many fields are generated on its manifold and compared
+with the solutions. Beside every distribution metric stands its sampling floor, the same metric between two
+independent
+draws of the solutions: no sampler can be expected to fall below it. Generated fields stay in float64, so the
+constraint errors of an exact method show rounding and nothing else.
 
-Data of one's own have no test sets: there each sample of the validation split gives one condition, and the ensemble of the fields generated
-for them is compared with the split as a whole. No floor can be told, since there are no further draws.
+Data of your own have no test sets: there each sample of the validation split gives one condition, and the
+ensemble of the fields generated for them is compared with the split as a whole. There is no floor, since
+there are no further draws.
 
 The result is a `sapc.models.scores.Scores`, whose file is plain JSON.
 """
@@ -43,10 +46,11 @@ from .moments import EnsembleStatistics
 from .scores import write_scores as write_scores
 from .trajectory import TrajectoryRecorder
 
-COSTLY = 2**25  # grid points per draw from which solving in three dimensions takes minutes on a CPU
+COSTLY_POINTS = 2**25
+"""Grid points per draw from which solving in three dimensions takes minutes on a CPU."""
 
 Progress = Callable[[str, int, int], None]
-"""Called with what is being done, (parts done, parts in all)."""
+"""Called with the name of a stage, parts done, parts in all."""
 
 
 @rename_arguments(keep="statistics")
@@ -62,18 +66,24 @@ def evaluate(
     statistics: EnsembleStatistics | None = None,
     **settings: Any,
 ) -> Scores:
-    """Score a model, or the one in a run folder, on test sets.
+    """Score a model on test sets.
 
     Args:
-        model: a model or its folder.
-        config: how it is scored; a list of test sets stands for a config with these.
-        values: settings by position, after the sets: samples, reference, steps, seed, floor_repeats.
-        device: where the model of a folder is loaded.
-        distances: further metrics: `fpd`, `frd`, as `sapc.evaluation.frechet.distance.distances` makes them.
-        progress: called with what is being done, parts done, parts in all.
-        on_fields: called with every set's name and the fields generated for it.
-        statistics: gets what pictures need: moments of samples and solutions.
-        settings: settings by name, instead of those in `config`.
+        model: A model, its run folder, or the name of a shipped model.
+        config: Settings of the evaluation. A list of test sets stands for a config with these.
+        values: Settings by position, after the sets: samples, reference, steps, seed, floor_repeats.
+        device: Device of a model that is loaded here.
+        distances: Further metrics, FPD and FRD, as `sapc.evaluation.frechet.distance.distances` makes them.
+        progress: Called with the name of a stage, parts done, parts in all.
+        on_fields: Called with the name of every set and the fields generated for it.
+        statistics: Takes up mean, deviation and one field of samples and solutions, for pictures.
+        settings: Settings by name, instead of those in `config`: the fields of `EvaluationConfig`.
+
+    Returns:
+        The scores: `scores.mean.metrics["w2"]` is an average over test sets, `scores.sets["test0"]` has the
+            metrics, sampling floor, residuals and cost of one set. They are also the dictionary that
+            `write_scores` writes. Settings that are not possible, unknown test sets, and samples that are not
+            finite are a `SapcError`.
     """
     model = model if isinstance(model, Model) else load(model, device)
     config = EvaluationConfig.from_settings(config, *values, **settings)
@@ -84,14 +94,14 @@ def evaluate(
         sampler, len(task.grid.shape), None if task.can_draw else task.sizes["validation"]
     )
     distances = tuple(distances) or frechet.distances(None, config.frd, model.device)
-    ignore: Progress = lambda what, done, total: None
-    work = _Evaluation(model, sampler, config, distances, progress or ignore, on_fields, statistics)
-    return work.score()
+    ignore: Progress = lambda stage, done, total: None
+    evaluation = _Evaluation(model, sampler, config, distances, progress or ignore, on_fields, statistics)
+    return evaluation.score()
 
 
 @dataclass(frozen=True)
 class _Evaluation:
-    """One evaluation: a model, how it is scored, and what is done with every test set."""
+    """One evaluation: a model, its settings, and who takes up the results of every test set."""
 
     model: Model
     method: Method
@@ -103,7 +113,7 @@ class _Evaluation:
 
     @property
     def task(self) -> Task:
-        """The task whose test sets they are."""
+        """Task of the model."""
         return self.model.task
 
     @property
@@ -140,7 +150,7 @@ class _Evaluation:
         )
 
     def _settings(self) -> ScoreSettings:
-        """Return what the scores say of this evaluation."""
+        """Return the settings that the scores record."""
         return ScoreSettings(
             method=self.method.name,
             samples=self.samples,
@@ -155,7 +165,8 @@ class _Evaluation:
         )
 
     def _score_set(self, split: str) -> SetScores:
-        truth = self._solutions(split, self.config.reference, 0, f"{split}: solving")
+        """Generate the fields of a test set and score them."""
+        truth = self._solve(split, self.config.reference, seed=0, stage=f"{split}: solving")
         condition = truth[: self.task.condition_count(split)][: self.samples]
         recorder = TrajectoryRecorder() if self.config.trajectory else None
         generated, seconds, memory = self._generate(split, condition, recorder)
@@ -167,61 +178,74 @@ class _Evaluation:
         generated, H = generated.to(self.model.device), self.model.manifold(condition)
         values = {name: metric(generated, truth) for name, metric in metrics.DISTRIBUTION.items()}
         by_encoder = {
-            d.name: d.per_encoder(generated, truth, self._looking(split, d)) for d in self.distances
+            d.name: d.per_encoder(generated, truth, self._feature_progress(split, d)) for d in self.distances
         }
-        values |= {name: fmean(each) for name, each in by_encoder.items()}
+        values |= {name: fmean(numbers) for name, numbers in by_encoder.items()}
         values |= {"ce_local": metrics.ce_local(H, generated), "ce_global": metrics.ce_global(H, generated)}
         self.progress(f"{split}: scoring", 1, 1)
-        floor, why = self._floor(split)
+        floor, reason = self._floor(split)
         return SetScores(
-            metrics=_finite(values, split),
+            metrics=_check_finite(values, split),
             floor=floor,
-            floor_left_out=why or None,
+            floor_left_out=reason or None,
             worst_residual=worst_residuals(H, generated),
             evaluations=self.method.evaluations(self.steps),
             seconds_per_sample=seconds,
             peak_memory=memory,
-            more={f"{name}_each": each for name, each in by_encoder.items() if len(each) > 1},
+            more={f"{name}_each": numbers for name, numbers in by_encoder.items() if len(numbers) > 1},
             trajectory=recorder.result().to_dict() if recorder else None,
         )
 
     def _trajectory(self, split: str) -> dict[str, Any]:
-        """Sample a few fields again and record their way, so that the time of the others stays that of sampling."""
-        recorder, condition = TrajectoryRecorder(), solutions(self.model, split, self.config.reference, 0)[:1]
-        number, seed = self.config.trajectory_samples, self.config.seed
-        self.model.sample(number, condition, self.steps, seed, method=self.method.name, callback=recorder)
+        """Sample a few fields again and record their way: the time of the others stays that of sampling."""
+        condition = solutions(self.model, split, size=self.config.reference, seed=0)[:1]
+        recorder = TrajectoryRecorder()
+        self.model.sample(
+            self.config.trajectory_samples,
+            condition,
+            steps=self.steps,
+            seed=self.config.seed,
+            method=self.method.name,
+            callback=recorder,
+        )
         return recorder.result().to_dict()
 
-    def _looking(self, label: str, distance: Distance) -> Callable[[int, int], None]:
-        return lambda done, total: self.progress(f"{label}: features for {distance.name}", done, total)
+    def _feature_progress(self, stage: str, distance: Distance) -> Callable[[int, int], None]:
+        return lambda done, total: self.progress(f"{stage}: features for {distance.name}", done, total)
 
-    def _solutions(self, split: str, size: int, seed: int, label: str) -> Tensor:
-        return solutions(self.model, split, size, seed, lambda done, total: self.progress(label, done, total))
+    def _solve(self, split: str, size: int, *, seed: int, stage: str) -> Tensor:
+        report = lambda done, total: self.progress(stage, done, total)
+        return solutions(self.model, split, size=size, seed=seed, progress=report)
 
     def _generate(
         self, split: str, condition: Tensor, recorder: TrajectoryRecorder | None
     ) -> tuple[Tensor, float, int]:
         """Return the fields, the seconds per sample and the peak memory."""
-        model, cuda = self.model, self.model.device.type == "cuda"
+        model, cuda, batch = self.model, self.model.device.type == "cuda", self.batch
         sample = partial(model.sample, condition=condition, seed=self.config.seed, method=self.method.name)
-        size = self.batch
-        if cuda:  # what happens once only is not part of the time: kernels are loaded, the network compiled
-            partial(sample, condition=condition[:1])(size, steps=1, batch=size)
-            if self.method.couples_batch and (rest := self.samples % size):  # a last batch of its own size
-                partial(sample, condition=condition[:1])(rest, steps=1, batch=size)
+        if cuda:
+            self._warm_up(sample, condition, batch)
             torch.cuda.reset_peak_memory_stats(model.device)
         report = lambda done, total: self.progress(f"{split}: sampling", done, total)
         start = time.perf_counter()
-        fields = sample(self.samples, steps=self.steps, batch=size, progress=report, callback=recorder)
-        seconds = time.perf_counter() - start  # the fields have arrived on the CPU: nothing is under way
-        seconds -= recorder.seconds if recorder else 0.0
-        # The encoders of distances are there too, but have no part in sampling.
-        others = sum(d.bytes for d in self.distances)
-        peak = torch.cuda.max_memory_allocated(model.device) - others if cuda else _peak_memory()
+        fields = sample(self.samples, steps=self.steps, batch=batch, progress=report, callback=recorder)
+        # The fields have arrived on the CPU: nothing is under way.
+        seconds = time.perf_counter() - start - (recorder.seconds if recorder else 0.0)
+        # The encoders of distances are in memory too, but have no part in sampling.
+        encoders = sum(d.bytes for d in self.distances)
+        peak = torch.cuda.max_memory_allocated(model.device) - encoders if cuda else _peak_memory()
         return fields, seconds / self.samples, peak
 
+    def _warm_up(self, sample: Callable[..., Tensor], condition: Tensor, batch: int) -> None:
+        """Sample once before the time is taken: kernels are loaded and the network compiled only once."""
+        sample(batch, condition=condition[:1], steps=1, batch=batch)
+        last_batch = self.samples % batch
+        # The last batch of a method that couples its samples has a size of its own.
+        if self.method.couples_batch and last_batch:
+            sample(last_batch, condition=condition[:1], steps=1, batch=batch)
+
     def _floor(self, split: str) -> tuple[dict[str, list[float]], str]:
-        """Every distribution metric between independent solutions, one value per repeat, or why there is none."""
+        """Return metrics between independent solutions, one value per repeat, or why there are none."""
         reference, repeats = self.config.reference, self.config.floor_repeats
         if not repeats:
             return {}, "not asked for"
@@ -230,20 +254,21 @@ class _Evaluation:
         if is_costly(self.task, self.model.device, self.samples + reference):
             return {}, "solving further draws would take minutes on a CPU; evaluate on a GPU"
         names = (*metrics.DISTRIBUTION, *(d.name for d in self.distances))
-        found: dict[str, list[float]] = {name: [] for name in names}
+        floors: dict[str, list[float]] = {name: [] for name in names}
         for k in range(repeats):
-            label = f"{split}: sampling floor {k + 1}/{repeats}"
+            stage = f"{split}: sampling floor {k + 1}/{repeats}"
             # Seed 0 is the reference itself.
-            draw = lambda seed, size, k=k, label=label: self._solutions(
-                split, size, 1 + 2 * k + seed, label
+            draw = lambda seed, size, k=k, stage=stage: self._solve(
+                split, size, seed=1 + 2 * k + seed, stage=stage
             ).to(self.model.device)
             scores = metrics.DISTRIBUTION | {
-                d.name: partial(d.between_solutions, progress=self._looking(label, d)) for d in self.distances
+                d.name: partial(d.between_solutions, progress=self._feature_progress(stage, d))
+                for d in self.distances
             }
             floor = metrics.sampling_floor(draw, self.samples, reference, scores)
             for name, value in floor.items():
-                found[name].append(value)
-        return found, ""
+                floors[name].append(value)
+        return floors, ""
 
 
 def _describe(model: Model) -> RunDescription:
@@ -262,20 +287,40 @@ def _describe(model: Model) -> RunDescription:
 
 
 def solutions(
-    model: Model, split: str, size: int, seed: int, progress: Callable[[int, int], None] | None = None
+    model: Model, split: str, *, size: int, seed: int, progress: Callable[[int, int], None] | None = None
 ) -> Tensor:
-    """Solutions of a test set, solved on the model's device where that pays."""
+    """Solve a test set, on the model's device where that pays.
+
+    Args:
+        model: The model.
+        split: Name of the test set.
+        size: Number of solutions.
+        seed: Seed of the draw.
+        progress: Called with solutions done, solutions in all.
+
+    Returns:
+        Solutions `(size, *grid)`.
+    """
     device = model.device if model.task.integrates else "cpu"
     return model.task.dataset(split, size=size, seed=seed, device=device, progress=progress).fields
 
 
-def is_costly(task: Task, device: torch.device, solutions: int) -> bool:
-    """Whether solving takes minutes."""
-    points = solutions * math.prod(task.grid.shape)
-    return task.integrates and len(task.grid.shape) == 3 and device.type == "cpu" and points > COSTLY
+def is_costly(task: Task, device: torch.device, count: int) -> bool:
+    """Tell whether solving takes minutes.
+
+    Args:
+        task: The task.
+        device: Where it is solved.
+        count: Number of solutions.
+
+    Returns:
+        True for many solutions of a three-dimensional integration on a CPU.
+    """
+    points = count * math.prod(task.grid.shape)
+    return task.integrates and len(task.grid.shape) == 3 and device.type == "cpu" and points > COSTLY_POINTS
 
 
-def _finite(values: dict[str, float], split: str) -> dict[str, float]:
+def _check_finite(values: dict[str, float], split: str) -> dict[str, float]:
     for name, value in values.items():
         if not math.isfinite(value):
             raise SapcError(
@@ -285,7 +330,7 @@ def _finite(values: dict[str, float], split: str) -> dict[str, float]:
 
 
 def _peak_memory() -> int:
-    """The most memory this process has held, in bytes; 0 where the system does not tell."""
+    """Return the largest memory of this process so far, in bytes; 0 where the system does not say."""
     try:
         import resource
     except ImportError:

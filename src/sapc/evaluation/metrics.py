@@ -18,10 +18,11 @@ costs a sort.
 
     frechet            |mu_x - mu_y|^2 + tr(S_x + S_y - 2 (S_x S_y)^(1/2))
 
-is between features, one vector per sample, with means mu and covariances S (n - 1 and m - 1): the squared Fréchet distance of the
-Gaussians fitted to them. With A the centred features over sqrt(n - 1), S = A^T A, and (S_x S_y)^(1/2) has the trace of the singular values
-of A_x A_y^T: no root of a matrix, no regularisation, and as exact with fewer samples than dimensions. Of the A only the triangle of a QR
-factorisation matters, since an orthogonal factor moves no singular value.
+is between features, one vector per sample, with means mu and covariances S (n - 1 and m - 1): the squared
+Fréchet distance of the Gaussians fitted to them. With A the centred features over sqrt(n - 1), S = A^T A, and
+(S_x S_y)^(1/2) has the trace of the singular values of A_x A_y^T: no root of a matrix, no regularisation, and
+as exact with fewer samples than dimensions. Of A only the triangle of a QR factorisation matters, since an
+orthogonal factor changes no singular value.
 
     constraint_error   mean over samples of ||R||,  R the rows of a residual
     ce                 (CE_L / CE_L of FFM + CE_G / CE_G of FFM) / 2
@@ -45,40 +46,67 @@ from torch import Tensor
 
 from ..errors import SapcError, explain_misuse
 
-BUDGET = 256 * 2**20  # bytes of temporaries
-COPIES = 12  # float64 copies of a chunk alive at the same time, as measured in `w2`, the hungriest
+BUDGET = 256 * 2**20
+"""Bytes of temporaries."""
+
+COPIES = 12
+"""Number of float64 copies of a chunk alive at the same time, as measured in `w2`, which needs most."""
 
 Metric = Callable[[Tensor, Tensor], float]
 
 
 @runtime_checkable
 class Residuals(Protocol):
-    """What the constraint errors need of a manifold: its pin and its balance rows, `(batch, rows)` each."""
+    """The part of a manifold that constraint errors need: pin and balance rows, `(batch, rows)` each."""
 
     def local(self, u: Tensor) -> Tensor:
-        """Residual of the pins."""
+        """Compute the residual of the pins."""
 
     def balance(self, u: Tensor) -> Tensor:
-        """Residual of the balance laws."""
+        """Compute the residual of the balance laws."""
 
 
 @explain_misuse
 def mmse(generated: Float[Tensor, " n *grid"], reference: Float[Tensor, " m *same_grid"]) -> float:
-    """Mean squared error of the pointwise mean."""
+    """Compute the mean squared error of the pointwise mean.
+
+    Args:
+        generated: Generated samples `(n, *grid)`.
+        reference: Samples to compare with, `(m, *grid)`.
+
+    Returns:
+        The error, averaged over grid points.
+    """
     _check(generated, reference)
     return _mean_over_points(generated, reference, lambda x, y: (x.mean(1) - y.mean(1)).square())
 
 
 @explain_misuse
 def smse(generated: Float[Tensor, " n *grid"], reference: Float[Tensor, " m *same_grid"]) -> float:
-    """Mean squared error of the pointwise standard deviation (n - 1 in the denominator)."""
-    _check(generated, reference, at_least=(2, 2), why="a standard deviation")
+    """Compute the mean squared error of the pointwise standard deviation (n - 1 in the denominator).
+
+    Args:
+        generated: Generated samples `(n, *grid)`.
+        reference: Samples to compare with, `(m, *grid)`.
+
+    Returns:
+        The error, averaged over grid points.
+    """
+    _check(generated, reference, sizes=(2, 2), purpose="a standard deviation")
     return _mean_over_points(generated, reference, lambda x, y: (x.std(1) - y.std(1)).square())
 
 
 @explain_misuse
 def w2(generated: Float[Tensor, " n *grid"], reference: Float[Tensor, " m *same_grid"]) -> float:
-    """Wasserstein-2 distance of the marginals, averaged over grid points; sizes may differ."""
+    """Compute the Wasserstein-2 distance of the marginals; sizes may differ.
+
+    Args:
+        generated: Generated samples `(n, *grid)`.
+        reference: Samples to compare with, `(m, *grid)`.
+
+    Returns:
+        The distance, averaged over grid points.
+    """
     _check(generated, reference)
     n, m = len(generated), len(reference)
     steps = torch.tensor(sorted({i * m for i in range(n + 1)} | {j * n for j in range(m + 1)}))
@@ -95,24 +123,41 @@ def w2(generated: Float[Tensor, " n *grid"], reference: Float[Tensor, " m *same_
 
 @explain_misuse
 def crps(generated: Float[Tensor, " n *grid"], reference: Float[Tensor, " m *same_grid"]) -> float:
-    """Continuous ranked probability score of the marginals, unbiased, averaged over points and draws."""
-    _check(generated, reference, at_least=(2, 1), why="an unbiased score")
+    """Compute the continuous ranked probability score of the marginals, unbiased.
+
+    Args:
+        generated: Generated samples `(n, *grid)`.
+        reference: Samples to compare with, `(m, *grid)`.
+
+    Returns:
+        The score, averaged over grid points and reference draws.
+    """
+    _check(generated, reference, sizes=(2, 1), purpose="an unbiased score")
     n, m = len(generated), len(reference)
 
     def score(x: Tensor, y: Tensor) -> Tensor:
-        centre = y.mean(1, keepdim=True)  # the sums below cancel best around zero
+        # The sums below cancel best around zero.
+        centre = y.mean(1, keepdim=True)
         x, y = x - centre, y - centre
-        within = _pair_sum(x)
-        across = _pair_sum(torch.cat((x, y), 1)) - within - _pair_sum(y)
-        return across / (n * m) - within / (n * (n - 1))
+        inner_sum = _pair_sum(x)
+        cross_sum = _pair_sum(torch.cat((x, y), 1)) - inner_sum - _pair_sum(y)
+        return cross_sum / (n * m) - inner_sum / (n * (n - 1))
 
     return _mean_over_points(generated, reference, score)
 
 
 @explain_misuse
 def energy_score(generated: Float[Tensor, " n *grid"], reference: Float[Tensor, " m *same_grid"]) -> float:
-    """Energy score of whole fields, unbiased, averaged over the reference draws."""
-    _check(generated, reference, at_least=(2, 1), why="an unbiased score")
+    """Compute the energy score of whole fields, unbiased.
+
+    Args:
+        generated: Generated samples `(n, *grid)`.
+        reference: Samples to compare with, `(m, *grid)`.
+
+    Returns:
+        The score, averaged over the reference draws.
+    """
+    _check(generated, reference, sizes=(2, 1), purpose="an unbiased score")
     n = len(generated)
     gram = torch.zeros(n, n + len(reference), dtype=torch.float64, device=generated.device)
     norms = gram.new_zeros(n + len(reference))
@@ -126,10 +171,21 @@ def energy_score(generated: Float[Tensor, " n *grid"], reference: Float[Tensor, 
 
 @explain_misuse
 def frechet(features_a: Float[Tensor, "n dim"], features_b: Float[Tensor, "m dim"]) -> float:
-    """Squared Fréchet distance of the Gaussians fitted to two sets of feature vectors."""
+    """Compute the squared Fréchet distance of the Gaussians fitted to two sets of feature vectors.
+
+    Args:
+        features_a: Features `(n, dim)`, one vector per sample.
+        features_b: Features `(m, dim)`.
+
+    Returns:
+        The squared distance.
+
+    Raises:
+        SapcError: The features are not one vector per sample.
+    """
     if features_a.ndim != 2:
         raise SapcError(f"features are one vector per sample, (n, dim), got shape {tuple(features_a.shape)}")
-    _check(features_a, features_b, at_least=(2, 2), why="a covariance")
+    _check(features_a, features_b, sizes=(2, 2), purpose="a covariance")
     x, y = (f.detach().to(features_a.device, torch.float64) for f in (features_a, features_b))
     mean, (A, B) = x.mean(0) - y.mean(0), map(_covariance_root, (x, y))
     cross = torch.linalg.svdvals(A @ B.T).sum()
@@ -138,25 +194,61 @@ def frechet(features_a: Float[Tensor, "n dim"], features_b: Float[Tensor, "m dim
 
 @explain_misuse
 def constraint_error(rows: Float[Tensor, "batch rows"]) -> float:
-    """Mean over samples of the l2 norm of a residual's rows."""
+    """Compute the mean over samples of the l2 norm of a residual's rows.
+
+    Args:
+        rows: The residual `(batch, rows)`.
+
+    Returns:
+        The mean norm.
+    """
     return float(torch.linalg.vector_norm(rows.double(), dim=1).mean())
 
 
 @explain_misuse
 def ce_local(H: Residuals, fields: Float[Tensor, " n *grid"]) -> float:
-    """CE_L: the constraint error of the pins, in float64."""
+    """Compute CE_L, the constraint error of the pins, in float64.
+
+    Args:
+        H: Manifold of the fields, or of one condition for all.
+        fields: Fields `(n, *grid)`.
+
+    Returns:
+        The mean norm of the residual.
+    """
     return _constraint_error(H, fields, lambda manifold, u: manifold.local(u))
 
 
 @explain_misuse
 def ce_global(H: Residuals, fields: Float[Tensor, " n *grid"]) -> float:
-    """CE_G: the constraint error of the balance laws, in float64."""
+    """Compute CE_G, the constraint error of the balance laws, in float64.
+
+    Args:
+        H: Manifold of the fields, or of one condition for all.
+        fields: Fields `(n, *grid)`.
+
+    Returns:
+        The mean norm of the residual.
+    """
     return _constraint_error(H, fields, lambda manifold, u: manifold.balance(u))
 
 
 @explain_misuse
 def ce(local: float, global_: float, ffm_local: float, ffm_global: float) -> float:
-    """CE: both constraint errors as fractions of unconstrained FFM's, averaged; FFM itself has 1."""
+    """Compute CE: both constraint errors as fractions of unconstrained FFM's, averaged; FFM itself has 1.
+
+    Args:
+        local: CE_L of the method.
+        global_: CE_G of the method.
+        ffm_local: CE_L of FFM.
+        ffm_global: CE_G of FFM.
+
+    Returns:
+        CE.
+
+    Raises:
+        SapcError: An error of FFM is not positive.
+    """
     if not (ffm_local > 0 and ffm_global > 0):
         raise SapcError(
             f"CE divides by FFM's own errors, which must be positive; got {ffm_local} and {ffm_global}"
@@ -181,9 +273,20 @@ def sampling_floor(
     metrics: Mapping[str, Metric] = DISTRIBUTION,
     repeats: int = 1,
 ) -> dict[str, float]:
-    """Each metric between independent reference draws of `n` and `m` samples, averaged over `repeats` pairs.
+    """Compute each metric between independent reference draws of `n` and `m` samples.
 
-    `draw(seed, size)` returns reference fields; repeat k takes the seeds 2 k and 2 k + 1.
+    Args:
+        draw: `draw(seed, size)` returns reference fields; repeat k takes the seeds 2 k and 2 k + 1.
+        n: Size of the draw in place of the generated samples.
+        m: Size of the reference.
+        metrics: The metrics, by name.
+        repeats: Number of pairs of draws.
+
+    Returns:
+        The metrics by name, averaged over the pairs.
+
+    Raises:
+        SapcError: A size or the number of repeats is not positive.
     """
     if n < 1 or m < 1 or repeats < 1:
         raise SapcError(
@@ -198,7 +301,7 @@ def sampling_floor(
 
 
 def _chunks(generated: Tensor, reference: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-    """Both ensembles at some of the grid points at a time: float64 `(points, n)` and `(points, m)`."""
+    """Yield both ensembles at some of the grid points at a time: float64 `(points, n)` and `(points, m)`."""
     x, y = generated.flatten(1), reference.flatten(1)
     step = max(1, BUDGET // (8 * COPIES * (len(x) + len(y))))
     for a in range(0, x.shape[1], step):
@@ -213,7 +316,7 @@ def _points_first(x: Tensor, device: torch.device) -> Tensor:
 def _mean_over_points(
     generated: Tensor, reference: Tensor, score: Callable[[Tensor, Tensor], Tensor]
 ) -> float:
-    """The mean of `score(x, y) -> (points,)` over all grid points."""
+    """Compute the mean of `score(x, y) -> (points,)` over all grid points."""
     sums = [float(score(x, y).sum()) for x, y in _chunks(generated, reference)]
     return math.fsum(sums) / generated[0].numel()
 
@@ -223,19 +326,19 @@ def _sort(x: Tensor) -> Tensor:
 
 
 def _covariance_root(x: Tensor) -> Tensor:
-    """A with A^T A the covariance of the rows of x, at most square."""
+    """Return A with A^T A the covariance of the rows of x, at most square."""
     A = (x - x.mean(0)) / math.sqrt(len(x) - 1)
     return A if len(A) <= A.shape[1] else torch.linalg.qr(A, mode="r").R
 
 
 def _pair_sum(x: Tensor) -> Tensor:
-    """`sum_{i<j} |x_i - x_j|` along the rows."""
+    """Compute `sum_{i<j} |x_i - x_j|` along the rows."""
     n = x.shape[1]
     return _sort(x) @ torch.arange(1 - n, n, 2, dtype=x.dtype, device=x.device)
 
 
 def _constraint_error(H: Residuals, fields: Tensor, rows: Callable[[Residuals, Tensor], Tensor]) -> float:
-    """Mean norm of the rows; in chunks of samples when the manifold can be sliced like the fields."""
+    """Compute the mean norm of rows, in chunks of samples where the manifold can be sliced."""
     n = len(fields)
     if n < 1:
         raise SapcError("a constraint error needs at least 1 sample, got 0")
@@ -258,9 +361,9 @@ def _constraint_error(H: Residuals, fields: Tensor, rows: Callable[[Residuals, T
 
 
 def _check(
-    generated: Tensor, reference: Tensor, at_least: tuple[int, int] = (1, 1), why: str = "a metric"
+    generated: Tensor, reference: Tensor, sizes: tuple[int, int] = (1, 1), purpose: str = "a metric"
 ) -> None:
-    """Two ensembles on the same grid, with enough samples, all of them finite."""
+    """Refuse ensembles on different grids, with too few samples, or with values that are not finite."""
     if generated.ndim < 2 or generated.shape[1:] != reference.shape[1:]:
         raise SapcError(
             f"a metric compares ensembles (samples, *grid) on the same grid; the generated one has shape "
@@ -268,9 +371,9 @@ def _check(
         )
     if math.prod(generated.shape[1:]) == 0:
         raise SapcError(f"a metric needs grid points, got fields of shape {tuple(generated.shape)}")
-    for name, u, least in zip(("generated", "reference"), (generated, reference), at_least, strict=True):
-        if len(u) < least:
-            raise SapcError(f"{why} needs at least {least} samples in the {name} ensemble, got {len(u)}")
+    for name, u, size in zip(("generated", "reference"), (generated, reference), sizes, strict=True):
+        if len(u) < size:
+            raise SapcError(f"{purpose} needs at least {size} samples in the {name} ensemble, got {len(u)}")
         _finite(u, name)
 
 

@@ -1,11 +1,13 @@
-"""What is kept of ensembles for pictures: pointwise mean, standard deviation and one field, of the samples and of the solutions.
+"""Statistics of ensembles for pictures: pointwise mean, standard deviation and one field.
 
-A file holds this for every test set that was evaluated, in float32:
+A file holds them for every test set that was evaluated, in float32:
 
     <set>/samples/mean    <set>/samples/std    <set>/samples/example        and the same of    <set>/solutions
 
-on the task's grid; of three axes only ten frames, evenly spaced from the first to the last, are kept. It lies beside the scores of the
-same samples: `fields.safetensors` beside `scores.json`, `fields-eci.safetensors` beside `scores-eci.json`.
+on the grid of the task. Fields of three axes are reduced to ten frames, evenly spaced from the first to the
+last.
+The file lies beside the scores of the same samples: `fields.safetensors` beside `scores.json`,
+`fields-eci.safetensors` beside `scores-eci.json`.
 """
 
 from __future__ import annotations
@@ -28,7 +30,13 @@ PARTS = ("mean", "std", "example")
 
 @dataclass(frozen=True)
 class Moments:
-    """Of one ensemble: float32 `(*space, time)`, of three axes with the kept frames only; `example` is its first field."""
+    """Moments of one ensemble, float32 `(*space, time)`; of three axes with some of the frames only.
+
+    Attributes:
+        mean: Pointwise mean.
+        std: Pointwise standard deviation, with n - 1.
+        example: The first field.
+    """
 
     mean: Tensor
     std: Tensor
@@ -37,22 +45,40 @@ class Moments:
 
 @dataclass
 class EnsembleStatistics:
-    """Both ensembles of every test set; `frames` are the kept ones' numbers, of a field with two axes None.
+    """Moments of both ensembles of every test set.
 
-    sets    by name: (of the samples, of the solutions)
+    Attributes:
+        sets: Moments of the samples and of the solutions, by name of the test set.
+        frames: Numbers of the frames in them; None for fields of two axes, which have all.
     """
 
     sets: dict[str, tuple[Moments, Moments]] = field(default_factory=dict)
     frames: tuple[int, ...] | None = None
 
     def add(self, name: str, samples: Tensor, solutions: Tensor) -> None:
-        """Keep what a test set's pictures need; fields are `(n, *grid)`."""
+        """Measure the ensembles of a test set.
+
+        Args:
+            name: Name of the test set.
+            samples: Samples `(n, *grid)`.
+            solutions: Solutions `(m, *grid)`.
+        """
         self.frames = frames_of(samples)
         self.sets[name] = (_moments(samples, self.frames), _moments(solutions, self.frames))
 
     @classmethod
     def load(cls, path: Path) -> EnsembleStatistics:
-        """Read a file back; a damaged or foreign one is refused by name."""
+        """Read a file back.
+
+        Args:
+            path: A file that `save` wrote.
+
+        Returns:
+            The statistics.
+
+        Raises:
+            SapcError: The file is damaged, or holds something else.
+        """
         tensors, metadata = load_tensors(path)
         if metadata.get("format") != FORMAT:
             raise SapcError(f"{path} holds no fields for pictures ({FORMAT}), but {metadata.get('format')!r}")
@@ -69,7 +95,11 @@ class EnsembleStatistics:
         return cls({name: (a, b) for name, (a, b) in sets.items()}, None if frames is None else tuple(frames))
 
     def save(self, path: Path) -> None:
-        """Write all of it, atomically."""
+        """Write the statistics to a file, atomically.
+
+        Args:
+            path: The file.
+        """
         tensors = {
             f"{name}/{whose}/{part}": getattr(moments, part)
             for name, pair in self.sets.items()
@@ -80,7 +110,14 @@ class EnsembleStatistics:
 
 
 def frames_of(fields: Tensor) -> tuple[int, ...] | None:
-    """The frames that are kept of fields `(n, *grid)`: all of two axes, ten of three."""
+    """Choose the frames that pictures show.
+
+    Args:
+        fields: Fields `(n, *grid)`.
+
+    Returns:
+        Numbers of ten frames of fields of three axes; None for fields of two axes, which are shown whole.
+    """
     if fields.ndim <= 3:
         return None
     last = fields.shape[-1] - 1

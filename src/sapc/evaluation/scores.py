@@ -22,36 +22,49 @@ def write_scores(
     scores: Scores | Mapping[str, Any],
     statistics: EnsembleStatistics | None = None,
 ) -> Path:
-    """Write scores into their run folder and return the path: `scores.json`, or `scores-<method>.json` if another method sampled.
+    """Write scores into their run folder.
 
-    Existing scores are replaced by some that say all of it, and more. Those of fewer sets, samples, steps or metrics go beside them, into
-    `scores-part.json`. Where only the metrics differ, existing ones are taken over: the samples were the same. `statistics` of the
-    samples go beside the scores, before them.
+    The file is `scores.json`, or `scores-<method>.json` if another method sampled.
+
+    Existing scores are replaced by scores that contain all of them. Scores of fewer sets, samples, steps or
+    metrics go beside them, into `scores-part.json`. Where only metrics are missing, the existing ones are
+    taken over, as the samples were the same.
+
+    Args:
+        folder: The run folder.
+        scores: What `evaluate` returned, or the content of its file.
+        statistics: Statistics of the samples, written beside the scores before them.
+
+    Returns:
+        The path of the scores.
+
+    Raises:
+        SapcError: The training is not finished.
     """
     scores = scores if isinstance(scores, Scores) else Scores.from_dict(scores)
     run, home = scores.run, RunFolder(folder)
     if run.trained < run.steps:
         raise SapcError(
-            f"the scores of an unfinished training (step {run.trained} of {run.steps}) are not kept in its folder; "
-            f"finish it with `sapc train --resume {folder}`"
+            f"the scores of an unfinished training (step {run.trained} of {run.steps}) are not kept in its "
+            f"folder; finish it with `sapc train --resume {folder}`"
         )
     if home.weights.is_file():
         scores = replace(scores, weights=sha256(home.weights))
     path = scores_path(home.path, scores.settings.method, run.method)
     for place in (path, part_path(path)):
-        if (merged := _merge(place, scores)) is not None:
+        if (result := _merge(place, scores)) is not None:
             break
     if statistics is not None:
         statistics.save(fields_path(place))
-    (merged or scores).write(place)
+    (result or scores).write(place)
     return place
 
 
 def _merge(path: Path, scores: Scores) -> Scores | None:
-    """Return the scores to write at `path`; None if something that is there would be lost."""
+    """Return the scores to write at `path`; None if existing scores would be lost."""
     try:
-        existing = Scores.read(path)
+        previous = Scores.read(path)
     except SapcError:
-        # Nothing, or no scores: nothing is lost.
+        # There is no file, or it holds no scores: nothing is lost.
         return scores
-    return scores.merge(existing)
+    return scores.merge(previous)

@@ -70,19 +70,19 @@ def read_fields(
     file = check_path(path, "a file of fields")
     with open_variables(file) as arrays:
         variables = flatten_members(arrays, samples)
-        picked = pick_channels(file, variables, channels, samples)
-        layout = find_layout(file, picked[0], variables, samples, time, steady)
-        n = picked[0].shape[layout.samples]
+        selection = pick_channels(file, variables, channels, samples)
+        layout = find_layout(file, selection[0], variables, samples, time, steady)
+        n = selection[0].shape[layout.samples]
         if n < (1 if gaps else 2):
             raise SapcError(
                 f"{path}: dimension {layout.dims[layout.samples]!r} has {n} samples; give at least 2"
             )
-        axes, flips = _read_axes(file, picked[0], layout, periodic, cells)
-        grid = Grid(axes, tuple(v.name for v in picked), layout.steady)
-        values = _allocate(file, picked, (n, len(picked), *grid.points_per_axis), DTYPES[dtype])
-        for i, variable in enumerate(picked):
+        axes, flips = _read_axes(file, selection[0], layout, periodic, cells)
+        grid = Grid(axes, tuple(v.name for v in selection), layout.steady)
+        values = _allocate(file, selection, (n, len(selection), *grid.points_per_axis), DTYPES[dtype])
+        for i, variable in enumerate(selection):
             values[:, i] = _reorder(_load(variable, layout, values.dtype, gaps), layout, flips)
-        sources = {v.name: v for v in picked} | {a.name: a.coordinate for a in layout.axes if a.coordinate}
+        sources = {v.name: v for v in selection} | {a.name: a.coordinate for a in layout.axes if a.coordinate}
         units, labels = (
             {k: text for k, v in sources.items() if (text := v.text(key))} for key in ("units", "long_name")
         )

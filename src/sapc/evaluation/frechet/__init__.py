@@ -1,4 +1,4 @@
-"""Poseidon's encoder, its weights, and features of fields: what the Fréchet Poseidon Distance is made of.
+"""Poseidon's encoder, its weights, and features of fields, for the Fréchet Poseidon Distance.
 
 encoder = sapc.poseidon.load_encoder("Poseidon-B")     # a folder, a file or a Hugging Face cache
 sapc.poseidon.features(encoder, fields)                # (n, 768)

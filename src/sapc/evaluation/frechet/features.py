@@ -1,10 +1,11 @@
-"""Features of fields: what the encoder's bottleneck says of them, averaged over its tokens.
+"""Features of fields: the output of the encoder's bottleneck, averaged over its tokens.
 
-A field is one image, in raw units, in the first of four channels, the others zero, at time zero; so feeds Cheng et al. (2025) it. An axis
-that has not 128 points is resampled as if it were periodic, by its Fourier coefficients: with fewer points (n) they are framed by
-(128 - n) // 2 zeros on either side, with more only -64..63 are kept, and the real part is taken. An odd n gives 127 points, and a zero is
-put behind them. Poseidon's own code looks at the first axis only, and cannot take 128 x 100; here each axis is treated by itself, which on
-squares is the same.
+A field is one image, in raw units, in the first of four channels, the others zero, at time zero; as Cheng et
+al. (2025) do. An axis
+that has not 128 points is resampled as if it were periodic, by its Fourier coefficients: with fewer points
+(n) they are framed by (128 - n) // 2 zeros on either side, with more only -64..63 are kept, and the real part
+is taken. An odd n gives 127 points, and a zero is put behind them. Poseidon's own code looks at the first
+axis only, and cannot take 128 x 100; here each axis is treated by itself, which on squares is the same.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from ...errors import SapcError
 from ...nn.fno import matmul_precision
 from .encoder import CHANNELS, IMAGE, Encoder
 
-BATCH = {"cpu": 8, "cuda": 128}  # images at a time
+BATCH = {"cpu": 8, "cuda": 128}
+"""Images at a time, by kind of device."""
 
 Progress = Callable[[int, int], None]
 
@@ -31,14 +33,27 @@ def features(
     batch: int | None = None,
     progress: Progress | None = None,
 ) -> Float[Tensor, "n dim"]:
-    """One vector per field, on the encoder's device; `progress` is called with (fields done, fields in all)."""
+    """Compute one feature vector per field.
+
+    Args:
+        encoder: The encoder.
+        fields: Fields of two axes, or frames, `(n, height, width)`.
+        batch: Number of images at a time; chosen by the device unless given.
+        progress: Called with fields done, fields in all.
+
+    Returns:
+        Features `(n, dim)` on the encoder's device.
+
+    Raises:
+        SapcError: The fields have another shape, are not finite, or too large for float32.
+    """
     if fields.ndim != 3 or 0 in fields.shape:
         raise SapcError(
-            f"features are of images (n, height, width), got shape {tuple(fields.shape)}; give a field with three axes "
-            "frame by frame, as fields[..., k]"
+            f"features are of images (n, height, width), got shape {tuple(fields.shape)}; give a field with "
+            "three axes frame by frame, as fields[..., k]"
         )
     size = batch or BATCH.get(encoder.device.type, 32)
-    found = []
+    vectors = []
     with matmul_precision("float32"):
         for first in range(0, len(fields), size):
             part = fields[first : first + size].to(encoder.device)
@@ -46,18 +61,26 @@ def features(
                 raise SapcError(
                     "a field contains NaN or infinity and has no features; leave it out, or find out why"
                 )
-            found.append(encoder(images(part)).mean(1))
-            if not found[-1].isfinite().all():
+            vectors.append(encoder(images(part)).mean(1))
+            if not vectors[-1].isfinite().all():
                 raise SapcError(
-                    f"a field with values up to {float(part.abs().max()):.1e} is too large for the encoder, which works in float32"
+                    f"a field with values up to {float(part.abs().max()):.1e} is too large for the encoder, "
+                    "which works in float32"
                 )
             if progress is not None:
                 progress(first + len(part), len(fields))
-    return torch.cat(found)
+    return torch.cat(vectors)
 
 
 def images(fields: Float[Tensor, "n height width"]) -> Float[Tensor, "n 4 128 128"]:
-    """What the encoder is fed."""
+    """Turn fields into images for the encoder.
+
+    Args:
+        fields: Fields of two axes `(n, height, width)`.
+
+    Returns:
+        Images `(n, 4, 128, 128)`, with the field in the first channel.
+    """
     u = fields.double()
     for axis in (1, 2):
         u = _resample(u, axis)
@@ -66,7 +89,7 @@ def images(fields: Float[Tensor, "n height width"]) -> Float[Tensor, "n 4 128 12
 
 
 def _resample(u: Tensor, axis: int) -> Tensor:
-    """128 points on an axis, or 127, by Fourier coefficients; complex but where there is nothing to do."""
+    """Resample an axis to 128 or 127 points by Fourier coefficients; complex unless nothing is to do."""
     n = u.shape[axis]
     if n == IMAGE:
         return u
@@ -77,5 +100,5 @@ def _resample(u: Tensor, axis: int) -> Tensor:
         side = (IMAGE - n) // 2
         zeros = c.new_zeros([side if i == axis else k for i, k in enumerate(c.shape)])
         c = torch.cat((zeros, c, zeros), axis)
-    resampled: Tensor = torch.fft.ifft(torch.fft.ifftshift(c, dim=axis), dim=axis, norm="forward")
-    return resampled
+    images: Tensor = torch.fft.ifft(torch.fft.ifftshift(c, dim=axis), dim=axis, norm="forward")
+    return images

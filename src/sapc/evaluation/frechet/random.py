@@ -1,12 +1,13 @@
-"""An encoder with random weights: features that need no download, for a distance under a name of its own (`sapc.fpd`).
+"""An encoder with random weights: features without a download, for a distance of another name (`sapc.fpd`).
 
-A fresh model of Poseidon has all gains zero, and with them all features. Here the gains are about one (1 + N(0, 0.1^2)), the shifts zero,
-and every matrix N(0, 1 / inputs), so that what a layer gives is as large as what it takes. The norm that follows the patches removes their
-size, and with it the amplitude of the field, but for the constant added before; it is N(0, 1/4), half of what a field of height one adds,
-so amplitudes around one are told apart best.
+A fresh model of Poseidon has all gains zero, and with them all features. Here the gains are about one (1 +
+N(0, 0.1^2)), the shifts zero, and every matrix N(0, 1 / inputs), so that what a layer gives is as large as
+what it takes. The norm that follows the patches removes their size, and with it the amplitude of the field,
+but for the constant added before; it is N(0, 1/4), half of what a field of height one adds, so amplitudes
+around one are told apart best.
 
-The numbers are drawn in float64 and rounded to multiples of 2^-16: drawn in float32 their last bits, and with them the sha256, depend on
-the vector instructions of the processor.
+The numbers are drawn in float64 and rounded to multiples of 2^-16: drawn in float32 their last bits, and with
+them the sha256, depend on the vector instructions of the processor.
 """
 
 from __future__ import annotations
@@ -24,7 +25,16 @@ SEEDS = (0, 1, 2)
 
 
 def random_encoder(seed: int, device: str | torch.device = "cpu", size: str = SIZE) -> Encoder:
-    """The encoder of that seed, of the size of Poseidon-T unless told; frozen."""
+    """Make an encoder with random weights, frozen.
+
+    Args:
+        seed: Seed of the weights.
+        device: Where the encoder works.
+        size: Size, one of `SIZES`: that of Poseidon-T by default.
+
+    Returns:
+        The encoder.
+    """
     generator = torch.Generator().manual_seed(seed)
     with torch.device("cpu"):
         encoder = Encoder(size).float().requires_grad_(False)
@@ -41,9 +51,11 @@ def _draw(name: str, weight: Tensor, generator: torch.Generator) -> Tensor:
     normal = (normal * 2**16).round() / 2**16
     if name.endswith("logit_scale"):
         return torch.full_like(weight, math.log(10.0))
-    if name.endswith(".weight.bias"):  # gains
+    is_gain = name.endswith(".weight.bias")
+    if is_gain:
         return 1 + 0.1 * normal
-    if name.endswith((".weight.weight", ".bias.weight", ".bias.bias")):  # what the time does, and shifts
+    is_shift_or_effect_of_time = name.endswith((".weight.weight", ".bias.weight", ".bias.bias"))
+    if is_shift_or_effect_of_time:
         return torch.zeros_like(weight)
     if name.endswith("projection.bias"):
         return 0.5 * normal

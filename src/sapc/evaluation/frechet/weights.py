@@ -1,10 +1,12 @@
-"""Reading Poseidon's weights from disk. Nothing is downloaded, nothing in a file is executed, and nothing is loaded by half.
+"""Read Poseidon's weights from disk: no download, no code in a file is run, all weights must be there.
 
-A path may be the file, a folder with it, or a Hugging Face cache: one snapshot, one repository (`models--camlab-ethz--Poseidon-B`), or the
-whole cache or its `hub`, in which Poseidon-B is looked for. `model.safetensors` is preferred to `pytorch_model.bin`.
+A path may be the file, a folder with it, or a Hugging Face cache: one snapshot, one repository
+(`models--camlab-ethz--Poseidon-B`), or the whole cache or its `hub`, in which Poseidon-B is looked for.
+`model.safetensors` is preferred to `pytorch_model.bin`.
 
-The size is read off the weights. The decoder and what belongs to it are left out; everything else must be there with the right name and
-shape. `provenance` of the encoder then says which weights these are, by the sha256 of the file, which is what the Hugging Face site shows.
+The size is read off the weights. The decoder and what belongs to it are left out; everything else must be
+there with the right name and shape. `provenance` of the encoder then says which weights these are, by the
+sha256 of the file, which is what the Hugging Face site shows.
 """
 
 from __future__ import annotations
@@ -30,11 +32,10 @@ DOWNLOAD_HINT = (
     "(licence CC BY-NC 4.0: non-commercial use only) and name that folder by --poseidon or SAPC_POSEIDON"
 )
 FILES = ("model.safetensors", "pytorch_model.bin")
-UNUSED = ("decoder.", "residual_blocks.", "patch_recovery.")
-FIRST = "embeddings.patch_embeddings.projection.weight"
+UNUSED_PREFIXES = ("decoder.", "residual_blocks.", "patch_recovery.")
+PATCH_WEIGHT = "embeddings.patch_embeddings.projection.weight"
 POINTER = b"version https://git-lfs"
-KINDS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
-# What a config.json beside the weights may say of what the weights do not show.
+DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 CONFIG: dict[str, tuple[object, ...]] = {
     "image_size": (IMAGE, [IMAGE, IMAGE]),
     "window_size": (WINDOW, [WINDOW, WINDOW]),
@@ -43,11 +44,23 @@ CONFIG: dict[str, tuple[object, ...]] = {
     "hidden_act": ("gelu",),
     "pretrained_window_sizes": (None, [0, 0, 0, 0]),
 }
+"""Values that a config.json beside the weights may have; the weights do not show them."""
 
 
 @explain_misuse
 def load_encoder(path: str | os.PathLike[str], device: str | torch.device = "cpu") -> Encoder:
-    """The encoder whose weights are in a file, a folder or a Hugging Face cache; frozen, in float32."""
+    """Load an encoder, frozen, in float32.
+
+    Args:
+        path: A file of weights, a folder with it, or a Hugging Face cache.
+        device: Where the encoder works.
+
+    Returns:
+        The encoder.
+
+    Raises:
+        SapcError: There are no weights of Poseidon at this path.
+    """
     file = find_weights(path)
     before = file.stat()
     tensors, digest = _read(file), sha256(file)
@@ -63,13 +76,23 @@ def load_encoder(path: str | os.PathLike[str], device: str | torch.device = "cpu
 
 
 def find_weights(path: str | os.PathLike[str]) -> Path:
-    """The file with the weights."""
-    given = Path(os.path.expanduser(path))
-    if os.path.isfile(given):
-        return given
-    if not os.path.isdir(given):
+    """Find the file with the weights.
+
+    Args:
+        path: A file, a folder with it, or a Hugging Face cache.
+
+    Returns:
+        The file.
+
+    Raises:
+        SapcError: There is no file of weights.
+    """
+    place = Path(os.path.expanduser(path))
+    if os.path.isfile(place):
+        return place
+    if not os.path.isdir(place):
         raise SapcError(f"there are no weights at {path}: no such file or folder; {DOWNLOAD_HINT}")
-    folder = _snapshot(given)
+    folder = _snapshot(place)
     for name in FILES:
         if (folder / name).is_file():
             return folder / name
@@ -86,23 +109,22 @@ def find_weights(path: str | os.PathLike[str]) -> Path:
 
 
 def _snapshot(folder: Path) -> Path:
-    """The folder of files in a Hugging Face cache; any other folder is its own."""
+    """Return the folder of files in a Hugging Face cache; any other folder is returned as it is."""
     name = f"models--{REPOSITORY.replace('/', '--')}"
     levels = (folder / name, folder / "hub" / name, *([folder.parent] if folder.name == "snapshots" else []))
     folder = next((f for f in levels if f.is_dir()), folder)
     if not (folder / "snapshots").is_dir():
         return folder
-    there = sorted(path for path in (folder / "snapshots").iterdir() if path.is_dir())
-    main = folder / "refs" / "main"
-    if (
-        main.is_file()
-        and (chosen := folder / "snapshots" / main.read_text(errors="replace").strip()) in there
-    ):
-        return chosen
-    if len(there) != 1:
-        found = f"{len(there)} snapshots and no main one" if there else "no snapshot"
-        raise SapcError(f"{folder} holds {found}; give the folder with the weights itself")
-    return there[0]
+    snapshots = sorted(path for path in (folder / "snapshots").iterdir() if path.is_dir())
+    reference = folder / "refs" / "main"
+    if reference.is_file():
+        main = folder / "snapshots" / reference.read_text(errors="replace").strip()
+        if main in snapshots:
+            return main
+    if len(snapshots) != 1:
+        content = f"{len(snapshots)} snapshots and no main one" if snapshots else "no snapshot"
+        raise SapcError(f"{folder} holds {content}; give the folder with the weights itself")
+    return snapshots[0]
 
 
 def _check_config(path: Path) -> None:
@@ -112,16 +134,17 @@ def _check_config(path: Path) -> None:
         config = read_json(path)
     except SapcError as error:
         raise SapcError(f"{error}; get it anew, or remove it: the weights do without") from error
-    for name, expected in CONFIG.items():
-        if config.get(name, expected[0]) not in expected:
-            usual = next(value for value in expected if value is not None)
+    for name, choices in CONFIG.items():
+        if config.get(name, choices[0]) not in choices:
+            usual = next(value for value in choices if value is not None)
             raise SapcError(
-                f"{path} has {name} = {config[name]!r}, Poseidon {usual!r}: these are weights of another model"
+                f"{path} has {name} = {config[name]!r}, Poseidon {usual!r}: "
+                "these are weights of another model"
             )
 
 
 def _read(file: Path) -> dict[str, Tensor]:
-    """The tensors of the embeddings and the encoder, in float32 and in memory of their own: the file may change later."""
+    """Read the tensors of embeddings and encoder, as float32 copies in memory: the file may change later."""
     try:
         with open(file, "rb") as start:
             if start.read(len(POINTER)) == POINTER:
@@ -131,25 +154,28 @@ def _read(file: Path) -> dict[str, Tensor]:
         raise
     except OSError as error:
         raise SapcError(f"{file} cannot be read ({first_line(error)})") from error
-    except Exception as error:  # a damaged pickle or archive raises anything
+    # A damaged pickle or archive raises anything.
+    except Exception as error:
         raise SapcError(f"{file} is damaged or not a file of weights; get it anew") from error
-    tensors = {name: t for name, t in content.items() if not str(name).startswith(UNUSED)}
+    tensors = {name: t for name, t in content.items() if not str(name).startswith(UNUSED_PREFIXES)}
     for name, t in tensors.items():
-        if not isinstance(name, str) or not isinstance(t, Tensor) or not _plain(t):
+        if not isinstance(name, str) or not isinstance(t, Tensor) or not _is_plain(t):
             raise SapcError(
                 f"{file} holds something other than weights under the name {name!r}; {DOWNLOAD_HINT}"
             )
     return {name: t.to(torch.float32, copy=True) for name, t in tensors.items()}
 
 
-def _plain(t: Tensor) -> bool:
-    return t.dtype in KINDS and t.layout == torch.strided and t.device.type == "cpu"
+def _is_plain(t: Tensor) -> bool:
+    return t.dtype in DTYPES and t.layout == torch.strided and t.device.type == "cpu"
 
 
 def _from_safetensors(file: Path) -> dict[str, Tensor]:
     try:
         with safe_open(file, framework="pt") as content:
-            return {name: content.get_tensor(name) for name in content.keys() if not name.startswith(UNUSED)}  # noqa: SIM118
+            # This is no dictionary, but has `keys`.
+            names = [name for name in content.keys() if not name.startswith(UNUSED_PREFIXES)]  # noqa: SIM118
+            return {name: content.get_tensor(name) for name in names}
     except SafetensorError as error:
         raise SapcError(f"{file} is cut short or damaged ({first_line(error)}); get it anew") from error
 
@@ -170,37 +196,40 @@ def _from_pickle(file: Path) -> Mapping[Any, Any]:
 
 
 def _size(tensors: Mapping[str, Tensor], file: Path) -> str:
-    if FIRST not in tensors:
+    if PATCH_WEIGHT not in tensors:
         raise SapcError(
-            f"{file} has no {FIRST}: these are not weights of Poseidon, or they were renamed; {DOWNLOAD_HINT}"
+            f"{file} has no {PATCH_WEIGHT}: these are not weights of Poseidon, or they were renamed; "
+            f"{DOWNLOAD_HINT}"
         )
-    shape = tuple(tensors[FIRST].shape)
+    shape = tuple(tensors[PATCH_WEIGHT].shape)
     for name, size in SIZES.items():
         if shape == (size.embed, CHANNELS, PATCH, PATCH):
             return name
     sizes = ", ".join(f"{name} {(size.embed, CHANNELS, PATCH, PATCH)}" for name, size in SIZES.items())
-    raise SapcError(f"{file}: {FIRST} has shape {shape}, which is no size of Poseidon ({sizes})")
+    raise SapcError(f"{file}: {PATCH_WEIGHT} has shape {shape}, which is no size of Poseidon ({sizes})")
 
 
 def _check(tensors: Mapping[str, Tensor], encoder: Encoder, file: Path) -> None:
-    """Every name, every shape, all finite, and trained: a fresh model has all gains zero, and so all features."""
-    expected, whose = encoder.state_dict(), f"{file} is not Poseidon-{encoder.size}"
-    for what, names in (
-        ("lacks", expected.keys() - tensors.keys()),
-        ("also has", tensors.keys() - expected.keys()),
+    """Check names, shapes and values; a model that was never trained has zero gains, and so zero features."""
+    targets, whose = encoder.state_dict(), f"{file} is not Poseidon-{encoder.size}"
+    for verb, names in (
+        ("lacks", targets.keys() - tensors.keys()),
+        ("also has", tensors.keys() - targets.keys()),
     ):
         if names:
-            more = f" and {len(names) - 1} more" if len(names) > 1 else ""
-            raise SapcError(f"{whose}: it {what} {min(names)}{more}; {DOWNLOAD_HINT}")
+            suffix = f" and {len(names) - 1} more" if len(names) > 1 else ""
+            raise SapcError(f"{whose}: it {verb} {min(names)}{suffix}; {DOWNLOAD_HINT}")
     for name, tensor in tensors.items():
-        if tensor.shape != expected[name].shape:
+        if tensor.shape != targets[name].shape:
             raise SapcError(
-                f"{whose}: {name} has shape {tuple(tensor.shape)}, expected {tuple(expected[name].shape)}; {DOWNLOAD_HINT}"
+                f"{whose}: {name} has shape {tuple(tensor.shape)}, expected {tuple(targets[name].shape)}; "
+                f"{DOWNLOAD_HINT}"
             )
         if not tensor.isfinite().all():
             raise SapcError(f"{file}: {name} contains NaN or infinity; get it anew")
     gains = (t for name, t in tensors.items() if name.endswith(".weight.bias"))
     if not any(bool(t.any()) for t in gains):
         raise SapcError(
-            f"{file}: all gains are zero, as in a model that was never trained, so all features would be; {DOWNLOAD_HINT}"
+            f"{file}: all gains are zero, as in a model that was never trained, so all features would be; "
+            f"{DOWNLOAD_HINT}"
         )
