@@ -91,7 +91,7 @@ def statuses(
         for name, group in jobs.items()
     }
     records = {cell.name: study.state(cell) for cell in study.cells}
-    unestimated = [
+    states = [
         _status(
             cell,
             trainings[cell.folder],
@@ -107,8 +107,8 @@ def statuses(
         if (record := records[cell.name]).get("state") == "done"
         and isinstance(record.get("seconds"), int | float)
     ]
-    seen: set[str] = set()
-    return [_add_estimate(status, trainings, paces, evaluations, seen) for status in unestimated]
+    folders: set[str] = set()
+    return [_add_estimate(status, trainings, paces, evaluations, folders) for status in states]
 
 
 def _status(cell: Cell, training: _Progress, record: Mapping[str, Any], scores: Scores | None) -> Status:

@@ -215,7 +215,7 @@ def render_page(
         ),
         counted=", ".join(f"{counts[kind]} {name}" for kind, name in KINDS.items() if counts[kind]),
         kinds=KINDS,
-        few=OPEN_PROBLEMS,
+        open_problems=OPEN_PROBLEMS,
         tables=list(cards.values()),
         cost=[cost] if cost else [],
         figures=figures,

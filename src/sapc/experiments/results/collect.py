@@ -83,7 +83,7 @@ class _Collector:
         problems: What does not count.
         studies: RunFolder, name and cells of every manifest.
         unscored_runs: Runs without any file of scores.
-        visited: Paths that have been looked at.
+        scanned_paths: Paths that have been looked at.
         listed: Run folder and method of every cell of the studies, in their order.
     """
 
@@ -91,7 +91,7 @@ class _Collector:
     problems: list[Problem] = field(default_factory=list)
     studies: list[tuple[Path, Any, list[Any]]] = field(default_factory=list)
     unscored_runs: list[TrainedRun] = field(default_factory=list)
-    visited: set[Path] = field(default_factory=set)
+    scanned_paths: set[Path] = field(default_factory=set)
     listed: dict[tuple[Path, str], None] = field(default_factory=dict)
 
     # -- the walk --
@@ -124,9 +124,9 @@ class _Collector:
 
     def _is_new(self, path: Path) -> bool:
         """Return whether a path is looked at for the first time."""
-        count = len(self.visited)
-        self.visited.add(real_path(path))
-        return len(self.visited) > count
+        count = len(self.scanned_paths)
+        self.scanned_paths.add(real_path(path))
+        return len(self.scanned_paths) > count
 
     def _add_problem(self, kind: Kind, path: Path, reason: str, run: TrainedRun | None = None) -> None:
         self.problems.append(run.problem(kind, path, reason) if run else Problem(kind, path, reason))
@@ -235,8 +235,8 @@ class _Collector:
             if kind == "failed":
                 self.problems.append(Problem(kind, folder, reason, *subject))
             return
-        damaged = (p for p in self.problems if p.path.is_file())
-        if files or any((real_path(p.path.parent), p.method) == place for p in damaged):
+        file_problems = (p for p in self.problems if p.path.is_file())
+        if files or any((real_path(p.path.parent), p.method) == place for p in file_problems):
             return
         if kind == "missing" and run is not None and not run.folder.is_trained:
             kind, reason = run.status()

@@ -209,8 +209,8 @@ class TrainedRun:
         for key, value in self.settings.items() if isinstance(description, dict) else ():
             if key not in description:
                 continue
-            wanted = current_preset(description[key]) if key == "preset" else _as_json(description[key])
-            if wanted != value:
+            expected = current_preset(description[key]) if key == "preset" else _as_json(description[key])
+            if expected != value:
                 return f"its run's {key} is {value!r:.60}, the study asks for {description[key]!r:.60}"
         return ""
 
