@@ -100,7 +100,7 @@ def test_it_is_the_default_and_never_waits(name, forbid_waiting):
         way.project(u, check=False)
         torch.cuda.synchronize()
         with forbid_waiting():
-            way.on(f).project(u, check=False)
+            way.rebind(f).project(u, check=False)
 
 
 @pytest.mark.parametrize("name", CURVED)
