@@ -1,7 +1,8 @@
-"""What every method declares is held against it: evaluations, exactness, repeatability, independence of the batch, whose weights it takes.
+"""What every method declares is held against it: evaluations, exactness, repeatability, independence of the
+batch, whose weights it takes.
 
-The velocity is made up: towards a solution of each sample's own condition, with errors that no network would make worse. So nothing is
-trained, and a method that is exact is exact whatever the network.
+The velocity is made up: towards a solution of each sample's own condition, with errors that no network would
+make worse. So nothing is trained, and a method that is exact is exact whatever the network.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ STEPS = 6  # so that a method that redraws does
 
 
 class Case:
-    """A task at tiny size: solutions of three conditions, their manifolds, noise, and a velocity that counts its evaluations."""
+    """A task at tiny size: solutions of three conditions, their manifolds, noise, and a velocity that counts
+    its evaluations."""
 
     def __init__(self, name: str) -> None:
         self.task = sapc.get_task(name, grid=(12, 12, 6) if name == "navier_stokes" else (16, 14))
@@ -248,7 +250,8 @@ def test_inference_mode_is_no_obstacle(name):
 
 
 def test_estimates_are_cut_off_where_a_method_asks_for_it(tmp_path):
-    """ECI, PCFM and CAFM, at a tenth beyond the training data; the others, and estimates within, are left alone."""
+    """ECI, PCFM and CAFM, at a tenth beyond the training data; the others, and estimates within, are left
+    alone."""
     assert [name for name in ELEVEN if get_method(name).clips_endpoint] == ["eci", "pcfm", "cafm"]
     folder = sapc.training.loop.train(
         sapc.training_config("heat", "ffm", "tiny"), tmp_path / "run", device="cpu"

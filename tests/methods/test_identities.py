@@ -47,7 +47,8 @@ def test_eci_with_one_mix_is_pcfm_on_affine_manifolds(name):
 
 @pytest.mark.parametrize("name", ["reaction_diffusion", "stokes_ic", "stokes_bc"])
 def test_eci_with_one_mix_is_pcfm_where_their_projectors_agree(name):
-    """Given PCFM's single step as its projection, ECI visits the same states; only the last projection differs."""
+    """Given PCFM's single step as its projection, ECI visits the same states; only the last projection
+    differs."""
     case = Case(name)
     with pytest.warns(sapc.SapcWarning, match="did not reach the manifold"):  # a single step is no projection
         a = case.seen(one_mix, case.H.with_solver(pcfm.ONE_STEP))
@@ -58,7 +59,8 @@ def test_eci_with_one_mix_is_pcfm_where_their_projectors_agree(name):
 
 
 def test_eci_mixes_at_the_same_time_and_moves_on_at_the_last():
-    """Every state by the formula: (1 - t) P(v0^) + t v1 after inner mixes, at s after the last; every third evaluation has a new v1."""
+    """Every state by the formula: (1 - t) P(v0^) + t v1 after inner mixes, at s after the last; every third
+    evaluation has a new v1."""
     case, calls, draws = Case("heat"), [], []
     g = torch.Generator().manual_seed(8)
 
@@ -96,9 +98,11 @@ def test_ecis_own_settings_redraw_at_every_fifth_evaluation():
 
 
 def test_mixing_with_the_initial_draw_does_not_sample_gaussian_data():
-    """Data N(0, 1), source N(0, 1/4), the exact velocity: at t = 1/2 the mixes converge to twice the data's spread, times the draw.
+    """Data N(0, 1), source N(0, 1/4), the exact velocity: at t = 1/2 the mixes converge to twice the data's
+    spread, times the draw.
 
-    u <- D ((1 - t) u + t n) has the fixed point S n / sd(n) with S = (1 - t) / (t sd(n)); going on from the state gives the data's spread.
+    u <- D ((1 - t) u + t n) has the fixed point S n / sd(n) with S = (1 - t) / (t sd(n)); going on from the
+    state gives the data's spread.
     """
     n = 0.5 * torch.randn(4000, 2, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     H = nowhere(n[:1])
@@ -168,7 +172,8 @@ def test_s3_is_ffm_from_the_anchored_source():
 
 
 def test_s2_is_cafm_without_its_second_term():
-    """With a projection that misses, one Gauss-Newton step on Stokes, so that the term is there to be seen."""
+    """With a projection that misses, one Gauss-Newton step on Stokes, so that the term is there to be
+    seen."""
     case = Case("stokes_ic")
     H = case.H.with_solver(sapc.GaussNewton(n_iter=1, mu=1e-8, tol=1e-14))
     t = torch.tensor([0.02, 0.7], dtype=torch.float64)
@@ -208,8 +213,9 @@ def test_on_affine_manifolds_every_iterate_lies_on_it(name):
 def curvature(task: sapc.tasks.Task) -> float:
     """L of reaction-diffusion: the largest |R''[d, d]| over unit d.
 
-    Only growth is quadratic: R_T'' [d, d] = 2 rho dx sum_k w_Tk |d_k|^2 with the trapezoid's weights w_Tk of the frames k <= T. A unit d
-    puts shares |d_k|^2 on the frames, and the norm of a mixture of columns is at most that of the longest.
+    Only growth is quadratic: R_T'' [d, d] = 2 rho dx sum_k w_Tk |d_k|^2 with the trapezoid's weights w_Tk of
+    the frames k <= T. A unit d puts shares |d_k|^2 on the frames, and the norm of a mixture of columns is at
+    most that of the longest.
     """
     n, dx, dt = task.grid.shape[-1], task.grid["x"].spacing, task.grid.time.spacing
     w = torch.zeros(n - 1, n, dtype=torch.float64)

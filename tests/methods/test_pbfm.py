@@ -248,7 +248,8 @@ def test_a_step_without_a_finite_residual_is_ffms():
 
 
 def test_a_penalty_lowers_the_residual_it_penalises():
-    """Heat at tiny size: after the same number of steps the endpoints of PBFM are nearer to their manifolds than FFM's."""
+    """Heat at tiny size: after the same number of steps the endpoints of PBFM are nearer to their manifolds
+    than FFM's."""
     sizes = {"steps": 150, "batch": 16, "train": 64, "hidden": 8, "modes": 6, "lr": 5e-3}
     found = {}
     for method in ("ffm", "pbfm"):

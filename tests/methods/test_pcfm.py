@@ -1,7 +1,8 @@
 """PCFM as its authors' code computes it.
 
-`golden/pcfm.npz` holds numbers of their public code (commit eb9266c), in float64 on 24 x 20 grids, with the velocity 0.9 (u - target) / t:
-a root step of the estimate, and whole runs of ten steps with the closing projection, without and with the relaxed correction.
+`golden/pcfm.npz` holds numbers of their public code (commit eb9266c), in float64 on 24 x 20 grids, with the
+velocity 0.9 (u - target) / t: a root step of the estimate, and whole runs of ten steps with the closing
+projection, without and with the relaxed correction.
 """
 
 from __future__ import annotations
@@ -63,7 +64,8 @@ def test_weighted_columns_do_not_depend_on_what_was_measured_before():
 @pytest.mark.parametrize("n_iter", [1, 3])
 @pytest.mark.parametrize("task", CURVED)
 def test_pins_as_rows_equal_the_stacked_system(task, n_iter, mu):
-    """`u_0 - J^T (J J^T + mu I)^-1 (R(u) - J (u - u_0))` with every row of the residual, by a dense solve in float64."""
+    """`u_0 - J^T (J J^T + mu I)^-1 (R(u) - J (u - u_0))` with every row of the residual, by a dense solve in
+    float64."""
     theirs = golden(task)
     u0 = (0.3 * theirs["source"] + 0.7 * theirs["target"])[:1]
     H = manifold(task, theirs["condition"])
@@ -85,7 +87,8 @@ def test_pins_as_rows_equal_the_stacked_system(task, n_iter, mu):
 
 
 def test_pins_as_rows_report_and_batch():
-    """A start off its pins is not on the manifold; conditions of one's own each; batch mates do not matter."""
+    """A start off its pins is not on the manifold; conditions of one's own each; batch mates do not
+    matter."""
     theirs = golden("stokes_bc")
     u0 = torch.cat((theirs["source"], theirs["target"]))
     conditions = torch.cat((theirs["target"], theirs["source"]))

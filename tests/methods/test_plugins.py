@@ -1,4 +1,5 @@
-"""Methods of one's own: registered, from a file, from an installed package; in studies and reports; and what is said of bad ones."""
+"""Methods of one's own: registered, from a file, from an installed package; in studies and reports; and what
+is said of bad ones."""
 
 from __future__ import annotations
 
@@ -287,7 +288,8 @@ def test_methods_of_an_installed_package_are_found_and_broken_ones_told(tmp_path
 
 
 def error(method: Method, steps: int) -> float:
-    """Of sampling along a velocity, cos(t) vt, whose flow is known: the source times exp(-sin 1), and zero where that is pinned."""
+    """Of sampling along a velocity, cos(t) vt, whose flow is known: the source times exp(-sin 1), and zero
+    where that is pinned."""
     v = lambda vt, t: t.cos()[:, None, None] * vt
     v1 = torch.randn(2, 6, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     H = Pin.frame(0).on(torch.zeros_like(v1))

@@ -168,7 +168,8 @@ def mixed(grid):
 
 @pytest.mark.parametrize("kind", list(mixed(GRID)))
 def test_scaled_constraints_hold_where_the_given_ones_do(kind):
-    """Projected in the network's units, fields are on the manifold in their own; and by the same algorithm."""
+    """Projected in the network's units, fields are on the manifold in their own; and by the same
+    algorithm."""
     u, constraint = draws(GRID, 3), mixed(GRID)[kind]
     scale = Normalizer.fit(u, GRID)
     H = constraint.on(u)
@@ -477,7 +478,8 @@ def _net_flux(grid):
 @pytest.mark.parametrize("law", [_divergence, _net_flux])
 @pytest.mark.parametrize("broken", [0.0, 0.1])
 def test_a_law_whose_value_is_zero_is_judged_by_its_terms(law, broken):
-    """The curl of a stream function has no divergence, and on a ring as much leaves as enters; float32 leaves rounding."""
+    """The curl of a stream function has no divergence, and on a ring as much leaves as enters; float32 leaves
+    rounding."""
     grid = Grid((Axis("x", 7, kind="periodic"), Axis("y", 7, kind="periodic")), ("u", "v"), steady=True)
     s = torch.randn(6, 7, 7, generator=torch.Generator().manual_seed(0))
     u, v = s.roll(-1, 2) - s.roll(1, 2), s.roll(1, 1) - s.roll(-1, 1)

@@ -1,4 +1,5 @@
-"""Solvers of one's own: where time is, one condition in each test set, the cache, and what `check` says of them."""
+"""Solvers of one's own: where time is, one condition in each test set, the cache, and what `check` says of
+them."""
 
 import json
 import math

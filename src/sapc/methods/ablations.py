@@ -1,4 +1,5 @@
-"""SAPC with parts removed: what the endpoint projection, the training through it, and the anchored source are worth alone.
+"""SAPC with parts removed: what the endpoint projection, the training through it, and the anchored source are
+worth alone.
 
 S1   FFM's weights, source not anchored, estimates projected at every step
 S2   the same sampler, trained through the projection: CAFM's regression, at all flow times and without its second term

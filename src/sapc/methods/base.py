@@ -1,11 +1,12 @@
 """What a method is: how a velocity is trained, and how a source draw is moved to a solution.
 
-A method is a record. `loss(v, v0, v1, t, H)` is the training objective of one batch, `sample(v, v1, H, steps)` moves draws of the source to
-fields; both see the velocity only as a callable and the physics only as a manifold H. `weights` names the method whose training it uses.
-Everything else (drawing, optimising, devices, files) is common to all methods and lives elsewhere.
+A method is a record. `loss(v, v0, v1, t, H)` is the training objective of one batch, `sample(v, v1, H,
+steps)` moves draws of the source to fields; both see the velocity only as a callable and the physics only as
+a manifold H. `weights` names the method whose training it uses. Everything else (drawing, optimising,
+devices, files) is common to all methods and lives elsewhere.
 
-What a method promises is declared here and held against every method by one test suite: how often it evaluates the network, what of its
-samples' residuals vanishes, whether a sample depends on its batch.
+What a method promises is declared here and held against every method by one test suite: how often it
+evaluates the network, what of its samples' residuals vanishes, whether a sample depends on its batch.
 """
 
 from __future__ import annotations
@@ -39,7 +40,8 @@ class Sampler(Protocol):
     """From draws of the source to fields, in `steps` steps; the result has the dtype of `v1`."""
 
     def __call__(self, v: Velocity, v1: Tensor, H: Manifold, steps: int = 100) -> Tensor:
-        """Return fields, one per draw. A method that `redraws_source` takes one argument more, see `Method.bind_source`."""
+        """Return fields, one per draw. A method that `redraws_source` takes one argument more, see
+        `Method.bind_source`."""
 
 
 @dataclass(frozen=True)
@@ -47,8 +49,10 @@ class SecondObjective:
     """A second objective of a training, and how its gradient is combined with that of the loss.
 
     Attributes:
-        loss: As a method's loss, with the share of the training that is done, in [0, 1), as a further argument.
-        combine: Function of the gradient of the loss and the gradient of this objective, both as one vector over
+        loss: As a method's loss, with the share of the training that is done, in [0, 1), as a further
+            argument.
+        combine: Function of the gradient of the loss and the gradient of this objective, both as one vector
+            over
             all parameters, that returns the update.
     """
 
@@ -71,18 +75,22 @@ class Method:
         loss: Training objective of one batch.
         sample: Sampler, from draws of the source to fields.
         weights: Name of the method whose training this one uses; its own name if it trains itself.
-        exact: On which manifolds the residuals of its samples vanish by construction: "none", "affine" ones or "all".
+        exact: On which manifolds the residuals of its samples vanish by construction: "none", "affine" ones
+            or "all".
         reference: Where it was published, if it was.
         further_references: What else it rests on.
         nfe: Network evaluations per sampling step; those that are repeated for a gradient are not counted.
         steps: Default number of sampling steps.
         loss_uses_manifold: Whether its loss looks at H.
-        sampler_uses_manifold: Whether its sampler or its network looks at H: then a condition has to be given.
+        sampler_uses_manifold: Whether its sampler or its network looks at H: then a condition has to be
+            given.
         conditioning_input: What its network sees of H besides the state, as one more input channel.
         second_objective: A second objective of its training.
         t_min: Smallest flow time it is trained at.
-        clips_endpoint: Whether a model clips its endpoint estimates to the range of the training data: where they are
-            joined to the initial draw again and again, errors of a network beyond its data would grow from step to step.
+        clips_endpoint: Whether a model clips its endpoint estimates to the range of the training data: where
+            they are
+            joined to the initial draw again and again, errors of a network beyond its data would grow from
+            step to step.
         couples_batch: Whether the samples of a batch depend on each other.
         redraws_source: Whether its sampler asks for fresh draws of the source.
         variant_of: Name of the method this one is a preset of.
@@ -109,7 +117,8 @@ class Method:
     variant_of: str = ""
 
     def bind_source(self, redraw: Callable[[], Tensor]) -> Sampler:
-        """Return the sampler `(v, v1, H, steps)`, given a function that draws the source afresh, which some methods ask for.
+        """Return the sampler `(v, v1, H, steps)`, given a function that draws the source afresh, which some
+        methods ask for.
 
         Args:
             redraw: Function that returns fresh draws of the source.

@@ -4,9 +4,11 @@ The velocity that is regressed is the one that leads to the projected estimate:
 
     L = E | (v_t - P(v0^)) / max(t, 1e-3) - (v1 - v0) |^2 + 1e-3 E |R(P(v0^))|^2,     v0^ = v_t - t v(v_t, t),   t in [0.05, 1]
 
-The first mean is over batch and grid, the second over the batch. P is differentiated (see `constraints.projection.adjoint`).
+The first mean is over batch and grid, the second over the batch. P is differentiated (see
+`constraints.projection.adjoint`).
 
-Christopher, Warner and Fioretto, "Constraint-Aware Flow Matching: Decision Aligned End-to-End Training for Constrained Sampling", 2026.
+Christopher, Warner and Fioretto, "Constraint-Aware Flow Matching: Decision Aligned End-to-End Training for
+Constrained Sampling", 2026.
 """
 
 from __future__ import annotations

@@ -1,14 +1,17 @@
-"""D-Flow: FFM's weights; the source draw itself is optimised until the flow from it ends where the constraints hold.
+"""D-Flow: FFM's weights; the source draw itself is optimised until the flow from it ends where the
+constraints hold.
 
     minimise over v1   |R_loc(v0)|^2 + |R_glob(v0)|^2,     v0 the end of the Euler steps from v1
 
-by L-BFGS: 20 iterations at rate 0.1, no line search, the batch as one problem (so a sample depends on its batch mates). One integration
-more, from the source that was found, gives the samples.
+by L-BFGS: 20 iterations at rate 0.1, no line search, the batch as one problem (so a sample depends on its
+batch mates). One integration more, from the source that was found, gives the samples.
 
-The gradient goes backwards through all steps. Their activations are not kept: the states are, one field each, and every step is evaluated
-again when the gradient passes it, so that the memory is that of one step. These second evaluations are not counted as such.
+The gradient goes backwards through all steps. Their activations are not kept: the states are, one field each,
+and every step is evaluated again when the gradient passes it, so that the memory is that of one step. These
+second evaluations are not counted as such.
 
-Ben-Hamu, Puny, Gat, Karrer, Singer and Lipman, "D-Flow: Differentiating through Flows for Controlled Generation", 2024.
+Ben-Hamu, Puny, Gat, Karrer, Singer and Lipman, "D-Flow: Differentiating through Flows for Controlled
+Generation", 2024.
 """
 
 from __future__ import annotations
@@ -49,7 +52,8 @@ def optimise_source(v: Velocity, v1: Tensor, H: Manifold, steps: int) -> Tensor:
         optimiser.step(objective)  # type: ignore[no-untyped-call]
     except _Divergence:
         warnings.warn(
-            "the optimisation of the source ran away (a loss or gradient that is not finite); going on with the last finite one",
+            "the optimisation of the source ran away (a loss or gradient that is not finite); going on "
+            "with the last finite one",
             SapcWarning,
             stacklevel=2,
         )

@@ -1,14 +1,17 @@
-"""ECI: extrapolate, correct, interpolate. FFM's weights; each step refines its estimate by mixing it with the source draw.
+"""ECI: extrapolate, correct, interpolate. FFM's weights; each step refines its estimate by mixing it with the
+source draw.
 
-At each step from t to s, `n_mix` times: the endpoint estimate of the state, its projection, and a new state on the straight path from the
-projection to the source draw v1, at the same t, the last time at s:
+At each step from t to s, `n_mix` times: the endpoint estimate of the state, its projection, and a new state
+on the straight path from the projection to the source draw v1, at the same t, the last time at s:
 
     v_t <- (1 - t) P(v0^) + t v1,     v0^ = v_t - t v(v_t, t)
 
-v1 is the initial draw throughout, where SAPC goes on from the current state. The authors' own settings for Stokes redraw it every few
-evaluations where the boundary is pinned. Their corrections are closed forms; here the projection is the one that all methods share.
+v1 is the initial draw throughout, where SAPC goes on from the current state. The authors' own settings for
+Stokes redraw it every few evaluations where the boundary is pinned. Their corrections are closed forms; here
+the projection is the one that all methods share.
 
-Cheng, Han, Maddix, Ansari, Stuart, Mahoney and Wang, "Gradient-Free Generation for Hard-Constrained Systems", 2025.
+Cheng, Han, Maddix, Ansari, Stuart, Mahoney and Wang, "Gradient-Free Generation for Hard-Constrained Systems",
+2025.
 """
 
 from __future__ import annotations
@@ -37,7 +40,8 @@ def sample(
     n_mix: int = 5,
     redraw_interval: int = 0,
 ) -> Tensor:
-    """`n_mix` evaluations a step; at each `redraw_interval`-th evaluation of all, the source is drawn afresh."""
+    """`n_mix` evaluations a step; at each `redraw_interval`-th evaluation of all, the source is drawn
+    afresh."""
     if redraw_interval and redraw is None:
         raise SapcError(
             "this variant of ECI redraws the source: give `redraw`, a function that returns fresh draws"

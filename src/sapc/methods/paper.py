@@ -1,8 +1,9 @@
 """The numbers that the SAPC paper prints, as data: what a report puts beside its own.
 
-Of the tables on generation (with their supplement) and ablation every cell is a mean m and its standard error s over 3 seeds x 4 test sets,
-of the table on cost a median over the same. They are kept as printed, with two digits: nothing is computed from them but ranks. The source
-is `SAPC` in `sapc.methods.references`; the labels of its tables stand in `paper.json`, beside this file.
+Of the tables on generation (with their supplement) and ablation every cell is a mean m and its standard error
+s over 3 seeds x 4 test sets, of the table on cost a median over the same. They are kept as printed, with two
+digits: nothing is computed from them but ranks. The source is `SAPC` in `sapc.methods.references`; the labels
+of its tables stand in `paper.json`, beside this file.
 """
 
 from __future__ import annotations
@@ -50,7 +51,8 @@ class PrintedMean:
 
 @dataclass(frozen=True)
 class PrintedCost:
-    """Network evaluations, milliseconds per sample, that time relative to FFM's (not printed for FFM), seconds of a whole test set."""
+    """Network evaluations, milliseconds per sample, that time relative to FFM's (not printed for FFM),
+    seconds of a whole test set."""
 
     nfe: int
     ms_per_sample: float
@@ -73,7 +75,8 @@ class Protocol:
 
 
 def printed_mean(table: str, task: str, metric: str, method: str) -> PrintedMean | None:
-    """A cell of the tables on "generation" (with their supplement) or "ablation"; None where they have none."""
+    """A cell of the tables on "generation" (with their supplement) or "ablation"; None where they have
+    none."""
     if table not in TABLES:
         raise SapcError(f"the paper has no table {table!r} of means; choose one of {', '.join(TABLES)}")
     cell = numbers()[table].get(task, {}).get(metric, {}).get(method)
@@ -100,9 +103,11 @@ def training_minutes(task: str, method: str) -> tuple[float, float] | None:
 
 
 def ground_truth(task: str, metric: str = "ce_global") -> tuple[float, float] | None:
-    """Between what values CE_G lies for the solutions themselves, the floor of that error; None where it is not told.
+    """Between what values CE_G lies for the solutions themselves, the floor of that error; None where it is
+    not told.
 
-    Of Stokes also `ce_global_exact_nu`, with the true viscosity in place of the estimated one, and the error of the estimate, `nu_error`.
+    Of Stokes also `ce_global_exact_nu`, with the true viscosity in place of the estimated one, and the error
+    of the estimate, `nu_error`.
     """
     values = numbers()["ground_truth"]
     if task in ("stokes_ic", "stokes_bc"):

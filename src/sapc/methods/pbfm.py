@@ -1,21 +1,26 @@
-"""PBFM: a physics residual beside FFM's loss, the two gradients combined so that neither opposes the update. Sampled as FFM.
+"""PBFM: a physics residual beside FFM's loss, the two gradients combined so that neither opposes the update.
+Sampled as FFM.
 
-The residual is taken where the flow would end: from v_t by n equal Euler steps, n = 1, 2, 3, 4 in four equal stages of the training,
+The residual is taken where the flow would end: from v_t by n equal Euler steps, n = 1, 2, 3, 4 in four equal
+stages of the training,
 
     L_R = E (1 - t) mean_rows R(v0^)^2,
 
-R the stacked residual with the datum's own pin, its mean square weighted per sample. The weight trusts an endpoint that was near.
+R the stacked residual with the datum's own pin, its mean square weighted per sample. The weight trusts an
+endpoint that was near.
 
-**ConFIG** asks for a direction that has the same angle with both gradients. With their unit vectors e1, e2 the parts of each that are
-orthogonal to the other, made unit vectors and added, point along e1 + e2 (both are e_i - cos e_j over the same sine), and the length is
-the sum of the gradients' projections on it. Written out,
+**ConFIG** asks for a direction that has the same angle with both gradients. With their unit vectors e1, e2
+the parts of each that are orthogonal to the other, made unit vectors and added, point along e1 + e2 (both are
+e_i - cos e_j over the same sine), and the length is the sum of the gradients' projections on it. Written out,
 
     g = (|g1| + |g2|) (e1 + e2) / 2,     g . g_i = (|g1| + |g2|) |g_i| (1 + cos) / 2 >= 0,
 
-which needs no division by a sine: g1 + g2 where they are parallel or one of them vanishes, zero where they are opposed.
+which needs no division by a sine: g1 + g2 where they are parallel or one of them vanishes, zero where they
+are opposed.
 
-Baldan, Liu, Guardone and Thuerey, "Physics vs Distributions: Pareto Optimal Flow Matching with Physics Constraints", 2026.
-Liu, Chu and Thuerey, "ConFIG: Towards Conflict-free Training of Physics Informed Neural Networks", 2025.
+Baldan, Liu, Guardone and Thuerey, "Physics vs Distributions: Pareto Optimal Flow Matching with Physics
+Constraints", 2026. Liu, Chu and Thuerey, "ConFIG: Towards Conflict-free Training of Physics Informed Neural
+Networks", 2025.
 """
 
 from __future__ import annotations

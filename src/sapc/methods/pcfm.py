@@ -1,22 +1,27 @@
-"""PCFM: FFM's weights, one Gauss-Newton step per sampling step, and the straight path back to the source draw.
+"""PCFM: FFM's weights, one Gauss-Newton step per sampling step, and the straight path back to the source
+draw.
 
-At each step from t to s the endpoint estimate takes one damped root step of the stacked residual and is joined to the initial draw:
+At each step from t to s the endpoint estimate takes one damped root step of the stacked residual and is
+joined to the initial draw:
 
     u = v0^ - J^T (J J^T + 1e-6 I)^-1 R(v0^),     v_s = (1 - s) u + s v1
 
-and the result is projected by three undamped iterations. R holds the pins as rows beside the law, and is linearised at the estimate, whose
-values at the pinned points are not yet the prescribed ones. On an affine manifold one step is the projection itself (its damping, which
-only keeps a Gram matrix regular, is left out), so PCFM is ECI with a single mix. On a curved one three iterations need not arrive.
+and the result is projected by three undamped iterations. R holds the pins as rows beside the law, and is
+linearised at the estimate, whose values at the pinned points are not yet the prescribed ones. On an affine
+manifold one step is the projection itself (its damping, which only keeps a Gram matrix regular, is left out),
+so PCFM is ECI with a single mix. On a curved one three iterations need not arrive.
 
-Two variants. `pcfm_pins_first` writes the pinned values into the estimate before it is linearised. `pcfm_relaxed` also moves every state
-v_s towards states whose straight continuation has a small residual, the default of the authors' code: 20 gradient steps of 1e-2 on
+Two variants. `pcfm_pins_first` writes the pinned values into the estimate before it is linearised.
+`pcfm_relaxed` also moves every state v_s towards states whose straight continuation has a small residual, the
+default of the authors' code: 20 gradient steps of 1e-2 on
 
     |w - v_s|^2 + |R(w - max(s, 1e-3) v)|^2,     v the velocity at t
 
-On an affine manifold it is left out: it moves states across H only, and with rows in large units its steps would grow without bound.
+On an affine manifold it is left out: it moves states across H only, and with rows in large units its steps
+would grow without bound.
 
-Utkarsh, Cai, Edelman, Gomez-Bombarelli and Rackauckas, "Physics-Constrained Flow Matching: Sampling Generative Models with Hard
-Constraints", 2025.
+Utkarsh, Cai, Edelman, Gomez-Bombarelli and Rackauckas, "Physics-Constrained Flow Matching: Sampling
+Generative Models with Hard Constraints", 2025.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""What to cite: the paper of each method, and what the package stands on, read from `references.bib` beside this file."""
+"""What to cite: the paper of each method, and what the package stands on, read from `references.bib` beside
+this file."""
 
 from __future__ import annotations
 
@@ -63,7 +64,8 @@ class Reference:
         return self.url or next((address + name for address, name in addresses.items() if name), "")
 
     def bibtex(self) -> str:
-        """Return the entry in BibTeX; braces around title and last names keep their capitals and their words together."""
+        """Return the entry in BibTeX; braces around title and last names keep their capitals and their words
+        together."""
         if self.entry:
             return self.entry
         preprint = f"arXiv preprint arXiv:{self.arxiv}" if self.arxiv else ""

@@ -6,16 +6,16 @@ A user's method is a `Method` like any other. It is made known in one of three w
     register_method(method)      an object, in this process
     an entry point               group `sapc.methods`, of an installed package; it names a `Method`
 
-`load_plugin` adds its file to SAPC_PLUGINS, so processes that are started later (workers of a study, one process
-per device) know the method too.
-What SAPC_PLUGINS and entry points name is loaded when it may matter: when a name is not known, or when all names are asked for. A plug-in
-that cannot be loaded then is a warning, so that a broken one harms nobody who does not want it; `load_plugin` itself raises.
+`load_plugin` adds its file to SAPC_PLUGINS, so processes that are started later (workers of a study, one
+process per device) know the method too. What SAPC_PLUGINS and entry points name is loaded when it may matter:
+when a name is not known, or when all names are asked for. A plug-in that cannot be loaded then is a warning,
+so that a broken one harms nobody who does not want it; `load_plugin` itself raises.
 
-A method is one's own if its name is not published. Where it came from is kept: the same source may give its name a new method, so that a
-file or a notebook's cell can be changed and run again, but no other may.
+A method is one's own if its name is not published. Where it came from is kept: the same source may give its
+name a new method, so that a file or a notebook's cell can be changed and run again, but no other may.
 
-A file may bring a task instead: it says `TASK = sapc.register_task(...)` or `TASK = sapc.Task.from_data(...)`, and tasks that are not
-known are looked for here, too.
+A file may bring a task instead: it says `TASK = sapc.register_task(...)` or `TASK =
+sapc.Task.from_data(...)`, and tasks that are not known are looked for here, too.
 """
 
 from __future__ import annotations
@@ -82,8 +82,8 @@ _guard = threading.RLock()
 @rename_arguments(own="user_defined")
 @explain_misuse
 def method_names(variants: bool = False, user_defined: bool = True) -> list[str]:
-    """Names of all methods; with `variants`, also of those that are another one's with other settings; without `user_defined`,
-    published ones."""
+    """Names of all methods; with `variants`, also of those that are another one's with other settings;
+    without `user_defined`, published ones."""
     if user_defined:
         load_all_plugins()
     return [
@@ -106,7 +106,8 @@ def get_method(name: str) -> Method:
     method = find_method(name)
     if method is None:
         raise SapcError(
-            f"unknown method {name!r:.60}; choose one of {', '.join(METHODS)}, or name the file that defines it: "
+            f"unknown method {name!r:.60}; choose one of {', '.join(METHODS)}, or name the file that "
+            "defines it: "
             "sapc --plugin FILE, in Python sapc.load_plugin(FILE)"
         )
     return method
@@ -118,13 +119,15 @@ def is_user_defined(name: str) -> bool:
 
 
 def describe_method_file(name: str) -> dict[str, str]:
-    """Return name and SHA-256 of the file that defines a user's method, as it was loaded; empty if there is none.
+    """Return name and SHA-256 of the file that defines a user's method, as it was loaded; empty if there is
+    none.
 
     Args:
         name: Name of the method.
 
     Returns:
-        `{"file": ..., "sha256": ...}`, or an empty record for published methods and those of packages and notebooks.
+        `{"file": ..., "sha256": ...}`, or an empty record for published methods and those of packages and
+        notebooks.
     """
     source = SOURCES.get(name, "")
     digest = _digests.get(source, "")
@@ -140,7 +143,8 @@ def describe_method_file(name: str) -> dict[str, str]:
 def register_method(method: Method) -> Method:
     """Make a method known in this process, by its name; returns it.
 
-    Processes that are started later do not know it, unless they run the same lines: for studies, put it in a file and `load_plugin` that.
+    Processes that are started later do not know it, unless they run the same lines: for studies, put it in a
+    file and `load_plugin` that.
     """
     caller = _caller().f_globals
     file = caller.get("__file__")
@@ -150,10 +154,11 @@ def register_method(method: Method) -> Method:
 
 @explain_misuse
 def load_plugin(path: str | os.PathLike[str]) -> tuple[Method, ...]:
-    """Make the methods known that a Python file defines, here and in all processes that are started later; returns them.
+    """Make the methods known that a Python file defines, here and in all processes that are started later;
+    returns them.
 
-    A relative path is looked up from the current folder, then from the folder of the file that calls this. A file that was used before
-    and has not changed is not run again.
+    A relative path is looked up from the current folder, then from the folder of the file that calls this. A
+    file that was used before and has not changed is not run again.
     """
     file = _find_file(check_path(path, "a plug-in").expanduser(), Path(_caller().f_code.co_filename))
     if os.pathsep in str(file):
@@ -167,7 +172,8 @@ def load_plugin(path: str | os.PathLike[str]) -> tuple[Method, ...]:
 
 
 def load_all_plugins() -> None:
-    """Load what SAPC_PLUGINS and entry points name and is not loaded yet; what is broken is a warning, once."""
+    """Load what SAPC_PLUGINS and entry points name and is not loaded yet; what is broken is a warning,
+    once."""
     with _guard:
         for file in (Path(name).expanduser().resolve() for name in plugin_files()):
             if str(file) not in _digests:
@@ -209,7 +215,8 @@ def forget(names: Iterable[str]) -> None:
 
 
 def _caller() -> FrameType:
-    """Who calls this package: the next frame outside of it, and of what may check types around its functions."""
+    """Who calls this package: the next frame outside of it, and of what may check types around its
+    functions."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and str(frame.f_globals.get("__name__")).partition(".")[0] in INTERNAL_PACKAGES:
         frame = frame.f_back
@@ -232,7 +239,8 @@ def _find_file(path: Path, caller: Path) -> Path:
 
 
 def _load_file(file: Path) -> tuple[Method, ...]:
-    """Run a file and add its methods; those of an earlier text of it that it does not have any more are forgotten."""
+    """Run a file and add its methods; those of an earlier text of it that it does not have any more are
+    forgotten."""
     with _guard:
         before, earlier = _from(file), _digests.get(str(file))
         _digests[str(file)] = ""  # tried; and before it runs, for it may ask for methods itself
@@ -268,7 +276,8 @@ def _run(file: Path, text: bytes) -> ModuleType:
 
 
 def _methods_in(module: ModuleType, file: Path) -> list[Method]:
-    """The methods at a module's top level and those that it has registered, without those that it has from elsewhere."""
+    """The methods at a module's top level and those that it has registered, without those that it has from
+    elsewhere."""
     methods = [value for value in vars(module).values() if isinstance(value, Method)]
     methods = methods or list(_from(file).values())
     # Methods may hold functions that cannot be hashed; the same one under two names is one.
@@ -277,7 +286,8 @@ def _methods_in(module: ModuleType, file: Path) -> list[Method]:
         value = getattr(module, "METHOD", None)
         hint = "" if value is None or isinstance(value, Method) else f" (METHOD is {value!r:.40})"
         raise SapcError(
-            f"{file} defines no method of its own{hint}; write METHOD = sapc.Method(name=..., ...) at its top level, "
+            f"{file} defines no method of its own{hint}; write METHOD = sapc.Method(name=..., ...) at its "
+            "top level, "
             "or TASK = sapc.register_task(...)"
         )
     return list(methods_of_file.values())
@@ -326,7 +336,8 @@ def _check(method: Any) -> None:
         or method.name in RESERVED_NAMES
     ):
         raise SapcError(
-            f"a method's name is at most 40 small letters, digits and _, a letter first (and not {' or '.join(sorted(RESERVED_NAMES))}), "
+            "a method's name is at most 40 small letters, digits and _, a letter first (and not "
+            f"{' or '.join(sorted(RESERVED_NAMES))}), "
             f"got {_short(method.name)}; choose such a name"
         )
     redraw = ", redraw" * method.redraws_source
@@ -368,13 +379,15 @@ def _check_relations(method: Method, source: str, methods: Mapping[str, Method])
         raise SapcError(f"the name {name!r} is that of a published method; give your own another name")
     if earlier is not None and earlier is not method and SOURCES[name] != source:
         raise SapcError(
-            f"there is a method {name!r} already, from {SOURCES[name]}; give the one from {source} another name"
+            f"there is a method {name!r} already, from {SOURCES[name]}; give the one from {source} another "
+            "name"
         )
     owner = methods.get(method.weights) if isinstance(method.weights, str) else None
     weights = f"the weights of the method {name!r} are those of {_short(method.weights)}, which"
     if owner is None:
         raise SapcError(
-            f"{weights} is not known; write weights={name!r} if it trains its own, else the name of the method that does"
+            f"{weights} is not known; write weights={name!r} if it trains its own, else the name of the "
+            "method that does"
         )
     if not owner.trains:
         raise SapcError(f"{weights} uses those of {owner.weights!r} itself; write weights={owner.weights!r}")

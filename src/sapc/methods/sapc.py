@@ -1,4 +1,5 @@
-"""Source anchoring for physical consistency: the flow starts on the manifold, is trained to stay there, and is kept there.
+"""Source anchoring for physical consistency: the flow starts on the manifold, is trained to stay there, and
+is kept there.
 
 Training anchors the source on the manifold of its paired datum (Eq. sapc-loss, P the projection onto H):
 
@@ -8,9 +9,10 @@ Sampling starts from P(v1) and replaces every endpoint estimate by its projectio
 
     v_s = (s/t) v_t + (1 - s/t) P(v0^),     v0^ = v_t - t v(v_t, t)
 
-Where H is affine every state lies on it. Where H is curved the path leaves it between its ends, by the bound of
-Eq. sapc-nonlinear-interp, |R(v_t)| <= t (1 - t) L |v0 - P(v1)|^2 / 2. There projections are iterations: those on the way are cut off after
-a few passes, and one more at t = 0, not cut off, takes away what they may have left.
+Where H is affine every state lies on it. Where H is curved the path leaves it between its ends, by the bound
+of Eq. sapc-nonlinear-interp, |R(v_t)| <= t (1 - t) L |v0 - P(v1)|^2 / 2. There projections are iterations:
+those on the way are cut off after a few passes, and one more at t = 0, not cut off, takes away what they may
+have left.
 
 Romoli, Ruffini and Soda, "Source Anchoring for Physical Consistency in Flow Matching Models", 2026.
 """

@@ -1,10 +1,13 @@
-"""Tasks: a grid, the constraint that all fields satisfy, a normalizer, declared symmetries and a source of data.
+"""Tasks: a grid, the constraint that all fields satisfy, a normalizer, declared symmetries and a source of
+data.
 
-A PDE system is a subclass that declares all of it in one file, with a solver; its data are solved. A user's fields are a task as well:
+A PDE system is a subclass that declares all of it in one file, with a solver; its data are solved. A user's
+fields are a task as well:
 
     task = sapc.Task.from_data(sapc.read_fields("waves.nc"), sapc.Pin.frame(0) & mass)
 
-Whoever uses a task asks it (`test_sets`, `can_draw`, `normalizer`, `units`, ...) and does not know where its data come from.
+Whoever uses a task asks it (`test_sets`, `can_draw`, `normalizer`, `units`, ...) and does not know where its
+data come from.
 """
 
 from __future__ import annotations
@@ -39,8 +42,8 @@ from .sources import SPLITS, TEST_SETS, FieldsSource, Parameters, Progress, Solv
 class Task:
     """What fields are learned: a PDE system, or a user's data.
 
-    A subclass declares a PDE: the texts, `paper_grid`, `constraint`, `_draw` and `_solve`; it is made with a grid and its own options.
-    `Task.from_data` makes one of fields and physics.
+    A subclass declares a PDE: the texts, `paper_grid`, `constraint`, `_draw` and `_solve`; it is made with a
+    grid and its own options. `Task.from_data` makes one of fields and physics.
     """
 
     name: str
@@ -50,7 +53,8 @@ class Task:
     law: str
     parameters: ClassVar[Mapping[str, str]] = {}
     paper_grid: Grid
-    """The grid it was posed on, in the paper or in a file; others differ from it in their numbers of points."""
+    """The grid it was posed on, in the paper or in a file; others differ from it in their numbers of
+    points."""
     symmetries: ClassVar[tuple[Any, ...]] = ()
     train_size: ClassVar[int] = 6400
     published_solver: ClassVar[GaussNewton | None] = None
@@ -107,9 +111,11 @@ class Task:
 
         Args:
             data: Fields, or their file as `read_fields` reads it.
-            physics: Constraints, a function from a grid to constraints, or a Python file that defines such a function `physics`.
+            physics: Constraints, a function from a grid to constraints, or a Python file that defines such a
+                function `physics`.
             name: Name in folders and reports; that of the data file unless given.
-            share: Share of the samples for validation, drawn with `seed`, unless the file has a split of its own.
+            share: Share of the samples for validation, drawn with `seed`, unless the file has a split of its
+                own.
             seed: Seed of the split.
 
         Returns:
@@ -118,7 +124,8 @@ class Task:
         Raises:
             SapcError: The data are not finite or contradict the physics, or the physics cannot be evaluated.
         """
-        from .from_data import make_task  # it builds on this module
+        # It builds on this module.
+        from .from_data import make_task
 
         return make_task(data, physics, name, share=share, seed=seed)
 
@@ -162,13 +169,15 @@ class Task:
 
     @property
     def law_kind(self) -> str:
-        """What its laws are, in messages: "balance law", "linear constraint", "constraint", or several of them."""
+        """What its laws are, in messages: "balance law", "linear constraint", "constraint", or several of
+        them."""
         names = {Balance: "balance law", Affine: "linear constraint", Constraint: "constraint"}
         kinds = [type(part) for part in self.constraint.parts if not isinstance(part, Pin)]
         return " and ".join(dict.fromkeys(names.get(kind, "constraint") for kind in kinds)) or "laws"
 
     def condition_count(self, split: str) -> int | None:
-        """Return how many different conditions a split has; None if each of its samples has its own, without end."""
+        """Return how many different conditions a split has; None if each of its samples has its own, without
+        end."""
         if not self.can_draw:
             return self.sizes[split]
         return 1 if split in TEST_SETS else None
@@ -267,7 +276,8 @@ class Task:
     ) -> Dataset:
         """The first `size` samples of a split (all of the usual size unless given).
 
-        `cache` is a folder, False for none, or None for what `SAPC_CACHE` says; only solvers that take time use it.
+        `cache` is a folder, False for none, or None for what `SAPC_CACHE` says; only solvers that take time
+        use it.
         """
         size, seed, device = self.check(split, size, seed, device)
         data = self.source.dataset(self, split, size, seed, device, cache, progress)

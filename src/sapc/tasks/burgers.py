@@ -117,7 +117,8 @@ def advect(
     ratio = -(-points // n)
     m = ratio * n
     k = 2 * pi * torch.arange(m // 2 + 1, dtype=torch.float64, device=u0.device)
-    keep = k < 2 * pi * m / 3  # dealiasing: below two thirds of the highest
+    # Dealiasing: below two thirds of the highest.
+    keep = k < 2 * pi * m / 3
     flux = torch.where(keep, -0.5j * k, 0)
     u_hat = torch.zeros(len(u0), len(k), dtype=torch.complex128, device=u0.device)
     u_hat[:, : (n + 1) // 2] = rfft(u0.contiguous(), norm="forward")[:, : (n + 1) // 2]
@@ -139,7 +140,8 @@ def _check_range(initial_range: tuple[float, float]) -> tuple[float, float]:
         raise SapcError(f"initial_range is two numbers, low and high, got {initial_range!r}") from error
     if not -MAX_INITIAL_VALUE <= low < high <= MAX_INITIAL_VALUE:
         raise SapcError(
-            f"initial_range needs low < high between {-MAX_INITIAL_VALUE:g} and {MAX_INITIAL_VALUE:g}, got {initial_range!r}; "
+            f"initial_range needs low < high between {-MAX_INITIAL_VALUE:g} and {MAX_INITIAL_VALUE:g}, got "
+            f"{initial_range!r}; "
             "fronts of a wider one are too steep to be resolved"
         )
     return low, high

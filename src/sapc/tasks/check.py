@@ -1,13 +1,16 @@
-"""What is worth knowing of physics and data before a training: do they fit, does the projection converge, how, and how fast.
+"""What is worth knowing of physics and data before a training: do they fit, does the projection converge,
+how, and how fast.
 
     report = sapc.check(task)        # a task of your own
     print(report.text())
 
-The residual of the data themselves is what a law's discretisation leaves; samples will have none of it. If projecting the data moves them
-by more than a conditions per cent, law and data disagree: a wrong sign, unit, axis kind (periodic, closed, cells) or time.
+The residual of the data themselves is what a law's discretisation leaves; samples will have none of it. If
+projecting the data moves them by more than a conditions per cent, law and data disagree: a wrong sign, unit,
+axis kind (periodic, closed, cells) or time.
 
-A residual is judged beside the size of the terms that a law adds up, sum_i |dq/du_i| |u_i|, not beside their sum q, which is zero for a
-divergence or a net flux. Where all terms have one sign, as in a mass, both are the same.
+A residual is judged beside the size of the terms that a law adds up, sum_i |dq/du_i| |u_i|, not beside their
+sum q, which is zero for a divergence or a net flux. Where all terms have one sign, as in a mass, both are the
+same.
 """
 
 from __future__ import annotations
@@ -106,16 +109,19 @@ class DataCheck:
         problems = list(self.test_set_problems)
         if self.converged < self.noise:
             problems.append(
-                f"{self.noise - self.converged} of {self.noise} draws of noise did not reach the manifold (|R| up to {self.residual:.1e}): "
+                f"{self.noise - self.converged} of {self.noise} draws of noise did not reach the manifold "
+                f"(|R| up to {self.residual:.1e}): "
                 "look for laws that contradict each other or the pins, or that hold for no field"
             )
         if self.data_distance > MAX_DATA_DISTANCE:
             problems.append(
-                f"projecting the data moves them by {self.data_distance:.0%} of their deviation: law and data disagree; look at signs, "
+                f"projecting the data moves them by {self.data_distance:.0%} of their deviation: law and "
+                "data disagree; look at signs, "
                 "units, the kinds of axes (periodic, closed, cells) and times"
             )
         problems += [
-            f"the data break the {law.name} by up to {law.share:.1%} of its terms: is an axis periodic, or centres of "
+            f"the data break the {law.name} by up to {law.share:.1%} of its terms: is an axis periodic, or "
+            "centres of "
             "cells (--periodic, --cells)? Is there a rate that the law leaves out?"
             for law in self.laws
             if law.name != "constraint" and law.share > MAX_LAW_RESIDUAL
@@ -137,7 +143,8 @@ class DataCheck:
         """Format it as text."""
         lines = [f"{self.task}: {self.samples} samples on {self.grid}"]
         lines += [
-            f"  channel {c.name}{f' [{c.unit}]' if c.unit else ''}: {c.minimum:.4g} to {c.maximum:.4g}, mean {c.mean:.4g}, "
+            f"  channel {c.name}{f' [{c.unit}]' if c.unit else ''}: {c.minimum:.4g} to {c.maximum:.4g}, "
+            f"mean {c.mean:.4g}, "
             f"deviation {c.deviation:.4g}"
             for c in self.channels
         ]
@@ -149,7 +156,8 @@ class DataCheck:
         ]
         lines += [
             f"  projection: {self.algorithm} ({self.explanation})",
-            f"  from noise: {self.converged} of {self.noise} on the manifold, |R| at most {self.residual:.1e}, "
+            f"  from noise: {self.converged} of {self.noise} on the manifold, |R| at most "
+            f"{self.residual:.1e}, "
             f"up to {self.iterations} passes, {1000 * self.seconds:.3g} ms a sample",
             f"  the data themselves are moved by {self.data_distance:.2%} of their deviation",
         ]
@@ -162,7 +170,8 @@ def check(task: Task, noise: int = 16, seed: int = 0, device: str | torch.device
     """Look at a task of your own: its data, its laws, and how noise is projected."""
     if not isinstance(task, Task) or (task.can_draw and not is_user_solver(task)):
         raise SapcError(
-            "check looks at a task of your own, as sapc.check(sapc.Task.from_data(data, physics)) or sapc.check(MyTask()), "
+            "check looks at a task of your own, as sapc.check(sapc.Task.from_data(data, physics)) or "
+            "sapc.check(MyTask()), "
             f"got {type(task).__name__}"
         )
     noise = check_int(noise, "number of draws", 1)
@@ -173,7 +182,8 @@ def check(task: Task, noise: int = 16, seed: int = 0, device: str | torch.device
     u, parts = fields[:256].double(), task.constraint.parts
     g = torch.Generator().manual_seed(seed)
     v1 = source.sample(task.grid, len(conditions), g, dtype=torch.float64).to(device)
-    H.project(v1, check=False)  # what happens once only is not part of the time
+    # What happens once only is not part of the time.
+    H.project(v1, check=False)
     start = time.perf_counter()
     _, info = H.solve(v1)
     seconds = time.perf_counter() - start
@@ -204,7 +214,8 @@ def _check_test_sets(task: Task) -> tuple[str, ...]:
 
 
 def read_tasks(path: Path) -> list[Task]:
-    """Run a Python file and return the tasks that it defines: its `TASK`, or else instances of its own subclasses of `Task`.
+    """Run a Python file and return the tasks that it defines: its `TASK`, or else instances of its own
+    subclasses of `Task`.
 
     Args:
         path: The file.
@@ -271,7 +282,8 @@ def _law(part: Balance | Constraint, u: Tensor) -> Law:
 
 
 def _size_of_terms(function: Callable[[Tensor], Tensor], u: Tensor) -> float:
-    """Measure how large the terms are that `function` adds up: the largest sum_i |dq/du_i| |u_i| over some of its rows and some fields."""
+    """Measure how large the terms are that `function` adds up: the largest sum_i |dq/du_i| |u_i| over some of
+    its rows and some fields."""
     u = u[:MAX_FIELDS].detach().requires_grad_()
     with torch.enable_grad():
         rows = function(u)

@@ -1,7 +1,8 @@
 """What a run's settings say of the data and the physics of its task, as JSON can hold it.
 
-The option `own` of a run holds it: `Task.from_data` writes it, and a configuration may hold anything. Neither the data nor the code of the
-physics are part of it, so a description answers what can be known without them. The description of a task with a solver is empty.
+The option `own` of a run holds it: `Task.from_data` writes it, and a configuration may hold anything. Neither
+the data nor the code of the physics are part of it, so a description answers what can be known without them.
+The description of a task with a solver is empty.
 """
 
 from __future__ import annotations
@@ -95,7 +96,8 @@ class DataDescription:
         return DataDescription({**self.entries, "reading": {**self.reading, **reading}})
 
     def identity(self) -> dict[str, Any]:
-        """Return the options without where the file lies and what was said to read it: what tells two tasks apart."""
+        """Return the options without where the file lies and what was said to read it: what tells two tasks
+        apart."""
         entries = {name: value for name, value in self.entries.items() if name != "reading"}
         if self.data.get("sha256"):
             entries["data"] = {name: value for name, value in self.data.items() if name != "path"}

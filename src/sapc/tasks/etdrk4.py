@@ -25,7 +25,8 @@ from torch import Tensor
 from ..grid import Axis
 
 ORDER = 4
-_SERIES = 18  # 1 / 18! = 2e-16
+# 1 / 18! = 2e-16.
+_SERIES = 18
 
 
 def phi(z: Float[Tensor, "*any"]) -> tuple[Tensor, Tensor, Tensor]:
@@ -88,7 +89,8 @@ def frames(
 def trajectory(
     u0: Tensor, states: Iterator[Tensor], time: Axis, transform: Callable[[Tensor], Tensor]
 ) -> Tensor:
-    """Return the fields at all times of an axis: `u0`, then what `transform` makes of each state; time is last."""
+    """Return the fields at all times of an axis: `u0`, then what `transform` makes of each state; time is
+    last."""
     out = u0.new_empty(time.n, *u0.shape)
     out[0] = u0
     for i, state in enumerate(states, 1):

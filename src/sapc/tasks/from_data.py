@@ -4,10 +4,11 @@
     task = sapc.Task.from_data(data, "my_physics.py")
     run = sapc.training_config(task, "sapc", "small")
 
-The fields keep their units; a network sees them normalized, channel by channel. What defines the task (grid, scale, units, where the data
-came from and how their file was read, which physics) is written into the run's settings, but neither the data nor the code: whoever loads
-the model gives the physics, and for training also the data. Both belong to the task that was made from them, and to nothing else: two tasks
-may have the same name and different physics, and data are kept as long as a task that holds them.
+The fields keep their units; a network sees them normalized, channel by channel. What defines the task (grid,
+scale, units, where the data came from and how their file was read, which physics) is written into the run's
+settings, but neither the data nor the code: whoever loads the model gives the physics, and for training also
+the data. Both belong to the task that was made from them, and to nothing else: two tasks may have the same
+name and different physics, and data are kept as long as a task that holds them.
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ def make_task(data: DataFile, physics: Any, name: str | None, *, share: float, s
         data = read_fields(data)
     if not isinstance(data, Fields):
         raise SapcError(
-            f"a task is made of fields and physics, as Task.from_data(sapc.read_fields('my.nc'), physics), got {type(data).__name__} first"
+            "a task is made of fields and physics, as Task.from_data(sapc.read_fields('my.nc'), physics), "
+            f"got {type(data).__name__} first"
         )
     if bad := int((~data.values.flatten(1).isfinite().all(1)).sum()):
         raise SapcError(f"{bad} of {len(data)} samples contain NaN or infinity; fill them or leave them out")
@@ -83,7 +85,8 @@ def rebuild(
 
     reading     how its files are read from now on, where that is not as in the training
 
-    Physics whose text is not that of the training is a warning, for its file may have been moved or tidied up; other data are refused.
+    Physics whose text is not that of the training is a warning, for its file may have been moved or tidied
+    up; other data are refused.
     """
     physics, description = load_physics(physics), description.with_reading(reading)
     if description.physics_sha256 and physics.sha256 != description.physics_sha256:
@@ -100,7 +103,8 @@ def _same_data(name: str, description: DataDescription, data: DataFile) -> Field
     fields = data if isinstance(data, Fields) else read_like(description, data)
     if fields.grid != description.grid:
         raise SapcError(
-            f"the data are on another grid than {name} was trained on; read them with the same periodic=, cells= and channels="
+            f"the data are on another grid than {name} was trained on; read them with the same periodic=, "
+            "cells= and channels="
         )
     if fields.origin.get("sha256") != description.data.get("sha256"):
         raise SapcError(f"the data are not the file that {name} was trained on; give that one")
@@ -110,8 +114,9 @@ def _same_data(name: str, description: DataDescription, data: DataFile) -> Field
 def read_like(description: DataDescription, path: str | os.PathLike[str], **options: Any) -> Fields:
     """Read a file that is laid out like that of a task, where `options` say nothing else.
 
-    It is read as that one was; if it does not fit then, it may still name its dimensions after the task's axes. Where nothing was said when
-    the task's file was read, or it is not known (version 0.1.0 did not keep it), the names come first.
+    It is read as that one was; if it does not fit then, it may still name its dimensions after the task's
+    axes. Where nothing was said when the task's file was read, or it is not known (version 0.1.0 did not keep
+    it), the names come first.
     """
     grid, reading = description.grid, description.reading
     kinds = {kind: tuple(a.name for a in grid.axes if a.kind == kind) for kind in ("periodic", "cells")}
@@ -137,7 +142,8 @@ def read_like(description: DataDescription, path: str | os.PathLike[str], **opti
 
 
 def reuse(name: str, description: DataDescription, registered_task: Task | None) -> Task:
-    """Make the task that a run's settings describe, where nothing is given for it: from `known`, if it has the same physics."""
+    """Make the task that a run's settings describe, where nothing is given for it: from `known`, if it has
+    the same physics."""
     file = description.physics_file or "a function"
     if registered_task is None or registered_task.physics is None:
         raise SapcError(
@@ -146,7 +152,8 @@ def reuse(name: str, description: DataDescription, registered_task: Task | None)
         )
     if registered_task.physics.sha256 != description.physics_sha256:
         raise SapcError(
-            f"the task {name} that is known here has other physics, {registered_task.physics.label}, than this run was "
+            f"the task {name} that is known here has other physics, {registered_task.physics.label}, than "
+            "this run was "
             f"trained with, {file}; give that one as --physics FILE, or in Python as load(..., physics=FILE)"
         )
     if not registered_task.physics.sha256:
@@ -203,7 +210,9 @@ def _check_prescribed_values(task: Task, values: Tensor) -> None:
         if worst > PIN_TOLERANCE:
             sample = int(share.flatten(1).amax(1).argmax())
             raise SapcError(
-                f"the data violate the pin {pin.label!r} by up to {float(off.max()):.3g}, {worst:.2g} of the channel's deviation, "
-                f"at most in sample {sample} ({int((share.flatten(1) > PIN_TOLERANCE).sum())} of {len(values) * int(mask.sum())} pinned "
+                f"the data violate the pin {pin.label!r} by up to {float(off.max()):.3g}, {worst:.2g} of "
+                "the channel's deviation, "
+                f"at most in sample {sample} ({int((share.flatten(1) > PIN_TOLERANCE).sum())} of "
+                f"{len(values) * int(mask.sum())} pinned "
                 "values are off); correct the data, or the value in the physics"
             )

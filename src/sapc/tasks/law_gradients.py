@@ -1,8 +1,8 @@
 """What lets the laws of the curved tasks be projected onto faster: gradients by hand, and kernels for a GPU.
 
-A gradient is `value_and_gradient` of `sapc.constraints.WithGradient`: the value, and the gradient of the sum of all
-values. D is the difference in x, w the
-quadrature weights in x; the other letters are those of the tasks' own files.
+A gradient is `value_and_gradient` of `sapc.constraints.WithGradient`: the value, and the gradient of the sum
+of all values. D is the difference in x, w the quadrature weights in x; the other letters are those of the
+tasks' own files.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ def energy(grid: Grid, u: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def power(grid: Grid, u: Tensor) -> tuple[Tensor, Tensor]:
-    """Compute Stokes' `2 ([u u_x]_0^1 - int u_x^2 dx)` and its gradient `2 (D^T (b u - 2 w u_x) + b u_x)`, b = -1, 0 .., 0, 1."""
+    """Compute Stokes' `2 ([u u_x]_0^1 - int u_x^2 dx)` and its gradient `2 (D^T (b u - 2 w u_x) + b u_x)`, b
+    = -1, 0 .., 0, 1."""
     x = grid["x"]
     u_x = x.difference_into(torch.empty_like(u), u, 1)
     y = grid.integral().weights_like(u)[:, None] * u_x
@@ -39,7 +40,8 @@ def power(grid: Grid, u: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def viscosity(grid: Grid, u: Tensor) -> tuple[Tensor, Tensor]:
-    """Compute `nu = <u_t, u_xx> / <u_xx, u_xx>` and its gradient `(D^T D^T (u_t - 2 nu u_xx) + D_t^T u_xx) / <u_xx, u_xx>`."""
+    """Compute `nu = <u_t, u_xx> / <u_xx, u_xx>` and its gradient `(D^T D^T (u_t - 2 nu u_xx) + D_t^T u_xx) /
+    <u_xx, u_xx>`."""
     x, t = grid["x"], grid["t"]
     # Holds u_x, then <u_t, u_xx>, then the slope: a field less to allocate each time.
     slope = torch.empty_like(u)
@@ -56,7 +58,8 @@ def viscosity(grid: Grid, u: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def supply_slope(grid: Grid, flux: float, growth: float, u: Tensor) -> Tensor:
-    """Compute the gradient of reaction-diffusion's supply: `rho w (1 - 2 u)`, and `nu / dx` in the four cells that the fluxes read."""
+    """Compute the gradient of reaction-diffusion's supply: `rho w (1 - 2 u)`, and `nu / dx` in the four cells
+    that the fluxes read."""
     slope = growth * grid.integral().weights_like(u)[:, None] * (1 - 2 * u)
     for edge, inside in ((0, 1), (-1, -2)):
         slope[:, edge].add_(flux)
@@ -77,7 +80,8 @@ def reaction_diffusion_kernel(grid: Grid, flux: float, growth: float) -> LawKern
 
 def _kernel(names: tuple[str, ...], grid: Grid, *numbers: float) -> LawKernel:
     def load() -> tuple[Any, ...]:
-        from . import law_kernels  # needs Triton
+        # Needs Triton.
+        from . import law_kernels
 
         return tuple(getattr(law_kernels, name) for name in names)
 

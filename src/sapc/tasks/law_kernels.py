@@ -1,7 +1,9 @@
-"""The laws of the curved tasks as functions of a block of points, for `sapc.constraints.LawKernel`; letters as in the tasks' own files.
+"""The laws of the curved tasks as functions of a block of points, for `sapc.constraints.LawKernel`; letters
+as in the tasks' own files.
 
-D is the difference of the neighbours, twice the one-sided one at the ends. With neighbours beyond an end replaced by the end itself,
-i- = max(i - 1, 0) and i+ = min(i + 1, n - 1), and m = 2 at the ends and 1 elsewhere,
+D is the difference of the neighbours, twice the one-sided one at the ends. With neighbours beyond an end
+replaced by the end itself, i- = max(i - 1, 0) and i+ = min(i + 1, n - 1), and m = 2 at the ends and 1
+elsewhere,
 
     (D u)_i = k m_i (u_{i+} - u_{i-}),        (D^T y)_i = +- z_{i-} -+ z_{i+},   z = k m y,
 
@@ -19,7 +21,8 @@ import triton.language as tl
 @triton.jit
 @no_type_check
 def reaction_diffusion(u, i, t, data, X: tl.constexpr, T: tl.constexpr):
-    """Mass `w u` and its supply, `rho w u (1 - u)` and the fluxes through both ends; data: nu / dx, rho, w."""
+    """Mass `w u` and its supply, `rho w u (1 - u)` and the fluxes through both ends; data: nu / dx, rho,
+    w."""
     v, w = tl.load(u + i * T + t), tl.load(data + 2 + i)
     edge = ((i == 0).to(tl.int32) + (i == X - 1).to(tl.int32)).to(tl.float64)
     inside = ((i == 1).to(tl.int32) + (i == X - 2).to(tl.int32)).to(tl.float64)

@@ -1,8 +1,9 @@
 """Forced flow in a periodic square:  w_t + u . grad w = nu lap w + f,  div u = 0,  t in [0, 49].
 
 The equation is Eq. ns, div u = 0 and the initial vorticity Eq. ns_bc, the manifold Eq. ns_H; the force has no
-mean, so the law has no rate. Here w is the vorticity, nu = 1e-3 and f = 0.1 sqrt(2) sin(2 pi (x + y) + phi). The pinned condition is the
-initial vorticity; the free parameter is the phase phi of the force. Total vorticity is conserved.
+mean, so the law has no rate. Here w is the vorticity, nu = 1e-3 and f = 0.1 sqrt(2) sin(2 pi (x + y) + phi).
+The pinned condition is the initial vorticity; the free parameter is the phase phi of the force. Total
+vorticity is conserved.
 
 Initial vorticity: the Gaussian random field with covariance C = 2 s^2 (-lap + tau^2)^(-alpha), alpha = 5/2,
 tau = 7, s = tau^(3/2), and no mean,
@@ -96,7 +97,8 @@ def gaussian_field(streams: Streams, n: int, space: tuple[Axis, ...]) -> Vortici
     scale[BAND, BAND] = 0
     width = len(k)
     z = scale * torch.view_as_complex(streams.normals("initial", n, 2 * width**2).reshape(n, width, width, 2))
-    modes = (z + z.flip(1, 2).conj()) / 2  # those of the real part
+    # Those of the real part.
+    modes = (z + z.flip(1, 2).conj()) / 2
     nx, ny = (axis.n for axis in space)
     kx = torch.arange(-min(BAND, (nx - 1) // 2), min(BAND, (nx - 1) // 2) + 1)
     ky = torch.arange(min(BAND, (ny - 1) // 2) + 1)

@@ -52,7 +52,8 @@ class Physics:
             ) from error
         if not isinstance(constraints, ConstraintTerm):
             raise SapcError(
-                f"the physics{self.origin} returned {type(constraints).__name__}; it has to return constraints, as in: {EXAMPLE}"
+                f"the physics{self.origin} returned {type(constraints).__name__}; it has to return "
+                f"constraints, as in: {EXAMPLE}"
             )
         return constraints
 
@@ -102,7 +103,8 @@ def _from_file(path: Path) -> Physics:
     if not callable(make):
         names = ", ".join(n for n, v in vars(module).items() if callable(v) and not n.startswith("_"))
         raise SapcError(
-            f"{path} defines no function `{FUNCTION}` (it has: {names or 'nothing'}); write one, as: {EXAMPLE}"
+            f"{path} defines no function `{FUNCTION}` (it has: {names or 'nothing'}); write one, as: "
+            f"{EXAMPLE}"
         )
     return Physics(make, str(path), digest_of(text), text)
 

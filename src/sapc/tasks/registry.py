@@ -24,7 +24,8 @@ TASKS: dict[str, type[Task] | Task] = {
 }
 """Classes of PDE systems, and tasks of users' data that were registered."""
 
-lookup_hooks: list[Callable[[], None]] = []  # what may bring further tasks: plug-ins
+# What may bring further tasks: plug-ins.
+lookup_hooks: list[Callable[[], None]] = []
 
 REQUIRED_TEXTS = ("name", "title", "equation", "pinned", "law", "parameters", "paper_grid")
 REQUIRED_MEMBERS = ("_draw", "_solve", "constraint")
@@ -37,12 +38,12 @@ def task_names() -> tuple[str, ...]:
 
 @explain_misuse
 def register_task(kind: Any) -> Any:
-    """Make a task known by its name; returns it. A task is a subclass of `Task` with its equation, grid, constraint and solver, or
-    what `Task.from_data` made.
+    """Make a task known by its name; returns it. A task is a subclass of `Task` with its equation, grid,
+    constraint and solver, or what `Task.from_data` made.
 
-    Processes that are started later do not know it, unless a file that says `TASK = sapc.register_task(...)` is loaded there
-    (`sapc.load_plugin`).
-    A task of data takes the place of an earlier one of its name; models and runs keep the one that they were made with.
+    Processes that are started later do not know it, unless a file that says `TASK = sapc.register_task(...)`
+    is loaded there (`sapc.load_plugin`). A task of data takes the place of an earlier one of its name; models
+    and runs keep the one that they were made with.
     """
     if not isinstance(kind, Task):
         _check_class(kind)
@@ -82,9 +83,11 @@ def get_task(name: str, grid: Grid | Sequence[int] | None = None, **options: Any
         return entry.resize(grid)
     if not isinstance(entry, type):
         raise SapcError(
-            f"unknown task {name!r:.60}; choose one of {', '.join(task_names())}, or name the file that defines it: "
+            f"unknown task {name!r:.60}; choose one of {', '.join(task_names())}, or name the file that "
+            "defines it: "
             "sapc --plugin FILE, in Python sapc.load_plugin(FILE); data of your own are given by --data FILE "
-            "--physics FILE, or in Python as sapc.Task.from_data(data, physics), whose name is known after sapc.register_task(task)"
+            "--physics FILE, or in Python as sapc.Task.from_data(data, physics), whose name is known after "
+            "sapc.register_task(task)"
         )
     has_options = entry.__init__ is not Task.__init__
     option_names = list(inspect.signature(entry.__init__).parameters)[2:] if has_options else []

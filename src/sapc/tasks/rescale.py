@@ -1,7 +1,8 @@
 """Constraints in normalized units: what w must satisfy for u = m + s w to satisfy a constraint.
 
-Pins keep their points, the rows R(m + s w) keep their values, and what is declared linear stays so, so that the same algorithm projects.
-The nearest point is then nearest in w: a metre and a pascal are compared by how much each varies.
+Pins keep their points, the rows R(m + s w) keep their values, and what is declared linear stays so, so that
+the same algorithm projects. The nearest point is then nearest in w: a metre and a pascal are compared by how
+much each varies.
 """
 
 from __future__ import annotations
@@ -46,7 +47,8 @@ def _rescale_part(part: ConstraintTerm, normalizer: Normalizer) -> ConstraintTer
 
 
 def _stored_quantity(f: Function, normalizer: Normalizer) -> Function:
-    """Return f(m + s w); of a frame integral the part that depends on w: laws compare frames, in which the rest is the same."""
+    """Return f(m + s w); of a frame integral the part that depends on w: laws compare frames, in which the
+    rest is the same."""
     if not isinstance(f, FrameIntegral):
         return _function(f, normalizer)
     s = normalizer.columns(f.weights)[1]
@@ -73,7 +75,8 @@ def _function(f: Function, normalizer: Normalizer) -> Function:
 
 
 def _affine(part: Affine, normalizer: Normalizer) -> Affine:
-    """Return A (m + s w) = value as A s w = value - A m: a mean that is large beside the deviation costs no digits."""
+    """Return A (m + s w) = value as A s w = value - A m: a mean that is large beside the deviation costs no
+    digits."""
     zero = torch.zeros(1, *normalizer.grid.shape, dtype=torch.float64)
     offset, constant = part.measure(normalizer.denormalize(zero)), part.measure(zero)
 

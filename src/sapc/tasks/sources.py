@@ -1,26 +1,30 @@
-"""Sources of data: where the fields of a task come from. `Solver` computes them; `FieldsSource` has them from a file.
+"""Sources of data: where the fields of a task come from. `Solver` computes them; `FieldsSource` has them from
+a file.
 
     draw(split, size, seed) -> parameters -> solve(parameters) -> fields
 
-A solved dataset is a pure function of (task, options, split, size, seed, grid). Fields are solved in float64, block by block, and stored in
-float32. A task that integrates in time always solves full blocks (the last one is filled up with copies), because the rounding of a batched
-transform or product depends on its batch; and the block of a sample follows from its index alone. So a smaller dataset is a prefix of a
-larger one to the last bit, on one device. Between devices it is the same to rounding.
+A solved dataset is a pure function of (task, options, split, size, seed, grid). Fields are solved in float64,
+block by block, and stored in float32. A task that integrates in time always solves full blocks (the last one
+is filled up with copies), because the rounding of a batched transform or product depends on its batch; and
+the block of a sample follows from its index alone. So a smaller dataset is a prefix of a larger one to the
+last bit, on one device. Between devices it is the same to rounding.
 
-Where a device takes large blocks they grow, lest a small dataset be mostly copies: the first is a sixteenth of the largest, and each is as
-large as all before it, up to the largest. On grids finer than the published one, blocks hold as many points as there, but at least one
-sample.
+Where a device takes large blocks they grow, lest a small dataset be mostly copies: the first is a sixteenth
+of the largest, and each is as large as all before it, up to the largest. On grids finer than the published
+one, blocks hold as many points as there, but at least one sample.
 
-**Random streams.** A parameter is a pure function of (task, split, parameter, seed, index): every named parameter of every split has its
-own counter-based stream, and its values are drawn in the order of their index, the same count for each. So a smaller draw is a prefix of a
-larger one, no split shares numbers with another, and drawing one parameter never moves another. A sample is a pair (i, j): condition i,
-which a task pins, with free parameters j.
+**Random streams.** A parameter is a pure function of (task, split, parameter, seed, index): every named
+parameter of every split has its own counter-based stream, and its values are drawn in the order of their
+index, the same count for each. So a smaller draw is a prefix of a larger one, no split shares numbers with
+another, and drawing one parameter never moves another. A sample is a pair (i, j): condition i, which a task
+pins, with free parameters j.
 
     independent   (0, 0), (1, 1), (2, 2), ...                   every sample its own condition
     product       (0, 0), (0, 1), (1, 1), (1, 0), (0, 2), ...   the first m^2 samples are all pairs of m and m
     test sets     (0, 0), (0, 1), (0, 2), ...                   one condition
 
-The condition of a test set does not depend on the seed: two seeds are two independent draws of one conditional distribution.
+The condition of a test set does not depend on the seed: two seeds are two independent draws of one
+conditional distribution.
 """
 
 from __future__ import annotations
@@ -94,7 +98,8 @@ class Streams:
     def uniform_condition(
         self, parameter: str, low: float, high: float, tests: Sequence[float], n: int
     ) -> Float[Tensor, " n"]:
-        """Draw `n` numbers uniform on [low, high); a test set has its own value of `tests` instead, `n` times."""
+        """Draw `n` numbers uniform on [low, high); a test set has its own value of `tests` instead, `n`
+        times."""
         if self.test_set is None:
             return self.uniform(parameter, low, high, n)
         return torch.full((n,), tests[self.test_set], dtype=torch.float64)
@@ -129,7 +134,8 @@ Parameters = Mapping[str, Tensor]
 
 
 class Solver:
-    """Solutions of a PDE, as many as are asked for: `task._draw` draws parameters, `task._solve` solves one block of them."""
+    """Solutions of a PDE, as many as are asked for: `task._draw` draws parameters, `task._solve` solves one
+    block of them."""
 
     description = DataDescription()
     fields = None
@@ -144,7 +150,8 @@ class Solver:
         cache: CacheChoice,
         progress: Progress | None,
     ) -> Dataset:
-        """Draw and solve, or find the result in the cache if solving takes time; closed forms never use it."""
+        """Draw and solve, or find the result in the cache if solving takes time; closed forms never use
+        it."""
         identity: dict[str, Any] = {"task": task.name, "options": task.options, "split": split, "seed": seed}
 
         def make() -> Dataset:
@@ -172,7 +179,8 @@ class Solver:
 
 @dataclass(frozen=True, eq=False)
 class FieldsSource:
-    """Fields of a file: a fixed number of them, each with a condition of its own; none where only the physics was given."""
+    """Fields of a file: a fixed number of them, each with a condition of its own; none where only the physics
+    was given."""
 
     description: DataDescription
     fields: Fields | None = None
@@ -182,7 +190,8 @@ class FieldsSource:
         name, about = task.name, self.description.data
         if self.fields is None:
             raise SapcError(
-                f"the data of {name} are not loaded; give their file ({about.get('path') or 'of the training'}) "
+                f"the data of {name} are not loaded; give their file "
+                f"({about.get('path') or 'of the training'}) "
                 "as --data FILE, or in Python as load(..., data=FILE)"
             )
         if self.fields.grid != task.grid:
@@ -190,7 +199,8 @@ class FieldsSource:
                 " x ".join(map(str, grid.points_per_axis)) for grid in (self.fields.grid, task.grid)
             )
             raise SapcError(
-                f"the data of {name} are on {file_points} points, not on {task_points}; take conditions on these from a file: "
+                f"the data of {name} are on {file_points} points, not on {task_points}; take conditions on "
+                "these from a file: "
                 "--condition FILE, in Python condition=fields"
             )
         rows = self.fields.split_rows(**self.description.split)[FILE_SPLITS.index(split)][:size]

@@ -1,6 +1,8 @@
-"""Checks of solvers that users write: where time is in their fields, and whether a test set has one condition.
+"""Checks of solvers that users write: where time is in their fields, and whether a test set has one
+condition.
 
-Published solvers are held to both by tests; for a user's class the mistake would go unnoticed on a grid with as many times as points.
+Published solvers are held to both by tests; for a user's class the mistake would go unnoticed on a grid with
+as many times as points.
 """
 
 from __future__ import annotations
@@ -30,7 +32,8 @@ FRAME_TOLERANCE = 1e-3
 
 
 def describe_class_file(cls: type) -> dict[str, str]:
-    """Return name and SHA-256 of the file that defines a user's class; empty for classes of this package and of notebooks."""
+    """Return name and SHA-256 of the file that defines a user's class; empty for classes of this package and
+    of notebooks."""
     module = sys.modules.get(cls.__module__)
     file = getattr(module, "__file__", None)
     if cls.__module__.partition(".")[0] == "sapc" or not file:
@@ -68,10 +71,11 @@ def check_solution(task: Task, u: object, n: int) -> None:
 
 
 def check_time_axis(task: Task, parameters: Mapping[str, Tensor], u: Tensor) -> None:
-    """Refuse a solver that returns time on another axis than the last, on a grid with as many times as points in space.
+    """Refuse a solver that returns time on another axis than the last, on a grid with as many times as points
+    in space.
 
-    There the shape says nothing, so one sample is solved with more times; and the first frame is compared with the initial profile,
-    where that is a parameter.
+    There the shape says nothing, so one sample is solved with more times; and the first frame is compared
+    with the initial profile, where that is a parameter.
     """
     n, space = task.grid.time.n, task.grid.shape[:-1]
     if n not in space:
@@ -95,7 +99,8 @@ def check_time_axis(task: Task, parameters: Mapping[str, Tensor], u: Tensor) -> 
 
 
 def describe_conditions(task: Task, split: str, fields: Tensor) -> str:
-    """Return what is wrong with the conditions of a test set, or an empty string: it has one condition, which metrics rely on."""
+    """Return what is wrong with the conditions of a test set, or an empty string: it has one condition, which
+    metrics rely on."""
     mask = torch.zeros(task.grid.shape, dtype=torch.bool)
     for pin in pins_of(task.constraint):
         if pin.value is None:
@@ -107,8 +112,10 @@ def describe_conditions(task: Task, split: str, fields: Tensor) -> str:
     if distance <= CONDITION_TOLERANCE * deviation:
         return ""
     return (
-        f"the test set {split} of {task.name} has several conditions: its pinned values differ by up to {distance:.3g}, and metrics "
-        "compare samples of the first one with all of them; in _draw, take what is pinned from streams.condition with the first index of "
+        f"the test set {split} of {task.name} has several conditions: its pinned values differ by up to "
+        f"{distance:.3g}, and metrics "
+        "compare samples of the first one with all of them; in _draw, take what is pinned from "
+        "streams.condition with the first index of "
         "streams.independent_pairs(size), or from streams.uniform_condition"
     )
 
@@ -120,7 +127,8 @@ def warn_of_conditions(task: Task, split: str, fields: Tensor) -> None:
 
 
 def _time_axis(u: Tensor, expected: tuple[int, ...]) -> int | None:
-    """Return the axis on which time is, if moving it to the end gives the expected shape; None if there is none."""
+    """Return the axis on which time is, if moving it to the end gives the expected shape; None if there is
+    none."""
     axes = (axis for axis in range(1, u.ndim - 1) if tuple(u.movedim(axis, -1).shape) == expected)
     return next(axes, None)
 

@@ -1,7 +1,7 @@
 """Run folders: everything needed to repeat a run, to continue it and to use it.
 
     config.json             settings of the run
-    environment.json        on what it ran: versions, device, command; one entry per start
+    environment.json        on what it ran: versions, device, command, plug-ins; one entry per start
     log.jsonl               one line per logged step and per validation
     checkpoint.safetensors  weights, optimiser and schedule of an unfinished training
     weights.safetensors     the trained weights; with this file training is done
