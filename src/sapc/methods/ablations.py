@@ -1,8 +1,10 @@
-"""SAPC with parts removed: what the endpoint projection, the training through it, and the anchored source are
-worth alone.
+"""SAPC with parts removed.
+
+What the endpoint projection, the training through it, and the anchored source are worth alone.
 
 S1   FFM's weights, source not anchored, estimates projected at every step
-S2   the same sampler, trained through the projection: CAFM's regression, at all flow times and without its second term
+S2   the same sampler, trained through the projection: CAFM's regression, at all flow times and without its
+     second term
 S3   FFM's weights, source anchored, plain Euler steps
 """
 

@@ -40,8 +40,17 @@ class Sampler(Protocol):
     """From draws of the source to fields, in `steps` steps; the result has the dtype of `v1`."""
 
     def __call__(self, v: Velocity, v1: Tensor, H: Manifold, steps: int = 100) -> Tensor:
-        """Return fields, one per draw. A method that `redraws_source` takes one argument more, see
-        `Method.bind_source`."""
+        """Return fields, one per draw.
+
+        Args:
+            v: Velocity.
+            v1: Draws of the source `(batch, *grid)`.
+            H: Manifolds of the conditions, one for all draws or one for each.
+            steps: Number of steps.
+
+        Returns:
+            The fields. A method that `redraws_source` takes one argument more, see `Method.bind_source`.
+        """
 
 
 @dataclass(frozen=True)
@@ -52,8 +61,7 @@ class SecondObjective:
         loss: As a method's loss, with the share of the training that is done, in [0, 1), as a further
             argument.
         combine: Function of the gradient of the loss and the gradient of this objective, both as one vector
-            over
-            all parameters, that returns the update.
+            over all parameters, that returns the update.
     """
 
     loss: Callable[[Velocity, Tensor, Tensor, Tensor, Manifold, float], Tensor]
@@ -87,10 +95,9 @@ class Method:
         conditioning_input: What its network sees of H besides the state, as one more input channel.
         second_objective: A second objective of its training.
         t_min: Smallest flow time it is trained at.
-        clips_endpoint: Whether a model clips its endpoint estimates to the range of the training data: where
-            they are
-            joined to the initial draw again and again, errors of a network beyond its data would grow from
-            step to step.
+        clips_endpoint: Whether a model clips its endpoint estimates to the range of the training data. Where
+            they are joined to the initial draw again and again, errors of a network beyond its data would
+            grow from step to step.
         couples_batch: Whether the samples of a batch depend on each other.
         redraws_source: Whether its sampler asks for fresh draws of the source.
         variant_of: Name of the method this one is a preset of.
@@ -117,8 +124,7 @@ class Method:
     variant_of: str = ""
 
     def bind_source(self, redraw: Callable[[], Tensor]) -> Sampler:
-        """Return the sampler `(v, v1, H, steps)`, given a function that draws the source afresh, which some
-        methods ask for.
+        """Return the sampler `(v, v1, H, steps)` for methods that may ask for fresh draws of the source.
 
         Args:
             redraw: Function that returns fresh draws of the source.

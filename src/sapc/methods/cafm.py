@@ -2,7 +2,9 @@
 
 The velocity that is regressed is the one that leads to the projected estimate:
 
-    L = E | (v_t - P(v0^)) / max(t, 1e-3) - (v1 - v0) |^2 + 1e-3 E |R(P(v0^))|^2,     v0^ = v_t - t v(v_t, t),   t in [0.05, 1]
+    L = E | (v_t - P(v0^)) / max(t, 1e-3) - (v1 - v0) |^2 + 1e-3 E |R(P(v0^))|^2,
+
+    v0^ = v_t - t v(v_t, t),   t in [0.05, 1]
 
 The first mean is over batch and grid, the second over the batch. P is differentiated (see
 `constraints.projection.adjoint`).

@@ -1,5 +1,6 @@
-"""FFM that is told the condition: the pinned values, zero elsewhere, are one more input channel of the
-network.
+"""FFM with the condition as an input.
+
+The pinned values, zero elsewhere, are one more input channel of the network.
 
 Trained and sampled as FFM. It learns the conditional distribution, and nothing makes its samples meet the
 condition or a law exactly. The paper has it in its ablation, as what the condition alone is worth.

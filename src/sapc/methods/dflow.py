@@ -1,5 +1,6 @@
-"""D-Flow: FFM's weights; the source draw itself is optimised until the flow from it ends where the
-constraints hold.
+"""D-Flow: the source draw itself is optimised until the flow from it ends where the constraints hold.
+
+It samples with FFM's weights.
 
     minimise over v1   |R_loc(v0)|^2 + |R_glob(v0)|^2,     v0 the end of the Euler steps from v1
 

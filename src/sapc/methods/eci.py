@@ -1,5 +1,6 @@
-"""ECI: extrapolate, correct, interpolate. FFM's weights; each step refines its estimate by mixing it with the
-source draw.
+"""ECI: extrapolate, correct, interpolate.
+
+It samples with FFM's weights; each step refines its estimate by mixing it with the source draw.
 
 At each step from t to s, `n_mix` times: the endpoint estimate of the state, its projection, and a new state
 on the straight path from the projection to the source draw v1, at the same t, the last time at s:
@@ -40,8 +41,23 @@ def sample(
     n_mix: int = 5,
     redraw_interval: int = 0,
 ) -> Tensor:
-    """`n_mix` evaluations a step; at each `redraw_interval`-th evaluation of all, the source is drawn
-    afresh."""
+    """Step towards projected estimates, each mixed with the source draw `n_mix` times.
+
+    Args:
+        v: Velocity.
+        v1: Draws of the source `(batch, *grid)`.
+        H: Manifolds of the conditions.
+        steps: Number of steps.
+        redraw: Function that returns fresh draws of the source.
+        n_mix: Evaluations in a step.
+        redraw_interval: Evaluations after which the source is drawn afresh; 0 for never.
+
+    Returns:
+        The fields.
+
+    Raises:
+        SapcError: The source is to be redrawn and `redraw` is not given.
+    """
     if redraw_interval and redraw is None:
         raise SapcError(
             "this variant of ECI redraws the source: give `redraw`, a function that returns fresh draws"
@@ -82,7 +98,10 @@ ECI_STOKES_IC = replace(
 ECI_STOKES_BC = replace(
     ECI,
     name="eci_stokes_bc",
-    title="ECI with its authors' settings for Stokes, boundary pinned: 200 steps, 1 mix, source redrawn every 5 evaluations",
+    title=(
+        "ECI with its authors' settings for Stokes, boundary pinned: 200 steps, 1 mix, "
+        "source redrawn every 5 evaluations"
+    ),
     sample=partial(sample, n_mix=1, redraw_interval=5),
     nfe=1,
     steps=200,

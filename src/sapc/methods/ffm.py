@@ -1,5 +1,6 @@
-"""Functional flow matching: regress the velocity of the straight path (Eq. ffm-loss), follow it with Euler
-steps (Eq. ffm-ode).
+"""Functional flow matching: learn the velocity of the straight path, follow it with Euler steps.
+
+The loss is Eq. ffm-loss, the flow Eq. ffm-ode.
 
 It knows no constraints. The paper's appendix writes both with time reversed; here data sit at t = 0.
 

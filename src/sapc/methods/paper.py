@@ -51,8 +51,14 @@ class PrintedMean:
 
 @dataclass(frozen=True)
 class PrintedCost:
-    """Network evaluations, milliseconds per sample, that time relative to FFM's (not printed for FFM),
-    seconds of a whole test set."""
+    """What sampling with a method cost; the time relative to FFM's is not printed for FFM.
+
+    Attributes:
+        nfe: Network evaluations.
+        ms_per_sample: Milliseconds per sample.
+        times_ffm: That time relative to FFM's.
+        total_s: Seconds of a whole test set.
+    """
 
     nfe: int
     ms_per_sample: float
@@ -75,8 +81,20 @@ class Protocol:
 
 
 def printed_mean(table: str, task: str, metric: str, method: str) -> PrintedMean | None:
-    """A cell of the tables on "generation" (with their supplement) or "ablation"; None where they have
-    none."""
+    """Find a cell of the tables on "generation" (with their supplement) or "ablation".
+
+    Args:
+        table: "generation" or "ablation".
+        task: Name of the task.
+        metric: Name of the metric, as in `GENERATION`, `SUPPLEMENT` and `ABLATION`.
+        method: Name of the method.
+
+    Returns:
+        The mean and its error; None where the tables have none.
+
+    Raises:
+        SapcError: There is no such table.
+    """
     if table not in TABLES:
         raise SapcError(f"the paper has no table {table!r} of means; choose one of {', '.join(TABLES)}")
     cell = numbers()[table].get(task, {}).get(metric, {}).get(method)
@@ -84,7 +102,15 @@ def printed_mean(table: str, task: str, metric: str, method: str) -> PrintedMean
 
 
 def printed_cost(task: str, method: str) -> PrintedCost | None:
-    """What sampling with a method cost; None where it is not printed."""
+    """Find what sampling with a method cost.
+
+    Args:
+        task: Name of the task.
+        method: Name of the method.
+
+    Returns:
+        The cost; None where it is not printed.
+    """
     cost = numbers()["cost"]
     if task not in TASKS or method not in cost["nfe"]:
         return None
@@ -103,11 +129,15 @@ def training_minutes(task: str, method: str) -> tuple[float, float] | None:
 
 
 def ground_truth(task: str, metric: str = "ce_global") -> tuple[float, float] | None:
-    """Between what values CE_G lies for the solutions themselves, the floor of that error; None where it is
-    not told.
+    """Find between what values an error lies for the solutions themselves, which is the floor of that error.
 
-    Of Stokes also `ce_global_exact_nu`, with the true viscosity in place of the estimated one, and the error
-    of the estimate, `nu_error`.
+    Args:
+        task: Name of the task.
+        metric: "ce_global"; of Stokes also "ce_global_exact_nu", with the true viscosity in place of the
+            estimated one, and "nu_error", the error of the estimate.
+
+    Returns:
+        The lowest and the highest value; None where they are not printed.
     """
     values = numbers()["ground_truth"]
     if task in ("stokes_ic", "stokes_bc"):

@@ -1,5 +1,6 @@
-"""PBFM: a physics residual beside FFM's loss, the two gradients combined so that neither opposes the update.
-Sampled as FFM.
+"""PBFM: a physics residual beside FFM's loss.
+
+The two gradients are combined so that neither opposes the update. It is sampled as FFM.
 
 The residual is taken where the flow would end: from v_t by n equal Euler steps, n = 1, 2, 3, 4 in four equal
 stages of the training,

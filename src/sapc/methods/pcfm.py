@@ -1,5 +1,6 @@
-"""PCFM: FFM's weights, one Gauss-Newton step per sampling step, and the straight path back to the source
-draw.
+"""PCFM: one Gauss-Newton step per sampling step, and the straight path back to the source draw.
+
+It samples with FFM's weights.
 
 At each step from t to s the endpoint estimate takes one damped root step of the stacked residual and is
 joined to the initial draw:

@@ -1,5 +1,7 @@
-"""What to cite: the paper of each method, and what the package stands on, read from `references.bib` beside
-this file."""
+"""What to cite: the paper of each method, and the software that the package stands on.
+
+All are read from `references.bib` beside this file.
+"""
 
 from __future__ import annotations
 
@@ -25,10 +27,21 @@ _ACCENTS = dict(zip("`'^~u\"rvc", "\u0300\u0301\u0302\u0303\u0306\u0308\u030a\u0
 class Reference:
     """One entry of a bibliography, in plain text.
 
-    authors   written "Last, First", because the other order does not say where a last name begins; a single name has no comma
-    venue     the journal, proceedings, publisher or note
-    kind      its type in BibTeX: article, inproceedings, book or unpublished
-    entry     its BibTeX, where that is not to be made of the rest
+    Attributes:
+        key: Its name in BibTeX.
+        title: Title of the work.
+        authors: Written "Last, First", because the other order does not say where a last name begins; a
+            single name has no comma.
+        year: Year of publication.
+        venue: The journal, proceedings, publisher or note.
+        arxiv: Number of the preprint.
+        doi: DOI.
+        url: Address, where it is neither of these.
+        kind: Its type in BibTeX: article, inproceedings, book or unpublished.
+        volume: Volume of the journal.
+        number: Number of the issue.
+        pages: First and last page.
+        entry: Its BibTeX, where that is not to be made of the other fields.
     """
 
     key: str
@@ -64,8 +77,11 @@ class Reference:
         return self.url or next((address + name for address, name in addresses.items() if name), "")
 
     def bibtex(self) -> str:
-        """Return the entry in BibTeX; braces around title and last names keep their capitals and their words
-        together."""
+        """Format the entry in BibTeX; braces around title and last names keep capitals and words together.
+
+        Returns:
+            The entry.
+        """
         if self.entry:
             return self.entry
         preprint = f"arXiv preprint arXiv:{self.arxiv}" if self.arxiv else ""
@@ -98,8 +114,9 @@ def read_bibliography(text: str) -> Iterator[Reference]:
         venue = fields.get(_VENUE_FIELDS[kind], "")
         yield Reference(
             key, fields["title"], tuple(fields["author"].split(" and ")), int(fields["year"]), venue,
-            fields.get("eprint", ""), fields.get("doi", ""), fields.get("url", ""), kind, fields.get("volume", ""),
-            fields.get("number", ""), fields.get("pages", "").replace("--", "-"), match.group(),
+            fields.get("eprint", ""), fields.get("doi", ""), fields.get("url", ""), kind,
+            fields.get("volume", ""), fields.get("number", ""), fields.get("pages", "").replace("--", "-"),
+            match.group(),
         )  # fmt: skip
 
 

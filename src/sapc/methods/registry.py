@@ -2,7 +2,8 @@
 
 A user's method is a `Method` like any other. It is made known in one of three ways:
 
-    load_plugin("my_method.py")  a file that defines it; files in the environment variable SAPC_PLUGINS are used as if by this
+    load_plugin("my_method.py")  a file that defines it; files in the environment variable SAPC_PLUGINS are
+                                 loaded as if by this
     register_method(method)      an object, in this process
     an entry point               group `sapc.methods`, of an installed package; it names a `Method`
 
@@ -52,7 +53,8 @@ from .sapc import SAPC
 PUBLISHED_METHODS: Mapping[str, Method] = {
     method.name: method
     for method in (
-        SAPC, S1, S2, S3, FFM, COND_FFM, ECI, ECI_STOKES_IC, ECI_STOKES_BC, PCFM, PCFM_PINS_FIRST, PCFM_RELAXED, CAFM, PBFM, DFLOW,
+        SAPC, S1, S2, S3, FFM, COND_FFM, ECI, ECI_STOKES_IC, ECI_STOKES_BC,
+        PCFM, PCFM_PINS_FIRST, PCFM_RELAXED, CAFM, PBFM, DFLOW,
     )
 }  # fmt: skip
 METHODS: dict[str, Method] = dict(PUBLISHED_METHODS)
@@ -82,8 +84,15 @@ _guard = threading.RLock()
 @rename_arguments(own="user_defined")
 @explain_misuse
 def method_names(variants: bool = False, user_defined: bool = True) -> list[str]:
-    """Names of all methods; with `variants`, also of those that are another one's with other settings;
-    without `user_defined`, published ones."""
+    """List the names of all methods.
+
+    Args:
+        variants: Also name methods that are presets of another one.
+        user_defined: Also name methods of users.
+
+    Returns:
+        The names, published methods first.
+    """
     if user_defined:
         load_all_plugins()
     return [
@@ -102,7 +111,17 @@ def find_method(name: str) -> Method | None:
 
 @explain_misuse
 def get_method(name: str) -> Method:
-    """The method of that name."""
+    """Find a method by its name.
+
+    Args:
+        name: Name of a published method or of a user's.
+
+    Returns:
+        The method.
+
+    Raises:
+        SapcError: There is no method of that name.
+    """
     method = find_method(name)
     if method is None:
         raise SapcError(
@@ -119,15 +138,13 @@ def is_user_defined(name: str) -> bool:
 
 
 def describe_method_file(name: str) -> dict[str, str]:
-    """Return name and SHA-256 of the file that defines a user's method, as it was loaded; empty if there is
-    none.
+    """Return name and SHA-256 of the file that defines a user's method, as it was loaded.
 
     Args:
         name: Name of the method.
 
     Returns:
-        `{"file": ..., "sha256": ...}`, or an empty record for published methods and those of packages and
-        notebooks.
+        `{"file": ..., "sha256": ...}`; empty for published methods and those of packages and notebooks.
     """
     source = SOURCES.get(name, "")
     digest = _digests.get(source, "")
@@ -141,10 +158,16 @@ def describe_method_file(name: str) -> dict[str, str]:
 
 @explain_misuse
 def register_method(method: Method) -> Method:
-    """Make a method known in this process, by its name; returns it.
+    """Make a method known in this process, by its name.
 
     Processes that are started later do not know it, unless they run the same lines: for studies, put it in a
-    file and `load_plugin` that.
+    file and load that by `load_plugin`.
+
+    Args:
+        method: The method.
+
+    Returns:
+        The same method.
     """
     caller = _caller().f_globals
     file = caller.get("__file__")
@@ -154,11 +177,19 @@ def register_method(method: Method) -> Method:
 
 @explain_misuse
 def load_plugin(path: str | os.PathLike[str]) -> tuple[Method, ...]:
-    """Make the methods known that a Python file defines, here and in all processes that are started later;
-    returns them.
+    """Make the methods known that a Python file defines, here and in all processes that are started later.
 
-    A relative path is looked up from the current folder, then from the folder of the file that calls this. A
-    file that was used before and has not changed is not run again.
+    A file that was loaded before and has not changed is not run again.
+
+    Args:
+        path: The file. A relative path is looked up from the current folder, then from the folder of the file
+            that calls this.
+
+    Returns:
+        The methods of the file.
+
+    Raises:
+        SapcError: There is no such file, it cannot be run, or it defines neither a method nor a task.
     """
     file = _find_file(check_path(path, "a plug-in").expanduser(), Path(_caller().f_code.co_filename))
     if os.pathsep in str(file):
@@ -172,8 +203,7 @@ def load_plugin(path: str | os.PathLike[str]) -> tuple[Method, ...]:
 
 
 def load_all_plugins() -> None:
-    """Load what SAPC_PLUGINS and entry points name and is not loaded yet; what is broken is a warning,
-    once."""
+    """Load what SAPC_PLUGINS and entry points name; what is broken is a warning, once."""
     with _guard:
         for file in (Path(name).expanduser().resolve() for name in plugin_files()):
             if str(file) not in _digests:
@@ -215,8 +245,7 @@ def forget(names: Iterable[str]) -> None:
 
 
 def _caller() -> FrameType:
-    """Who calls this package: the next frame outside of it, and of what may check types around its
-    functions."""
+    """Find who calls this package: the next frame outside of it and of what checks types around it."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and str(frame.f_globals.get("__name__")).partition(".")[0] in INTERNAL_PACKAGES:
         frame = frame.f_back
@@ -239,8 +268,7 @@ def _find_file(path: Path, caller: Path) -> Path:
 
 
 def _load_file(file: Path) -> tuple[Method, ...]:
-    """Run a file and add its methods; those of an earlier text of it that it does not have any more are
-    forgotten."""
+    """Run a file and add its methods; forget those that only an earlier text of it had."""
     with _guard:
         before, earlier = _from(file), _digests.get(str(file))
         _digests[str(file)] = ""  # tried; and before it runs, for it may ask for methods itself
@@ -276,8 +304,7 @@ def _run(file: Path, text: bytes) -> ModuleType:
 
 
 def _methods_in(module: ModuleType, file: Path) -> list[Method]:
-    """The methods at a module's top level and those that it has registered, without those that it has from
-    elsewhere."""
+    """Return the methods at a module's top level and those that it has registered, without imported ones."""
     methods = [value for value in vars(module).values() if isinstance(value, Method)]
     methods = methods or list(_from(file).values())
     # Methods may hold functions that cannot be hashed; the same one under two names is one.
@@ -344,10 +371,18 @@ def _check(method: Any) -> None:
     for part, is_fine, form in (
         ("title", _is_title(method.title), f"one line of at most {MAX_TITLE_LENGTH} characters without $"),
         ("exact", method.exact in get_args(Exactness), f"one of {', '.join(get_args(Exactness))}"),
-        ("reference", isinstance(method.reference, Reference | None), "a sapc.methods.references.Reference, or None"),
+        (
+            "reference",
+            isinstance(method.reference, Reference | None),
+            "a sapc.methods.references.Reference, or None",
+        ),
         ("loss", _takes(method.loss, 5), "a function of (v, v0, v1, t, H)"),
-        ("sample", _takes(method.sample, 4 + method.redraws_source), f"a function of (v, v1, H, steps{redraw})"),
-    ):  # fmt: skip
+        (
+            "sample",
+            _takes(method.sample, 4 + method.redraws_source),
+            f"a function of (v, v1, H, steps{redraw})",
+        ),
+    ):
         if not is_fine:
             raise SapcError(
                 f"`{part}` of the method {method.name!r} must be {form}, got {_short(getattr(method, part))}"

@@ -1,5 +1,6 @@
-"""Source anchoring for physical consistency: the flow starts on the manifold, is trained to stay there, and
-is kept there.
+"""Source anchoring for physical consistency.
+
+The flow starts on the manifold, is trained to stay there, and is kept there.
 
 Training anchors the source on the manifold of its paired datum (Eq. sapc-loss, P the projection onto H):
 

@@ -1,5 +1,7 @@
-"""Tasks by name, `get_task("heat")`; users add theirs as a class (`register_task`) or from data
-(`Task.from_data`)."""
+"""Tasks by name, `get_task("heat")`.
+
+Users add theirs as a class (`register_task`) or from data (`Task.from_data`).
+"""
 
 from .._old_names import find_renamed
 from ..data.dataset import Dataset, load_dataset

@@ -1,4 +1,6 @@
-"""Tasks: a grid, the constraint that all fields satisfy, a normalizer, declared symmetries and a source of
+"""Tasks: what fields are learned.
+
+A task is a grid, the constraint that all fields satisfy, a normalizer, declared symmetries and a source of
 data.
 
 A PDE system is a subclass that declares all of it in one file, with a solver; its data are solved. A user's
@@ -109,20 +111,18 @@ class Task:
     ) -> Task:
         """Make a task of fields and physics, once both are known to fit.
 
+        Data that are not finite or contradict the physics, and physics that cannot be evaluated, are refused.
+
         Args:
             data: Fields, or their file as `read_fields` reads it.
             physics: Constraints, a function from a grid to constraints, or a Python file that defines such a
                 function `physics`.
             name: Name in folders and reports; that of the data file unless given.
-            share: Share of the samples for validation, drawn with `seed`, unless the file has a split of its
-                own.
+            share: Share of the samples for validation, drawn with `seed`, unless the file has its own split.
             seed: Seed of the split.
 
         Returns:
             The task, which holds physics and data.
-
-        Raises:
-            SapcError: The data are not finite or contradict the physics, or the physics cannot be evaluated.
         """
         # It builds on this module.
         from .from_data import make_task
@@ -169,21 +169,33 @@ class Task:
 
     @property
     def law_kind(self) -> str:
-        """What its laws are, in messages: "balance law", "linear constraint", "constraint", or several of
-        them."""
+        """What its laws are, in messages: "balance law", "linear constraint", "constraint", or several."""
         names = {Balance: "balance law", Affine: "linear constraint", Constraint: "constraint"}
         kinds = [type(part) for part in self.constraint.parts if not isinstance(part, Pin)]
         return " and ".join(dict.fromkeys(names.get(kind, "constraint") for kind in kinds)) or "laws"
 
     def condition_count(self, split: str) -> int | None:
-        """Return how many different conditions a split has; None if each of its samples has its own, without
-        end."""
+        """Count the different conditions of a split.
+
+        Args:
+            split: Name of the split.
+
+        Returns:
+            The number; None if each sample has a condition of its own, without end.
+        """
         if not self.can_draw:
             return self.sizes[split]
         return 1 if split in TEST_SETS else None
 
     def resize(self, grid: Grid | Sequence[int] | None) -> Task:
-        """Return the same task on another grid; itself where that is its own."""
+        """Return the same task on another grid.
+
+        Args:
+            grid: The grid, or its numbers of points; None for its own.
+
+        Returns:
+            The task; itself where that is its own grid.
+        """
         grid = self.grid if grid is None else self._check_grid(grid)
         if grid == self.grid:
             return self
@@ -214,8 +226,19 @@ class Task:
     def manifold(
         self, fields: Tensor, extra_constraints: ConstraintTerm | None = None, **options: Any
     ) -> Manifold:
-        """The manifold of every sample of `fields`, pinned to that sample's own values;
-        `extra_constraints` hold besides the task's."""
+        """Return the manifold of every sample of `fields`, pinned to the values of that sample.
+
+        Args:
+            fields: Fields `(n, *grid)`.
+            extra_constraints: Constraints that hold besides those of the task.
+            **options: Options of `Manifold`, as `solver`.
+
+        Returns:
+            The manifolds.
+
+        Raises:
+            SapcError: The fields are not on the grid, or not finite.
+        """
         self.grid.check(fields)
         if not bool(torch.isfinite(fields).all()):
             bad = int((~torch.isfinite(fields)).sum())
@@ -225,12 +248,26 @@ class Task:
 
     @explain_misuse
     def normalize(self, fields: Tensor) -> Tensor:
-        """Return fields as the network sees them."""
+        """Return fields as the network sees them.
+
+        Args:
+            fields: Fields `(n, *grid)` in their own units.
+
+        Returns:
+            The normalized fields.
+        """
         return self.normalizer.normalize(fields)
 
     @explain_misuse
     def denormalize(self, fields: Tensor) -> Tensor:
-        """Invert `normalize`."""
+        """Invert `normalize`.
+
+        Args:
+            fields: Normalized fields `(n, *grid)`.
+
+        Returns:
+            Fields in their own units.
+        """
         return self.normalizer.denormalize(fields)
 
     @cached_property
@@ -243,7 +280,16 @@ class Task:
     def normalized_manifold(
         self, fields: Tensor, extra_constraints: ConstraintTerm | None = None, **options: Any
     ) -> Manifold:
-        """The manifold of every sample of normalized fields."""
+        """Return the manifold of every sample of normalized fields.
+
+        Args:
+            fields: Normalized fields `(n, *grid)`.
+            extra_constraints: Constraints, on fields in their own units, that hold besides those of the task.
+            **options: Options of `Manifold`, as `solver`.
+
+        Returns:
+            The manifolds.
+        """
         if self.normalizer.is_identity:
             return self.manifold(fields, extra_constraints, **options)
         further = () if extra_constraints is None else rescale(extra_constraints, self.normalizer).parts
@@ -259,7 +305,17 @@ class Task:
     def check(
         self, split: str, size: int | None = None, seed: int = 0, device: str | torch.device = "cpu"
     ) -> tuple[int, int, torch.device]:
-        """Size, seed and device as `dataset` will use them; refuse now what it would refuse."""
+        """Refuse now what `dataset` would refuse.
+
+        Args:
+            split: Name of the split.
+            size: Number of samples; all of the split unless given.
+            seed: Seed of the random parameters.
+            device: Device of the solver.
+
+        Returns:
+            Size, seed and device as `dataset` will use them.
+        """
         size = self._check_size(split, size)
         sources.check_memory(self, size, torch.float32)
         return size, check_int(seed, "seed", 0), sources.find_device(device)
@@ -274,10 +330,19 @@ class Task:
         cache: CacheChoice = None,
         progress: Progress | None = None,
     ) -> Dataset:
-        """The first `size` samples of a split (all of the usual size unless given).
+        """Return the first samples of a split.
 
-        `cache` is a folder, False for none, or None for what `SAPC_CACHE` says; only solvers that take time
-        use it.
+        Args:
+            split: Name of the split.
+            size: Number of samples; all of the usual size unless given.
+            seed: Seed of the random parameters.
+            device: Device of the solver.
+            cache: A folder, False for none, or None for what `SAPC_CACHE` says; only solvers that take time
+                use it.
+            progress: Function that is called with samples solved and samples in all.
+
+        Returns:
+            The dataset.
         """
         size, seed, device = self.check(split, size, seed, device)
         data = self.source.dataset(self, split, size, seed, device, cache, progress)
@@ -287,7 +352,16 @@ class Task:
 
     @explain_misuse
     def draw(self, split: str, size: int | None = None, seed: int = 0) -> dict[str, Tensor]:
-        """The parameters of a split's first `size` samples, `{name: (size, ...)}` in float64."""
+        """Draw the parameters of the first samples of a split.
+
+        Args:
+            split: Name of the split.
+            size: Number of samples; all of the usual size unless given.
+            seed: Seed of the random parameters.
+
+        Returns:
+            The parameters by name, `(size, ...)`, in float64.
+        """
         return sources.draw(self, split, self._check_size(split, size), check_int(seed, "seed", 0))
 
     @explain_misuse
@@ -298,7 +372,17 @@ class Task:
         progress: Progress | None = None,
         dtype: torch.dtype = torch.float64,
     ) -> Tensor:
-        """The solution for every row of `parameters`: solved on `device` in float64, returned on the CPU."""
+        """Solve for every row of the parameters, on a device in float64.
+
+        Args:
+            parameters: Parameters by name, with one row per sample.
+            device: Device of the solver.
+            progress: Function that is called with samples solved and samples in all.
+            dtype: Type of the result.
+
+        Returns:
+            The fields `(n, *grid)`, on the CPU.
+        """
         return sources.solve(self, parameters, sources.find_device(device), progress, dtype)
 
     # -- what a subclass with a solver defines --

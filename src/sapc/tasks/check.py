@@ -1,5 +1,6 @@
-"""What is worth knowing of physics and data before a training: do they fit, does the projection converge,
-how, and how fast.
+"""What is worth knowing of physics and data before a training.
+
+Do they fit? Does the projection converge, which algorithm is it, and how fast?
 
     report = sapc.check(task)        # a task of your own
     print(report.text())
@@ -38,7 +39,9 @@ from .user_solver import describe_conditions, is_user_solver
 EXPLANATIONS = {
     "closed form": "only pins, or pins and one integral that does not change: one pass, no iteration",
     "factorised": "all laws are linear: one Cholesky factor, computed once",
-    "banded Gauss-Newton": "one balance law with a rate or a curved quantity: every row reads one frame, so a pass costs O(grid)",
+    "banded Gauss-Newton": (
+        "one balance law with a rate or a curved quantity: every row reads one frame, so a pass costs O(grid)"
+    ),
     "dense Gauss-Newton": "",
 }
 # As a share of a law's terms: what a discretisation leaves is mostly less.
@@ -167,7 +170,20 @@ class DataCheck:
 
 @explain_misuse
 def check(task: Task, noise: int = 16, seed: int = 0, device: str | torch.device = "cpu") -> DataCheck:
-    """Look at a task of your own: its data, its laws, and how noise is projected."""
+    """Look at a task of your own: its data, its laws, and how noise is projected.
+
+    Args:
+        task: A task of data, or of a class with a solver, of which a few samples are solved.
+        noise: Number of draws of noise to project.
+        seed: Seed of the noise.
+        device: Device of the projection.
+
+    Returns:
+        What was found; `report.text()` is for people.
+
+    Raises:
+        SapcError: It is not a task of a user.
+    """
     if not isinstance(task, Task) or (task.can_draw and not is_user_solver(task)):
         raise SapcError(
             "check looks at a task of your own, as sapc.check(sapc.Task.from_data(data, physics)) or "
@@ -191,12 +207,13 @@ def check(task: Task, noise: int = 16, seed: int = 0, device: str | torch.device
     if task.normalizer.is_identity:
         distance = distance / conditions.std()
     return DataCheck(
-        task=task.name, samples=noise if task.can_draw else sum(task.sizes.values()), grid=_grid(task), channels=_channels(task, fields),
-        points=fields[0].numel(), algorithm=H.algorithm,
+        task=task.name, samples=noise if task.can_draw else sum(task.sizes.values()), grid=_grid(task),
+        channels=_channels(task, fields), points=fields[0].numel(), algorithm=H.algorithm,
         pins=tuple((_label(pin), int(pin.mask(task.grid.shape).sum())) for pin in pins_of(task.constraint)),
         laws=tuple(_law(part, u) for part in parts if isinstance(part, Balance | Constraint)),
-        explanation=EXPLANATIONS[H.algorithm] or _why_dense(task, H), noise=len(conditions), converged=int(info.converged.sum()),
-        iterations=int(info.iterations.max()), residual=float(info.residual.max()), data_distance=float(distance),
+        explanation=EXPLANATIONS[H.algorithm] or _why_dense(task, H), noise=len(conditions),
+        converged=int(info.converged.sum()), iterations=int(info.iterations.max()),
+        residual=float(info.residual.max()), data_distance=float(distance),
         seconds=seconds / len(conditions), test_set_problems=_check_test_sets(task),
     )  # fmt: skip
 
@@ -214,14 +231,13 @@ def _check_test_sets(task: Task) -> tuple[str, ...]:
 
 
 def read_tasks(path: Path) -> list[Task]:
-    """Run a Python file and return the tasks that it defines: its `TASK`, or else instances of its own
-    subclasses of `Task`.
+    """Run a Python file and return the tasks that it defines.
 
     Args:
         path: The file.
 
     Returns:
-        The tasks on their own grids; none if the file defines none.
+        Its `TASK`, or else its own subclasses of `Task` on their published grids; none if it defines none.
 
     Raises:
         SapcError: The file cannot be run.
@@ -282,8 +298,7 @@ def _law(part: Balance | Constraint, u: Tensor) -> Law:
 
 
 def _size_of_terms(function: Callable[[Tensor], Tensor], u: Tensor) -> float:
-    """Measure how large the terms are that `function` adds up: the largest sum_i |dq/du_i| |u_i| over some of
-    its rows and some fields."""
+    """Measure how large the terms of a function are: the largest sum_i |dq/du_i| |u_i| of some rows."""
     u = u[:MAX_FIELDS].detach().requires_grad_()
     with torch.enable_grad():
         rows = function(u)
@@ -293,7 +308,7 @@ def _size_of_terms(function: Callable[[Tensor], Tensor], u: Tensor) -> float:
     g = torch.Generator().manual_seed(0)
     largest = 0.0
     for r in torch.randperm(rows.shape[1], generator=g)[:MAX_ROWS].tolist():
-        # Fields do not depend on each other, so the gradient of the sum over the batch holds the gradient of each.
+        # Fields do not depend on each other: the gradient of the sum over the batch holds that of each.
         (gradient,) = torch.autograd.grad(rows[:, r].sum(), u, retain_graph=True, materialize_grads=True)
         largest = max(largest, float((gradient * u).detach().abs().flatten(1).sum(1).max()))
     return largest

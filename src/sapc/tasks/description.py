@@ -96,8 +96,7 @@ class DataDescription:
         return DataDescription({**self.entries, "reading": {**self.reading, **reading}})
 
     def identity(self) -> dict[str, Any]:
-        """Return the options without where the file lies and what was said to read it: what tells two tasks
-        apart."""
+        """Return the options that tell two tasks apart, without the place of the file and how it was read."""
         entries = {name: value for name, value in self.entries.items() if name != "reading"}
         if self.data.get("sha256"):
             entries["data"] = {name: value for name, value in self.data.items() if name != "path"}

@@ -74,9 +74,18 @@ class ETDRK4:
 def frames(
     u: Tensor, L: Tensor, N: Callable[[Tensor], Tensor], spacing: float, count: int, max_step: float
 ) -> Iterator[Tensor]:
-    """The states at `count` times, `spacing` apart and the first one after one spacing.
+    """Return the states at `count` times, `spacing` apart and the first one after one spacing.
 
-    Each interval takes the fewest equal steps that are no longer than `max_step`.
+    Args:
+        u: State at the start.
+        L: Diagonal of the linear part.
+        N: Nonlinear part.
+        spacing: Time between two states.
+        count: Number of states.
+        max_step: Each interval takes the fewest equal steps that are no longer than this.
+
+    Yields:
+        The states.
     """
     steps = ceil(spacing / max_step - 1e-9)
     step = ETDRK4(L, N, spacing / steps)
@@ -89,8 +98,7 @@ def frames(
 def trajectory(
     u0: Tensor, states: Iterator[Tensor], time: Axis, transform: Callable[[Tensor], Tensor]
 ) -> Tensor:
-    """Return the fields at all times of an axis: `u0`, then what `transform` makes of each state; time is
-    last."""
+    """Return the fields at all times: `u0`, then what `transform` makes of each state; time is last."""
     out = u0.new_empty(time.n, *u0.shape)
     out[0] = u0
     for i, state in enumerate(states, 1):

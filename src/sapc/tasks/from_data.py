@@ -83,10 +83,18 @@ def rebuild(
 ) -> Task:
     """Make the task that a run's settings describe, from the physics and the data that are given for it.
 
-    reading     how its files are read from now on, where that is not as in the training
-
     Physics whose text is not that of the training is a warning, for its file may have been moved or tidied
     up; other data are refused.
+
+    Args:
+        name: Name of the task.
+        description: What the run keeps of data and physics.
+        physics: A Python file, a function of the grid, or constraints.
+        data: The fields of the training, or their file.
+        reading: How its files are read from now on, where that is not as in the training.
+
+    Returns:
+        The task.
     """
     physics, description = load_physics(physics), description.with_reading(reading)
     if description.physics_sha256 and physics.sha256 != description.physics_sha256:
@@ -117,6 +125,14 @@ def read_like(description: DataDescription, path: str | os.PathLike[str], **opti
     It is read as that one was; if it does not fit then, it may still name its dimensions after the task's
     axes. Where nothing was said when the task's file was read, or it is not known (version 0.1.0 did not keep
     it), the names come first.
+
+    Args:
+        description: What the run keeps of its data.
+        path: The file.
+        **options: Arguments of `read_fields`.
+
+    Returns:
+        The fields.
     """
     grid, reading = description.grid, description.reading
     kinds = {kind: tuple(a.name for a in grid.axes if a.kind == kind) for kind in ("periodic", "cells")}
@@ -142,8 +158,7 @@ def read_like(description: DataDescription, path: str | os.PathLike[str], **opti
 
 
 def reuse(name: str, description: DataDescription, registered_task: Task | None) -> Task:
-    """Make the task that a run's settings describe, where nothing is given for it: from `known`, if it has
-    the same physics."""
+    """Make the task that a run's settings describe, from a known task if it has the same physics."""
     file = description.physics_file or "a function"
     if registered_task is None or registered_task.physics is None:
         raise SapcError(
@@ -157,7 +172,10 @@ def reuse(name: str, description: DataDescription, registered_task: Task | None)
             f"trained with, {file}; give that one as --physics FILE, or in Python as load(..., physics=FILE)"
         )
     if not registered_task.physics.sha256:
-        message = f"the physics of {name} has no text to compare: it is taken for that of the task {name} that is known here"
+        message = (
+            f"the physics of {name} has no text to compare: it is taken for that of the task {name} "
+            "that is known here"
+        )
         warnings.warn(f"{message}; give it as physics= to be sure", SapcWarning, stacklevel=5)
     is_same_data = registered_task.description.data.get("sha256") == description.data.get("sha256")
     is_same_data &= registered_task.description.grid == description.grid

@@ -23,8 +23,13 @@ def energy(grid: Grid, u: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def power(grid: Grid, u: Tensor) -> tuple[Tensor, Tensor]:
-    """Compute Stokes' `2 ([u u_x]_0^1 - int u_x^2 dx)` and its gradient `2 (D^T (b u - 2 w u_x) + b u_x)`, b
-    = -1, 0 .., 0, 1."""
+    """Compute Stokes' `2 ([u u_x]_0^1 - int u_x^2 dx)` and its gradient.
+
+    The gradient is `2 (D^T (b u - 2 w u_x) + b u_x)`, b = -1, 0 .., 0, 1.
+
+    Returns:
+        Value and gradient.
+    """
     x = grid["x"]
     u_x = x.difference_into(torch.empty_like(u), u, 1)
     y = grid.integral().weights_like(u)[:, None] * u_x
@@ -40,8 +45,13 @@ def power(grid: Grid, u: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def viscosity(grid: Grid, u: Tensor) -> tuple[Tensor, Tensor]:
-    """Compute `nu = <u_t, u_xx> / <u_xx, u_xx>` and its gradient `(D^T D^T (u_t - 2 nu u_xx) + D_t^T u_xx) /
-    <u_xx, u_xx>`."""
+    """Compute `nu = <u_t, u_xx> / <u_xx, u_xx>` and its gradient.
+
+    The gradient is `(D^T D^T (u_t - 2 nu u_xx) + D_t^T u_xx) / <u_xx, u_xx>`.
+
+    Returns:
+        Value and gradient.
+    """
     x, t = grid["x"], grid["t"]
     # Holds u_x, then <u_t, u_xx>, then the slope: a field less to allocate each time.
     slope = torch.empty_like(u)
@@ -58,8 +68,13 @@ def viscosity(grid: Grid, u: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def supply_slope(grid: Grid, flux: float, growth: float, u: Tensor) -> Tensor:
-    """Compute the gradient of reaction-diffusion's supply: `rho w (1 - 2 u)`, and `nu / dx` in the four cells
-    that the fluxes read."""
+    """Compute the gradient of reaction-diffusion's supply.
+
+    It is `rho w (1 - 2 u)`, and `nu / dx` in the four cells that the fluxes read.
+
+    Returns:
+        The gradient.
+    """
     slope = growth * grid.integral().weights_like(u)[:, None] * (1 - 2 * u)
     for edge, inside in ((0, 1), (-1, -2)):
         slope[:, edge].add_(flux)

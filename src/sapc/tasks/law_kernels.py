@@ -1,5 +1,6 @@
-"""The laws of the curved tasks as functions of a block of points, for `sapc.constraints.LawKernel`; letters
-as in the tasks' own files.
+"""The laws of the curved tasks as functions of a block of points, for `sapc.LawKernel`.
+
+Letters are those of the tasks' own files.
 
 D is the difference of the neighbours, twice the one-sided one at the ends. With neighbours beyond an end
 replaced by the end itself, i- = max(i - 1, 0) and i+ = min(i + 1, n - 1), and m = 2 at the ends and 1
@@ -21,8 +22,13 @@ import triton.language as tl
 @triton.jit
 @no_type_check
 def reaction_diffusion(u, i, t, data, X: tl.constexpr, T: tl.constexpr):
-    """Mass `w u` and its supply, `rho w u (1 - u)` and the fluxes through both ends; data: nu / dx, rho,
-    w."""
+    """Compute mass `w u` and its supply: `rho w u (1 - u)` and the fluxes through both ends.
+
+    `data` holds nu / dx, rho and w.
+
+    Returns:
+        Mass and supply, and their gradients.
+    """
     v, w = tl.load(u + i * T + t), tl.load(data + 2 + i)
     edge = ((i == 0).to(tl.int32) + (i == X - 1).to(tl.int32)).to(tl.float64)
     inside = ((i == 1).to(tl.int32) + (i == X - 2).to(tl.int32)).to(tl.float64)
@@ -40,7 +46,7 @@ def twice(i, n: tl.constexpr):
 @triton.jit
 @no_type_check
 def differences_along_first(u, i, t, k, X: tl.constexpr, T: tl.constexpr):
-    """u at i and `D u` along the first axis at i-, i and i+."""
+    """U at i and `D u` along the first axis at i-, i and i+."""
     before, after = tl.maximum(i - 1, 0), tl.minimum(i + 1, X - 1)
     v = tl.load(u + i * T + t)
     one_before, one_after = tl.load(u + before * T + t), tl.load(u + after * T + t)
@@ -64,9 +70,12 @@ def difference_along_last(u, i, t, k, T: tl.constexpr):
 @triton.jit
 @no_type_check
 def stokes(u, i, t, data, X: tl.constexpr, T: tl.constexpr):
-    """Energy `w u^2` and power `2 (b u u_x - w u_x^2)`, b = -1, 0 .., 0, 1; data: k of x, k of t, w.
+    """Compute energy `w u^2` and power `2 (b u u_x - w u_x^2)`, b = -1, 0 .., 0, 1.
 
-    The power's gradient is `2 (D^T (b u - 2 w u_x) + b u_x)`.
+    `data` holds k of x, k of t and w. The power's gradient is `2 (D^T (b u - 2 w u_x) + b u_x)`.
+
+    Returns:
+        Energy and power, and their gradients.
     """
     k, w = tl.load(data), tl.load(data + 2 + i)
     v, first, u_x, last = differences_along_first(u, i, t, k, X, T)

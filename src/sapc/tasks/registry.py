@@ -38,12 +38,21 @@ def task_names() -> tuple[str, ...]:
 
 @explain_misuse
 def register_task(kind: Any) -> Any:
-    """Make a task known by its name; returns it. A task is a subclass of `Task` with its equation, grid,
-    constraint and solver, or what `Task.from_data` made.
+    """Make a task known by its name.
 
     Processes that are started later do not know it, unless a file that says `TASK = sapc.register_task(...)`
     is loaded there (`sapc.load_plugin`). A task of data takes the place of an earlier one of its name; models
     and runs keep the one that they were made with.
+
+    Args:
+        kind: A subclass of `Task` with its equation, grid, constraint and solver, or what `Task.from_data`
+            made.
+
+    Returns:
+        The same class or task.
+
+    Raises:
+        SapcError: It is no such class or task, or there is another one of its name.
     """
     if not isinstance(kind, Task):
         _check_class(kind)
@@ -72,7 +81,19 @@ def _check_class(kind: Any) -> None:
 
 @explain_misuse
 def get_task(name: str, grid: Grid | Sequence[int] | None = None, **options: Any) -> Task:
-    """A task by name, on its published grid unless given: a `Grid`, or numbers of points, `(64, 50)`."""
+    """Find a task by its name.
+
+    Args:
+        name: Name of a PDE system, or of a task that was registered.
+        grid: A `Grid`, or numbers of points, `(64, 50)`; the published grid unless given.
+        **options: Options of the task.
+
+    Returns:
+        The task.
+
+    Raises:
+        SapcError: There is no task of that name, or no such option.
+    """
     for look in lookup_hooks if name not in TASKS else ():
         look()
     entry = TASKS.get(name)
@@ -107,11 +128,20 @@ def attach_task(
 ) -> Task | None:
     """Find the task of a run that does not hold its physics and data.
 
-    task       the task that the run carries already, if it does
-    physics     a Python file, a function of the grid, or constraints; unless given, those of the task, or of the one that is
-                registered by its name with the same physics
-    data        the fields of the training, or their file
-    reading     how files are read, as arguments of `read_fields`, where that is not as in the training
+    Args:
+        name: Name of the task.
+        options: Options of the task, as the run has them.
+        task: The task that the run carries already, if it does.
+        physics: A Python file, a function of the grid, or constraints; unless given, those of the task, or of
+            the one that is registered by its name with the same physics.
+        data: The fields of the training, or their file.
+        reading: How files are read, as arguments of `read_fields`, where that is not as in the training.
+
+    Returns:
+        The task; None for a published one.
+
+    Raises:
+        SapcError: Physics or data are given for a task of this package.
     """
     description = DataDescription.from_options(options)
     if description.can_draw:

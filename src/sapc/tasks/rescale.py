@@ -47,8 +47,7 @@ def _rescale_part(part: ConstraintTerm, normalizer: Normalizer) -> ConstraintTer
 
 
 def _stored_quantity(f: Function, normalizer: Normalizer) -> Function:
-    """Return f(m + s w); of a frame integral the part that depends on w: laws compare frames, in which the
-    rest is the same."""
+    """Return f(m + s w), of a frame integral only the part that depends on w: laws compare frames."""
     if not isinstance(f, FrameIntegral):
         return _function(f, normalizer)
     s = normalizer.columns(f.weights)[1]
@@ -75,8 +74,7 @@ def _function(f: Function, normalizer: Normalizer) -> Function:
 
 
 def _affine(part: Affine, normalizer: Normalizer) -> Affine:
-    """Return A (m + s w) = value as A s w = value - A m: a mean that is large beside the deviation costs no
-    digits."""
+    """Return A (m + s w) = value as A s w = value - A m: a large mean costs no digits."""
     zero = torch.zeros(1, *normalizer.grid.shape, dtype=torch.float64)
     offset, constant = part.measure(normalizer.denormalize(zero)), part.measure(zero)
 

@@ -1,5 +1,6 @@
-"""Sources of data: where the fields of a task come from. `Solver` computes them; `FieldsSource` has them from
-a file.
+"""Sources of data: where the fields of a task come from.
+
+`Solver` computes them; `FieldsSource` has them from a file.
 
     draw(split, size, seed) -> parameters -> solve(parameters) -> fields
 
@@ -84,33 +85,85 @@ class Streams:
         return np.random.Generator(np.random.Philox(np.random.SeedSequence(entropy=self.seed, spawn_key=key)))
 
     def uniform(self, parameter: str, low: float, high: float, n: int) -> Float[Tensor, " n"]:
-        """`n` numbers uniform on [low, high)."""
+        """Draw numbers uniform on [low, high).
+
+        Args:
+            parameter: Name of the parameter, which has a stream of its own.
+            low: Lowest number.
+            high: Highest number, not reached.
+            n: How many.
+
+        Returns:
+            `n` numbers.
+        """
         return low + (high - low) * self.uniforms(parameter, n, 1)[:, 0]
 
     def uniforms(self, parameter: str, n: int, width: int) -> Float[Tensor, "n width"]:
-        """`n` rows of numbers uniform on [0, 1)."""
+        """Draw rows of numbers uniform on [0, 1).
+
+        Args:
+            parameter: Name of the parameter, which has a stream of its own.
+            n: Number of rows.
+            width: Numbers in a row.
+
+        Returns:
+            `n` rows.
+        """
         return torch.from_numpy(self.generator(parameter).random((n, width)))
 
     def normals(self, parameter: str, n: int, width: int) -> Float[Tensor, "n width"]:
-        """`n` rows of standard normal numbers."""
+        """Draw rows of standard normal numbers.
+
+        Args:
+            parameter: Name of the parameter, which has a stream of its own.
+            n: Number of rows.
+            width: Numbers in a row.
+
+        Returns:
+            `n` rows.
+        """
         return torch.from_numpy(self.generator(parameter).standard_normal((n, width)))
 
     def uniform_condition(
         self, parameter: str, low: float, high: float, tests: Sequence[float], n: int
     ) -> Float[Tensor, " n"]:
-        """Draw `n` numbers uniform on [low, high); a test set has its own value of `tests` instead, `n`
-        times."""
+        """Draw a parameter of the condition: uniform numbers, or in a test set its value for all samples.
+
+        Args:
+            parameter: Name of the parameter.
+            low: Lowest number.
+            high: Highest number, not reached.
+            tests: Values of the test sets.
+            n: Number of samples.
+
+        Returns:
+            `n` numbers.
+        """
         if self.test_set is None:
             return self.uniform(parameter, low, high, n)
         return torch.full((n,), tests[self.test_set], dtype=torch.float64)
 
     def independent_pairs(self, n: int) -> tuple[Indices, Indices]:
-        """Condition and free index of each sample, where every sample has its own condition."""
+        """Return condition and free index of each sample, where every sample has its own condition.
+
+        Args:
+            n: Number of samples.
+
+        Returns:
+            Both indices; in a test set the condition is always the first.
+        """
         j = torch.arange(n)
         return (j if self.test_set is None else torch.zeros_like(j)), j
 
     def product_pairs(self, n: int) -> tuple[Indices, Indices]:
-        """Condition and free index of each sample, where both are combined in full."""
+        """Return condition and free index of each sample, where both are combined in full.
+
+        Args:
+            n: Number of samples.
+
+        Returns:
+            Both indices; in a test set the condition is always the first.
+        """
         return square_shells(n) if self.test_set is None else self.independent_pairs(n)
 
     independent = rename_method("Streams.independent", "Streams.independent_pairs")
@@ -134,8 +187,7 @@ Parameters = Mapping[str, Tensor]
 
 
 class Solver:
-    """Solutions of a PDE, as many as are asked for: `task._draw` draws parameters, `task._solve` solves one
-    block of them."""
+    """Solutions of a PDE, as many as are asked for: `task._draw` draws, `task._solve` solves a block."""
 
     description = DataDescription()
     fields = None
@@ -150,8 +202,7 @@ class Solver:
         cache: CacheChoice,
         progress: Progress | None,
     ) -> Dataset:
-        """Draw and solve, or find the result in the cache if solving takes time; closed forms never use
-        it."""
+        """Draw and solve, or find the result in the cache if solving takes time."""
         identity: dict[str, Any] = {"task": task.name, "options": task.options, "split": split, "seed": seed}
 
         def make() -> Dataset:
@@ -179,8 +230,7 @@ class Solver:
 
 @dataclass(frozen=True, eq=False)
 class FieldsSource:
-    """Fields of a file: a fixed number of them, each with a condition of its own; none where only the physics
-    was given."""
+    """Fields of a file, each with its own condition; none where only the physics was given."""
 
     description: DataDescription
     fields: Fields | None = None

@@ -1,5 +1,4 @@
-"""Checks of solvers that users write: where time is in their fields, and whether a test set has one
-condition.
+"""Checks of solvers that users write: where time is, and whether a test set has one condition.
 
 Published solvers are held to both by tests; for a user's class the mistake would go unnoticed on a grid with
 as many times as points.
@@ -32,8 +31,7 @@ FRAME_TOLERANCE = 1e-3
 
 
 def describe_class_file(cls: type) -> dict[str, str]:
-    """Return name and SHA-256 of the file that defines a user's class; empty for classes of this package and
-    of notebooks."""
+    """Return name and SHA-256 of the file that defines a user's class; empty for others and in notebooks."""
     module = sys.modules.get(cls.__module__)
     file = getattr(module, "__file__", None)
     if cls.__module__.partition(".")[0] == "sapc" or not file:
@@ -71,11 +69,13 @@ def check_solution(task: Task, u: object, n: int) -> None:
 
 
 def check_time_axis(task: Task, parameters: Mapping[str, Tensor], u: Tensor) -> None:
-    """Refuse a solver that returns time on another axis than the last, on a grid with as many times as points
-    in space.
+    """Refuse a solver that returns time on another axis than the last, where the shape says nothing.
 
-    There the shape says nothing, so one sample is solved with more times; and the first frame is compared
+    On a grid with as many times as points one sample is solved with more times. The first frame is compared
     with the initial profile, where that is a parameter.
+
+    Raises:
+        SapcError: Time is on another axis.
     """
     n, space = task.grid.time.n, task.grid.shape[:-1]
     if n not in space:
@@ -99,8 +99,7 @@ def check_time_axis(task: Task, parameters: Mapping[str, Tensor], u: Tensor) -> 
 
 
 def describe_conditions(task: Task, split: str, fields: Tensor) -> str:
-    """Return what is wrong with the conditions of a test set, or an empty string: it has one condition, which
-    metrics rely on."""
+    """Return what is wrong with the conditions of a test set, or an empty string if it has only one."""
     mask = torch.zeros(task.grid.shape, dtype=torch.bool)
     for pin in pins_of(task.constraint):
         if pin.value is None:
@@ -127,8 +126,7 @@ def warn_of_conditions(task: Task, split: str, fields: Tensor) -> None:
 
 
 def _time_axis(u: Tensor, expected: tuple[int, ...]) -> int | None:
-    """Return the axis on which time is, if moving it to the end gives the expected shape; None if there is
-    none."""
+    """Return the axis which, moved to the end, gives the expected shape; None if there is none."""
     axes = (axis for axis in range(1, u.ndim - 1) if tuple(u.movedim(axis, -1).shape) == expected)
     return next(axes, None)
 
