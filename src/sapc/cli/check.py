@@ -29,8 +29,8 @@ def check(
 ) -> None:
     """Say how physics and data of your own fit: residuals of the data, and how noise is projected.
 
-    Without data, the file defines a task with a solver, a subclass of sapc.Task, whose solutions and test sets
-    are looked at.
+    Without data, the file defines a task with a solver, a subclass of sapc.Task.
+    Then its solutions and test sets are checked.
 
     Example: [bold]sapc check my_physics.py --data my.h5[/bold], [bold]sapc check my_task.py[/bold].
     Exit code 1 if there is something to look into.
