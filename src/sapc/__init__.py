@@ -1,7 +1,7 @@
 """Flow matching over PDE solutions with conditions and conservation laws satisfied exactly.
 
-A task is a PDE system with its data and its constraints; a manifold H is those constraints bound to a batch of conditions; `H.project` puts
-any field on it.
+A task is a PDE system with its data and its constraints; a manifold H is those constraints bound to a batch
+of conditions; `H.project` puts any field on it.
 
     task = sapc.get_task("heat")
     data = task.dataset("train", size=64, seed=0)
@@ -9,11 +9,12 @@ any field on it.
     noise = sapc.source.sample(task.grid, 64)
     H.residual(H.project(noise))   # zero
 
-A run is a task, a method and everything else that decides a training; a model is what the training leaves behind.
+A run is a task, a method and everything else that decides a training; a model is what the training leaves
+behind.
 
     model = sapc.train("heat", method="sapc", preset="small", out="runs/heat-sapc")
     model = sapc.load("runs/heat-sapc")
-    model.sample(n=64, condition=data.fields[:1])            # on the manifold of that condition
+    model.sample(n=64, condition=data.fields[:1])    # on the manifold of that condition
     sapc.evaluate(model, samples=100)
 """
 

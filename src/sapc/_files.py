@@ -1,11 +1,13 @@
-"""Writing files so that nothing half-written ever bears its final name, reading JSON that may be anything, and telling files apart.
+"""Write files so that nothing half-written ever bears its final name, and read JSON that may be anything.
 
-What is written goes into a `.partial` file or folder beside its target and is renamed at the end. Its name says who writes:
+What is written goes into a `.partial` file or folder beside its target and is renamed at the end. Its name
+says who writes:
 
     .NAME.MACHINE-PID-RANDOM.partial
 
-`MACHINE` is a digest of the host, its boot and the namespace of its process numbers. So the remains of a process that was killed can be
-told from what another one is writing at this moment: they are removed at the next write into the same folder.
+`MACHINE` is a digest of the host, its boot and the namespace of its process numbers. So the remains of a
+process that was killed can be told from what another one is writing at this moment: they are removed at the
+next write into the same folder.
 """
 
 from __future__ import annotations
@@ -28,23 +30,25 @@ from typing import Any
 from .errors import SapcError
 
 PARTIAL = re.compile(r"\..*\.(?P<machine>[0-9a-f]{8})-(?P<process>\d+)-\w+\.partial", re.DOTALL)
-STALE_SECONDS = 24 * 3600.0  # seconds after which what another machine was writing is taken for remains
-MAX_DEPTH = 64  # of nested lists and records in JSON
-NAME_CHARACTERS = (
-    40  # characters of a target's name in that of its partial file: a long name must not become too long
-)
+STALE_SECONDS = 24 * 3600.0
+"""Seconds after which what another machine was writing is taken for remains."""
+MAX_DEPTH = 64
+"""Depth of nested lists and records in JSON."""
+NAME_CHARACTERS = 40
+"""Characters of a target's name in that of its partial file: a long name must not become too long."""
 
 
 @contextmanager
 def atomic_write(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """A temporary file beside `path`: it takes its place when the block ends well, else it disappears."""
+    """Give a temporary file that takes the place of `path` when the block ends well, else disappears."""
     path = Path(path)
     partial = None
     try:
         if path.is_dir():
             raise IsADirectoryError(f"{path} is a folder")
         remove_remains(path.parent)
-        partial = _partial(path)  # before it exists: an interrupt while it is created must not leave it
+        # Its name is known before it exists: an interrupt while it is created must not leave it.
+        partial = _partial_path(path)
         os.close(os.open(partial, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
         yield partial
         _flush(partial)
@@ -52,23 +56,25 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[Path]:
         os.replace(partial, path)
         partial = None
         _flush(path.parent)
-    except (OSError, RuntimeError, UnicodeEncodeError) as error:  # h5py turns a full disk into either
-        raise _not_written(path, error) from error
+    # h5py turns a full disk into an OSError or a RuntimeError.
+    except (OSError, RuntimeError, UnicodeEncodeError) as error:
+        raise _write_error(path, error) from error
     finally:
         if partial is not None:
-            with suppress(OSError):  # the folder may be none, or be gone
+            # The folder may be none, or be gone.
+            with suppress(OSError):
                 partial.unlink()
 
 
 @contextmanager
 def atomic_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """Like `atomic_write`, a folder: where `path` does not exist or is an empty folder, it takes its place."""
+    """Give a temporary folder, which takes the place of `path` if that does not exist or is empty."""
     path = Path(os.path.abspath(path))
     with ensure_folder(path.parent):
         partial = None
         try:
             remove_remains(path.parent)
-            partial = _partial(path)
+            partial = _partial_path(path)
             partial.mkdir(mode=0o700)
             yield partial
             os.chmod(partial, 0o777 & ~_umask())
@@ -77,23 +83,26 @@ def atomic_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
             partial = None
             _flush(path.parent)
         except OSError as error:
-            raise _not_written(path, error) from error
+            raise _write_error(path, error) from error
         finally:
             if partial is not None:
                 shutil.rmtree(partial, ignore_errors=True)
 
 
-def remove_remains(folder: str | os.PathLike[str], unnamed: bool = False) -> None:
-    """Remove from a folder what processes have left there that were killed while they wrote; what is being written stays.
+def remove_remains(folder: str | os.PathLike[str], is_locked: bool = False) -> None:
+    """Remove from a folder what killed processes have left half-written; what is being written stays.
 
-    `unnamed`: also what does not say who writes it, as version 0.1.0 left it; the caller has locked the folder.
+    Args:
+        folder: The folder.
+        is_locked: The caller has locked it, so what does not say who writes it, as in version 0.1.0, goes
+            as well.
     """
     with suppress(OSError), os.scandir(folder) as entries:
         for entry in list(entries):
             if not (entry.name.startswith(".") and entry.name.endswith(".partial")):
                 continue
-            named = PARTIAL.fullmatch(entry.name)
-            if _is_forgotten(entry, named) if named else unnamed:
+            match = PARTIAL.fullmatch(entry.name)
+            if _is_stale(entry, match) if match else is_locked:
                 with suppress(OSError):
                     if entry.is_dir(follow_symlinks=False):
                         shutil.rmtree(entry.path)
@@ -101,23 +110,24 @@ def remove_remains(folder: str | os.PathLike[str], unnamed: bool = False) -> Non
                         os.unlink(entry.path)
 
 
-def _is_forgotten(entry: os.DirEntry[str], named: re.Match[str]) -> bool:
-    """Whether nobody writes it any more; of another machine's processes only time can tell."""
-    if named["machine"] != _machine() or os.name != "posix":
+def _is_stale(entry: os.DirEntry[str], match: re.Match[str]) -> bool:
+    """Tell whether its writer has ended; of another machine's processes only time can tell."""
+    if match["machine"] != _machine() or os.name != "posix":
         with suppress(OSError):
             return time.time() - entry.stat(follow_symlinks=False).st_mtime > STALE_SECONDS
         return False
     try:
-        os.kill(int(named["process"]), 0)
+        os.kill(int(match["process"]), 0)
     except (ProcessLookupError, OverflowError):
         return True
-    except OSError:  # it lives, and is somebody else's
+    except OSError:
+        # It lives, and is somebody else's.
         return False
     return False
 
 
-def _partial(path: Path) -> Path:
-    """A name beside `path` that says who writes, and that nothing has."""
+def _partial_path(path: Path) -> Path:
+    """Return a new name beside `path` that says who writes."""
     return path.parent / (
         f".{path.name[:NAME_CHARACTERS]}.{_machine()}-{os.getpid()}-{secrets.token_hex(8)}.partial"
     )
@@ -125,18 +135,19 @@ def _partial(path: Path) -> Path:
 
 @cache
 def _machine() -> str:
-    """Where a process number means one process."""
+    """Return a digest of where a process number means one process."""
     parts = [socket.gethostname()]
-    with suppress(OSError):  # where there is no /proc, the host alone has to do
+    # Where there is no /proc, the host alone has to do.
+    with suppress(OSError):
         parts += [os.readlink("/proc/self/ns/pid"), Path("/proc/sys/kernel/random/boot_id").read_text()]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:8]
 
 
 @contextmanager
 def ensure_folder(folder: str | os.PathLike[str]) -> Iterator[Path]:
-    """A folder that exists inside the block; what had to be created disappears if the block fails and left it empty."""
+    """Create a folder for the block; what was created disappears if the block fails and left it empty."""
     folder = Path(folder)
-    missing = [f for f in (folder, *folder.parents) if not os.path.exists(f)]
+    new_folders = [f for f in (folder, *folder.parents) if not os.path.exists(f)]
     try:
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -146,9 +157,9 @@ def ensure_folder(folder: str | os.PathLike[str]) -> Iterator[Path]:
             ) from error
         yield folder
     except BaseException:
-        for made in missing:
+        for new in new_folders:
             with suppress(OSError):
-                made.rmdir()
+                new.rmdir()
         raise
 
 
@@ -156,7 +167,11 @@ def ensure_folder(folder: str | os.PathLike[str]) -> Iterator[Path]:
 
 
 def parse_json(text: str | bytes) -> Any:
-    """What a JSON text holds; one that cannot be read, for whatever reason, is refused in half a sentence."""
+    """Return what a JSON text holds.
+
+    Raises:
+        SapcError: It cannot be read; the message goes on after the name of its file.
+    """
     try:
         text = text.decode("utf-8-sig") if isinstance(text, bytes) else text
         content = json.loads(text)
@@ -167,7 +182,8 @@ def parse_json(text: str | bytes) -> Any:
             json.dumps(content, ensure_ascii=False).encode()
     except RecursionError as error:
         raise SapcError(f"cannot be read as JSON (nested more than {MAX_DEPTH} deep)") from error
-    except ValueError as error:  # no JSON, no UTF-8, or a number of thousands of digits
+    # No JSON, no UTF-8, or a number of thousands of digits.
+    except ValueError as error:
         raise SapcError(f"cannot be read as JSON ({first_line(error)})") from error
     return content
 
@@ -182,8 +198,12 @@ def _check_depth(content: Any) -> None:
     raise RecursionError
 
 
-def read_json(path: Path, what: str = "a JSON record") -> dict[str, Any]:
-    """The record in a JSON file, which is meant to be `what`."""
+def read_json(path: Path, label: str = "a JSON record") -> dict[str, Any]:
+    """Return the record in a JSON file, which messages call `label`.
+
+    Raises:
+        SapcError: The file cannot be read, or holds something else.
+    """
     try:
         content = parse_json(path.read_bytes())
     except OSError as error:
@@ -191,7 +211,7 @@ def read_json(path: Path, what: str = "a JSON record") -> dict[str, Any]:
     except SapcError as error:
         raise SapcError(f"{path} {error}; it is damaged or of another kind") from error
     if not isinstance(content, dict):
-        raise SapcError(f"{path}: this is not {what}, but {content!r:.40}; it is damaged or of another kind")
+        raise SapcError(f"{path}: this is not {label}, but {content!r:.40}; it is damaged or of another kind")
     return content
 
 
@@ -205,17 +225,17 @@ def write_json(path: Path, content: Any) -> None:
 
 
 def real_path(path: str | os.PathLike[str]) -> Path:
-    """The path without links; one that leads in a circle stays as it is, and is no file for whoever opens it."""
+    """Return a path without links; one that leads in a circle stays as it is, and is no file."""
     return Path(os.path.realpath(path))
 
 
 def sha256(path: str | os.PathLike[str]) -> str:
-    """The digest of a file."""
+    """Return the digest of a file."""
     with open(path, "rb") as content:
         return hashlib.file_digest(content, "sha256").hexdigest()
 
 
-def _not_written(path: Path, error: BaseException) -> SapcError:
+def _write_error(path: Path, error: BaseException) -> SapcError:
     return SapcError(
         f"cannot write {path} ({first_line(error)}); choose a folder that exists, is writable and has room"
     )
@@ -236,7 +256,7 @@ def _umask() -> int:
 
 
 def first_line(error: BaseException) -> str:
-    """What an error says, on one line that is not too long."""
+    """Return what an error says, on one line that is not too long."""
     text = getattr(error, "strerror", None) or str(error).strip()
     return (text or type(error).__name__).splitlines()[0][:300]
 

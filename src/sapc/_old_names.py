@@ -1,4 +1,4 @@
-"""What version 0.1.0 had by other names: `from sapc.study import cells` works, and a warning says where it is now."""
+"""Names of version 0.1.0 work, and a warning says what they are now: `from sapc.study import cells`."""
 
 from __future__ import annotations
 
@@ -150,17 +150,23 @@ def rename_method(old: str, new: str) -> Callable[..., Any]:
 
 
 def rename_arguments(**names: str) -> Callable[[F], F]:
-    """Take keyword arguments also by their old names: `@rename_arguments(clip="max_grad_norm")` above all other decorators.
+    """Make a decorator that takes keyword arguments also by their old names; it stands above all others.
 
-    An old name gives a warning that names the new one; a call that gives both is refused. A class is its constructor.
-    The new name need not be a parameter: it may be one of `**settings`.
+    An old name gives a warning that names the new one; a call that gives both is refused. A class stands for
+    its constructor. The new name need not be a parameter: it may be one of `**settings`.
+
+    Args:
+        names: New names by old ones, as `clip="max_grad_norm"`.
+
+    Returns:
+        The decorator.
     """
 
     def decorate(function: F) -> F:
         if isinstance(function, type):
             function.__init__ = decorate(function.__init__)  # type: ignore[misc]
             return function
-        called = function.__qualname__.removesuffix(".__init__")
+        qualified_name = function.__qualname__.removesuffix(".__init__")
 
         @wraps(function)
         def call(*args: Any, **kwargs: Any) -> Any:
@@ -168,9 +174,9 @@ def rename_arguments(**names: str) -> Callable[[F], F]:
                 new, value = names[old], kwargs.pop(old)
                 if new in signature(function).bind_partial(*args).arguments or new in kwargs:
                     raise SapcError(
-                        f"{called} got {new}= and {old}=, which is its old name; give {new}= alone"
+                        f"{qualified_name} got {new}= and {old}=, which is its old name; give {new}= alone"
                     )
-                warnings.warn(f"{old}= of {called} is now {new}=", DeprecationWarning, stacklevel=2)
+                warnings.warn(f"{old}= of {qualified_name} is now {new}=", DeprecationWarning, stacklevel=2)
                 kwargs[new] = value
             return function(*args, **kwargs)
 
@@ -180,9 +186,16 @@ def rename_arguments(**names: str) -> Callable[[F], F]:
 
 
 def old_attribute(old: str, new: str) -> Any:
-    """Return a property for the old name of an attribute, as `span = old_attribute("Model.span", "Model.data_range")`.
+    """Make a property for the old name of an attribute: it warns when it is read or set.
 
-    It warns when it is read or set. In the body of a dataclass it has no annotation, so it is no field.
+    In the body of a dataclass it has no annotation, so it is no field.
+
+    Args:
+        old: The old name, as `Model.span`.
+        new: The new name, as `Model.data_range`.
+
+    Returns:
+        The property.
     """
 
     def get(self: Any) -> Any:
@@ -200,9 +213,16 @@ C = TypeVar("C", bound=type)
 
 
 def rename_fields(**names: str) -> Callable[[C], C]:
-    """Keep fields of a dataclass usable by their old names, as keyword arguments and as attributes; both warn.
+    """Make a decorator that keeps fields of a dataclass usable by their old names, with a warning.
 
-    If a call gives both names, the old one counts: `dataclasses.replace` gives the new one with the value to be replaced.
+    If a call gives both names, the old one counts: `dataclasses.replace` gives the new one with the value to
+    be replaced.
+
+    Args:
+        names: New names by old ones.
+
+    Returns:
+        A decorator of classes.
     """
 
     def decorate(cls: C) -> C:
@@ -226,9 +246,18 @@ def rename_fields(**names: str) -> Callable[[C], C]:
 
 
 def replace_module(name: str, function: F, module: ModuleType) -> F:
-    """Let a function stand for a module of the same name: `sapc.train(...)` trains, and `sapc.train.train` works as it did.
+    """Let a function stand for a module of the same name: `sapc.train()` and `sapc.train.train()`.
 
-    A function can have attributes, so it gets the names of the module; those that are functions warn when they are called.
+    A function can have attributes, so it gets the names of the module; those that are functions warn when
+    they are called.
+
+    Args:
+        name: The name of both, without `sapc.`.
+        function: The function.
+        module: The module.
+
+    Returns:
+        The function.
     """
     for key, value in vars(module).items():
         if not key.startswith("_") and not isinstance(value, ModuleType):
@@ -280,19 +309,18 @@ class _Finder(MetaPathFinder):
     # The path of a namespace package is no sequence, and what asks for a module may be of any kind.
     def find_spec(self, fullname: str, path: Any, target: Any = None) -> ModuleSpec | None:
         package, _, name = fullname.partition(".")
-        first, _, rest = name.partition(".")
+        first, _, subpath = name.partition(".")
         if package == "sapc" and first in GONE:
             raise ModuleNotFoundError(f"{fullname} left the package: {GONE[first]}", name=fullname)
         if package != "sapc" or first not in MOVED:
             return None
-        new = f"{package}.{MOVED[name]}" if name in MOVED else f"{package}.{MOVED[first]}.{rest}"
+        new = f"{package}.{MOVED[name]}" if name in MOVED else f"{package}.{MOVED[first]}.{subpath}"
         warnings.warn(f"{fullname} is now {new}", DeprecationWarning, stacklevel=2)
-        # From now on first: a part of this one would be found by its path, and be loaded a second time under its old name.
+        # From now on this finder is the first: a part of the module would be found by its path, and be
+        # loaded a second time under its old name.
         sys.meta_path.sort(key=lambda finder: finder is not self)
-        stands_for_it = vars(sys.modules[package]).get(name)
-        return ModuleSpec(
-            fullname, _Alias(stands_for_it if isfunction(stands_for_it) else import_module(new))
-        )
+        function = vars(sys.modules[package]).get(name)
+        return ModuleSpec(fullname, _Alias(function if isfunction(function) else import_module(new)))
 
 
 sys.meta_path.append(_Finder())

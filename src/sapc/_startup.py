@@ -1,6 +1,8 @@
-"""The first that is imported: while the command line imports what takes seconds, Ctrl-C ends it with one line instead of a traceback.
+"""While the command line imports what takes seconds, Ctrl-C ends it with one line instead of a traceback.
 
-Nothing has been begun then, so the process ends at once: an exception could be caught by whatever is being imported.
+This module is imported first.
+Nothing has been begun then, so the process ends at once: an exception could be caught by whatever is being
+imported.
 """
 
 from __future__ import annotations
@@ -11,39 +13,38 @@ import sys
 from pathlib import Path
 from typing import Any
 
-INTERRUPTED = 130  # exit code
+EXIT_INTERRUPTED = 130
 
 
 def is_command_line() -> bool:
-    """Whether this process was started as `sapc` or as `python -m sapc`, and not by another program that imports the package."""
-    started = sys.orig_argv[
-        -len(sys.argv) :
-    ]  # the last ones are the arguments, the first of them the program
-    return bool(started) and Path(started[0]).stem in ("sapc", "-msapc")
+    """Tell whether this process was started as `sapc` or as `python -m sapc`, not by another program."""
+    # The last ones are the arguments, the first of them the program.
+    arguments = sys.orig_argv[-len(sys.argv) :]
+    return bool(arguments) and Path(arguments[0]).stem in ("sapc", "-msapc")
 
 
 def _end(number: int, frame: Any) -> None:
     os.write(2, b"sapc: interrupted; nothing was begun\n")
-    os._exit(INTERRUPTED)
+    os._exit(EXIT_INTERRUPTED)
 
 
-def end_quietly() -> None:
-    """From now on Ctrl-C ends this process with one line, unless someone has chosen already what it does."""
+def end_on_interrupt() -> None:
+    """Let Ctrl-C end this process with one line, unless someone has already chosen what it does."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _end)
 
 
-def listen_again() -> None:
-    """From now on Ctrl-C raises KeyboardInterrupt again."""
+def restore_interrupts() -> None:
+    """Let Ctrl-C raise KeyboardInterrupt again."""
     if signal.getsignal(signal.SIGINT) is _end:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def ignore_interrupts() -> None:
-    """From now on the command line does not hear Ctrl-C: its command has ended, and only the interpreter is still at work."""
+    """Let the command line ignore Ctrl-C: its command has ended, only the interpreter still works."""
     if is_command_line():
         signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 if is_command_line():
-    end_quietly()
+    end_on_interrupt()

@@ -18,7 +18,7 @@ from rich import box
 from rich.console import Console
 
 from .. import __version__
-from .._startup import INTERRUPTED, ignore_interrupts, listen_again
+from .._startup import EXIT_INTERRUPTED, ignore_interrupts, restore_interrupts
 from ..errors import SapcError
 from ..methods import load_plugin
 from .messages import as_options
@@ -111,19 +111,19 @@ def main(arguments: list[str] | None = None) -> None:
 def _run(arguments: list[str]) -> int:
     """Run a command and return its exit code."""
     try:
-        listen_again()
+        restore_interrupts()
         code = app(arguments or ["--help"], prog_name="sapc", standalone_mode=False)
         sys.stdout.flush()
-        if code == INTERRUPTED:
+        if code == EXIT_INTERRUPTED:
             raise KeyboardInterrupt
         return int(code or 0)
     except ExplainedInterrupt as stopped:
         print(f"sapc: {stopped}", file=sys.stderr)
-        return INTERRUPTED
+        return EXIT_INTERRUPTED
     except (KeyboardInterrupt, typer.Abort):
         ignore_interrupts()
         print("sapc: interrupted; nothing half-written was left behind", file=sys.stderr)
-        return INTERRUPTED
+        return EXIT_INTERRUPTED
     except BrokenPipeError:
         # The reader of the output has seen enough.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

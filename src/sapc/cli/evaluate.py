@@ -132,7 +132,7 @@ def score_table(result: Scores) -> Table:
         if name in mean.floor:
             floors = (c.floor.get(name) for c in columns)
             table.add_row("  floor", *("" if f is None else f"{_mean(f):.2e}" for f in floors), style="dim")
-        if all(scores.each(name) for scores in sets.values()):
+        if all(scores.per_encoder(name) for scores in sets.values()):
             spreads = (c.more.get(f"{name}_each") for c in columns)
             table.add_row("  spread", *("" if e is None else f"{stdev(e):.2e}" for e in spreads), style="dim")
     for name, label in (("local", "worst pin"), ("balance", "worst law")):

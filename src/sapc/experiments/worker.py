@@ -134,7 +134,7 @@ class _Job:
     def run(self) -> list[Cell]:
         """Train, evaluate, and return the cells that are not done afterwards."""
         # Remains of a process that was killed while it wrote here.
-        remove_remains(self.folder.path, unnamed=True)
+        remove_remains(self.folder.path, is_locked=True)
         remove_remains(self.study.out / "states")
         todo = self.cells
         try:

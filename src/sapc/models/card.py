@@ -1,4 +1,4 @@
-"""The card of a model: what it is, how it was trained, how it scores, in words for whoever gets the folder."""
+"""The card of a model: what it is, how it was trained and how it scores, for whoever gets the folder."""
 
 from __future__ import annotations
 
@@ -42,118 +42,133 @@ fields = model.sample(n=16, condition=data.fields)
 | optimisation | {steps:,} steps of {batch} with Adam, rate {lr:g} ({schedule}), precision {precision} |
 | made by | `{command}`{changed} |
 """
-HERE = "path/of/this/folder"
+FOLDER = "path/of/this/folder"
 NO_SCORES = "\n## Scores\n\nNone yet; `{command}` makes them.\n"
 FLOOR = """
-The floor is the same metric between independent draws of solutions, below which nothing can be expected. CE_L and CE_G are the errors of
+The floor is the same metric between independent draws of solutions, below which nothing can be expected. \
+CE_L and CE_G are the errors of
 the pinned values and of the balance law.
 """
 LIMITS = """
 ## Limits
 
-It knows the distribution of parameters that it was trained on, on this grid. Elsewhere its samples are not drawn from the right
+It knows the distribution of parameters that it was trained on, on this grid. Elsewhere its samples are not \
+drawn from the right
 distribution, even where they satisfy the constraints.
 """
 
 
 class CardText(NamedTuple):
-    """What whoever passes a model on says of it: its name, its license, and the text of the physics that goes along."""
+    """What a card says that the run does not know: name, licence, and the text of the physics."""
 
     name: str | None = None
     license: str | None = None
     physics: str | None = None
 
 
-NOTHING = CardText()
+EMPTY = CardText()
 
 
 def model_card(
     run: TrainingConfig,
     parameters: int,
-    about: Mapping[str, Any],
+    metadata: Mapping[str, Any],
     half: bool,
     scores: Scores | None = None,
-    rounded: bool = False,
-    given: CardText = NOTHING,
+    was_rounded: bool = False,
+    text: CardText = EMPTY,
 ) -> str:
-    """The card, in Markdown with the header that the Hugging Face hub reads.
+    """Write the card, in Markdown with the header that the Hugging Face hub reads.
 
-    `rounded`: the scores are of the weights before they were rounded.
+    Args:
+        run: Settings of the training.
+        parameters: Number of parameters of the network.
+        metadata: What was recorded at the end of the training.
+        half: Whether the weights are in half precision.
+        scores: Scores of the weights.
+        was_rounded: Whether the scores are of the weights before they were rounded.
+        text: What whoever passes the model on adds.
+
+    Returns:
+        The text.
     """
-    has_physics = given.physics is not None
+    has_physics = text.physics is not None
     own_data = not run.description.can_draw
-    texts = _of_data(run, given.name, has_physics) if own_data else _of_task(run, given.name)
+    texts = _own_data_entries(run, text.name, has_physics) if own_data else _task_entries(run, text.name)
     if argument := run.backbone.argument:
-        texts |= _with_network(run, texts["load"], argument)
+        texts |= _network_entries(run, texts["load"], argument)
     evaluation = texts.pop("evaluation")
     head = HEAD.format(
-        license=f"license: {given.license}\n" if given.license else "", task=run.task, method=run.method,
+        license=f"license: {text.license}\n" if text.license else "", task=run.task, method=run.method,
         label=paper.METHOD_LABELS.get(run.method, run.method), network=run.backbone.describe(parameters),
         bits="half precision" if half else "float32",
-        grid=" x ".join(map(str, run.grid)), steps=run.steps, batch=run.batch, lr=run.lr, schedule=run.schedule,
-        precision=run.precision, changed=_changed(run), exact=_exactness(run, scores), **texts,
+        grid=" x ".join(map(str, run.grid)), steps=run.steps, batch=run.batch, lr=run.lr,
+        schedule=run.schedule, precision=run.precision, changed=_describe_changes(run),
+        exact=_describe_exactness(run, scores), **texts,
     )  # fmt: skip
-    device = f"| on | {about['device']} |\n" if about.get("device") else ""
+    device = f"| on | {metadata['device']} |\n" if metadata.get("device") else ""
     if scores is None:
         return head + device + NO_SCORES.format(command=evaluation) + LIMITS
     floor = FLOOR if run.description.can_draw else FLOOR.replace("balance law", "laws")
-    return head + device + _scored(run, scores, rounded) + floor + LIMITS
+    return head + device + _score_table(run, scores, was_rounded) + floor + LIMITS
 
 
-def _of_task(run: TrainingConfig, name: str | None) -> dict[str, str]:
-    """What a card says of a task with a solver."""
+def _task_entries(run: TrainingConfig, name: str | None) -> dict[str, str]:
+    """Return the entries of a card for a task with a solver."""
     task = run.make_task()
     return {
         "title": task.title,
-        "summary": f"A flow-matching model over solutions of {task.equation.rstrip('.')}. Given the pinned values ({task.pinned}), "
-        "it draws solutions",
-        "load": f'load("{HERE}")' if name is None else f'Model.from_pretrained("{name}")',
-        "data": f"{run.train:,} solutions, {run.validation:,} for validation, seed {run.seed}; `sapc data {run.task}` makes such",
+        "summary": f"A flow-matching model over solutions of {task.equation.rstrip('.')}. Given the pinned "
+        f"values ({task.pinned}), it draws solutions",
+        "load": f'load("{FOLDER}")' if name is None else f'Model.from_pretrained("{name}")',
+        "data": f"{run.train:,} solutions, {run.validation:,} for validation, seed {run.seed}; "
+        f"`sapc data {run.task}` makes such",
         "command": f"sapc train {run.task} --method {run.method} --preset {run.preset}",
-        "evaluation": f"sapc evaluate {HERE}",
+        "evaluation": f"sapc evaluate {FOLDER}",
         "split": "test0",
         "before": "",
         "note": "",
     }
 
 
-def _of_data(run: TrainingConfig, name: str | None, physics: bool) -> dict[str, str]:
-    """What a card says of own data; neither they nor the physics are needed for it."""
-    about = run.description
-    trained, file = about.physics_file, Path(about.data.get("path") or "").name
-    code = f"{HERE}/physics.py" if physics else trained
-    data, given = (json.dumps(text) if text else word for text, word in ((file, "data"), (code, "physics")))
-    load = f'load("{HERE}", physics={given}, data={data})'
+def _own_data_entries(run: TrainingConfig, name: str | None, physics: bool) -> dict[str, str]:
+    """Return the entries of a card for own data; neither they nor the physics are needed for it."""
+    description = run.description
+    physics_file, file = description.physics_file, Path(description.data.get("path") or "").name
+    code = f"{FOLDER}/physics.py" if physics else physics_file
+    data, source = (json.dumps(text) if text else word for text, word in ((file, "data"), (code, "physics")))
+    load = f'load("{FOLDER}", physics={source}, data={data})'
     if name is not None:
-        given = f'hf_hub_download("{name}", "physics.py")' if physics else given
-        load = f'Model.from_pretrained("{name}", physics={given}, data={data})'
-    there = (
+        source = f'hf_hub_download("{name}", "physics.py")' if physics else source
+        load = f'Model.from_pretrained("{name}", physics={source}, data={data})'
+    place = (
         "goes along as `physics.py`: read it before you run it" if physics else "is not part of this folder"
     )
-    words = ", ".join(f"`{channel}`" for channel in about.grid.channels)
-    law = f"with physics of its own (`{trained or 'a function in Python'}`)"
+    words = ", ".join(f"`{channel}`" for channel in description.grid.channels)
+    law = f"with physics of its own (`{physics_file or 'a function in Python'}`)"
     return {
         "title": f"{run.task}, own data",
-        "summary": f"A flow-matching model over fields ({words}) like those of `{file or 'its data'}`, {law}. Given the pinned "
-        "values, it draws fields",
+        "summary": f"A flow-matching model over fields ({words}) like those of `{file or 'its data'}`, "
+        f"{law}. Given the pinned values, it draws fields",
         "before": "from huggingface_hub import hf_hub_download\n" if "hf_hub_download" in load else "",
         "load": load,
         "data": f"{run.train:,} samples of `{file or 'its data'}`, {run.validation:,} for validation"
-        + (f"; SHA-256 {about.data['sha256']}" if about.data.get("sha256") else ""),
-        "command": _training(run, file, code)
+        + (f"; SHA-256 {description.data['sha256']}" if description.data.get("sha256") else ""),
+        "command": _training_command(run, file, code)
         if file and code
-        else f'sapc.training_config(sapc.Task.from_data(data, physics, "{run.task}"), "{run.method}", "{run.preset}")',
-        "evaluation": f"sapc evaluate {HERE} --physics {shlex.quote(code)} --data {shlex.quote(file)}"
+        else f'sapc.training_config(sapc.Task.from_data(data, physics, "{run.task}"), "{run.method}", '
+        f'"{run.preset}")',
+        "evaluation": f"sapc evaluate {FOLDER} --physics {shlex.quote(code)} --data {shlex.quote(file)}"
         if file and code
         else "sapc.evaluate(model)",
         "split": "validation",
-        "note": f"\nThe physics {there}. The data stay with whoever made the model; without them, leave out `data=` and give a condition "
-        "of your own, fields of which only the pinned values count.\n",
+        "note": f"\nThe physics {place}. The data stay with whoever made the model; without them, leave out "
+        "`data=` and give a condition of your own, fields of which only the pinned values count.\n",
     }
 
 
-def _with_network(run: TrainingConfig, load: str, argument: str) -> dict[str, str]:
-    """What a card says otherwise of a network that is not made from the run's settings."""
+def _network_entries(run: TrainingConfig, load: str, argument: str) -> dict[str, str]:
+    """Return the entries of a card that differ where the network is not made from the run's settings."""
     return {
         "load": f"{load[:-1]}, {argument})",
         "command": f"sapc.train(task, {run.method!r}, {run.preset!r}, {argument})",
@@ -161,10 +176,10 @@ def _with_network(run: TrainingConfig, load: str, argument: str) -> dict[str, st
     }
 
 
-def _training(run: TrainingConfig, data: str, code: str) -> str:
-    """The command that makes a task of own data again and trains on it."""
-    about = run.description
-    grid, said, share = about.grid, about.reading, about.split["share"]
+def _training_command(run: TrainingConfig, data: str, code: str) -> str:
+    """Return the command that makes a task of own data again and trains on it."""
+    description = run.description
+    grid, reading, share = description.grid, description.reading, description.split["share"]
     kinds = {kind: [a.name for a in grid.axes if a.kind == kind] for kind in ("periodic", "cells")}
     options = {
         "--data": data,
@@ -173,51 +188,52 @@ def _training(run: TrainingConfig, data: str, code: str) -> str:
         "--channels": ",".join(grid.channels),
         **{f"--{kind}": ",".join(names) for kind, names in kinds.items() if names},
         **{
-            f"--{word}": said[key]
+            f"--{word}": reading[key]
             for key, word in (("time", "time"), ("samples", "samples-dim"))
-            if key in said
+            if key in reading
         },
         **({"--validation-share": f"{share:g}"} if share != 0.1 else {}),
         "--method": run.method,
         "--preset": run.preset,
     }
     words = [shlex.quote(word) for pair in options.items() for word in pair]
-    if "steady" in said:
-        words.append("--steady" if said["steady"] else "--unsteady")
+    if "steady" in reading:
+        words.append("--steady" if reading["steady"] else "--unsteady")
     return " ".join(("sapc train", *words))
 
 
-def _exactness(run: TrainingConfig, scores: Scores | None) -> str:
-    """What the method promises, and what was seen; of own data it is not known here whether the laws are affine."""
+def _describe_exactness(run: TrainingConfig, scores: Scores | None) -> str:
+    """Say what the method promises and what was measured."""
+    # Whether the laws of own data are affine is not known here.
     method = run.make_method()
     affine = run.description.can_draw and run.make_task().published_solver is None
     if not (method.exact == "all" or (method.exact == "affine" and affine)):
         return ""
     worst = scores.mean.worst_residual if scores else None
-    seen = "" if not worst else f" (in the samples scored below to {max(worst.values()):.0e} at worst)"
-    return f" that satisfy them and the {'balance law' if run.description.can_draw else 'laws'}{seen}"
+    measured = "" if not worst else f" (in the samples scored below to {max(worst.values()):.0e} at worst)"
+    return f" that satisfy them and the {'balance law' if run.description.can_draw else 'laws'}{measured}"
 
 
-def _changed(run: TrainingConfig) -> str:
-    """Settings in which a run differs from its preset, by name."""
-    own = run.to_dict()
+def _describe_changes(run: TrainingConfig) -> str:
+    """Name the settings in which a run differs from its preset."""
+    settings = run.to_dict()
     try:
         if run.description.can_draw:
-            usual = training_config(run.task, run.method, run.preset).to_dict()
+            preset = training_config(run.task, run.method, run.preset).to_dict()
         else:
-            chosen = settings_for_data(run.preset, run.grid, run.description.sizes)
-            usual = TrainingConfig(
-                run.task, run.method, options=run.options, preset=run.preset, **chosen
+            sizes = settings_for_data(run.preset, run.grid, run.description.sizes)
+            preset = TrainingConfig(
+                run.task, run.method, options=run.options, preset=run.preset, **sizes
             ).to_dict()
     except (SapcError, KeyError):
         return ""
-    names = [name for name, value in own.items() if usual.get(name) != value]
+    names = [name for name, value in settings.items() if preset.get(name) != value]
     return f" with other {', '.join(names)} (`config.json`)" if names else ""
 
 
-def _scored(run: TrainingConfig, scores: Scores, rounded: bool) -> str:
+def _score_table(run: TrainingConfig, scores: Scores, was_rounded: bool) -> str:
     settings, mean = scores.settings, scores.mean
-    before = "; measured before the weights were rounded" if rounded else ""
+    before = "; measured before the weights were rounded" if was_rounded else ""
     lines = [
         f"\n## Scores\n\nMeans over {', '.join(scores.sets)}: {settings.samples:,} samples each against "
         f"{settings.reference:,} solutions, {settings.steps} sampling steps{before}.\n",
@@ -226,12 +242,14 @@ def _scored(run: TrainingConfig, scores: Scores, rounded: bool) -> str:
     ]
     for name in METRICS:
         value, floor = mean.metrics[name], mean.floor.get(name)
-        cells = (f"{value:.2g}", "" if floor is None else f"{floor:.2g}", _printed(run, name))
+        cells = (f"{value:.2g}", "" if floor is None else f"{floor:.2g}", _printed_score(run, name))
         lines.append(f"| {paper.METRIC_LABELS[name]} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
 
-def _printed(run: TrainingConfig, metric: str) -> str:
-    """By the full-size network of the same method, with the standard error."""
-    found = paper.printed_mean("generation", run.task, metric, run.method)
-    return "" if found is None else f"{found.mean:g} ± {found.error:g}" if found.error else f"{found.mean:g}"
+def _printed_score(run: TrainingConfig, metric: str) -> str:
+    """Return the printed score of the full-size network of the same method, with its standard error."""
+    score = paper.printed_mean("generation", run.task, metric, run.method)
+    if score is None:
+        return ""
+    return f"{score.mean:g} ± {score.error:g}" if score.error else f"{score.mean:g}"

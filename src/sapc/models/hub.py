@@ -1,4 +1,4 @@
-"""Models to pass on: folders in the layout of the Hugging Face hub, and repositories there, if `huggingface_hub` is installed."""
+"""Models to pass on: folders in the layout of the Hugging Face hub, and repositories there."""
 
 from __future__ import annotations
 
@@ -25,23 +25,28 @@ FILES = ["config.json", "model.safetensors"]
 
 
 def is_repository(name: str, revision: str | None) -> bool:
-    """Tell whether a name that is no path is `owner/name`; where a folder `owner` exists, only with a revision."""
+    """Tell whether a name is `owner/name`; where a folder `owner` exists, a revision has to say so."""
     is_local = revision is None and Path(name).parent.is_dir()
     return REPOSITORY.fullmatch(name) is not None and not is_local
 
 
 def download(repository: str, revision: str | None = None) -> Path:
-    """The folder of a repository's files, from the hub or from its cache."""
+    """Return the folder of a repository's files, from the hub or from its cache.
+
+    Raises:
+        SapcError: `huggingface_hub` is not installed, or the hub does not give the files.
+    """
     try:
         from huggingface_hub import snapshot_download
     except ImportError as error:
         raise SapcError(
-            f"there is no folder {repository}; to look for it on the Hugging Face hub, install huggingface_hub: "
-            "pip install 'sapc[hub]'"
+            f"there is no folder {repository}; to look for it on the Hugging Face hub, install "
+            "huggingface_hub: pip install 'sapc[hub]'"
         ) from error
     try:
         return Path(snapshot_download(repository, revision=revision, allow_patterns=FILES))
-    except Exception as error:  # of many kinds: no network, no such repository, no permission
+    # Errors are of many kinds: no network, no such repository, no permission.
+    except Exception as error:
         raise SapcError(
             f"there is no folder {repository}, and the Hugging Face hub did not give one "
             f"({type(error).__name__}: {first_line(error)})"
@@ -52,7 +57,7 @@ def read_scores(folder: RunFolder) -> Scores | None:
     """Return the scores of a run folder's own method, if there are some.
 
     Raises:
-        SapcError: there are, and they cannot be used.
+        SapcError: There are, and they cannot be used.
     """
     if not folder.scores.is_file():
         return None
@@ -68,11 +73,11 @@ def scores_of_weights(folder: RunFolder, weights: Tensors) -> Scores | None:
     """Return the scores in a run folder, if there are some and they are of these very weights."""
     if (scores := read_scores(folder)) is None:
         return None
-    kept, _ = load_tensors(folder.weights)
-    alike = kept.keys() == weights.keys() and all(
-        torch.equal(kept[name].to(value.dtype), value.cpu()) for name, value in weights.items()
+    stored, _ = load_tensors(folder.weights)
+    are_equal = stored.keys() == weights.keys() and all(
+        torch.equal(stored[name].to(value.dtype), value.cpu()) for name, value in weights.items()
     )
-    return drop_foreign_scores(folder, scores) if alike else None
+    return drop_foreign_scores(folder, scores) if are_equal else None
 
 
 def drop_foreign_scores(folder: RunFolder, scores: Scores | None) -> Scores | None:
@@ -84,7 +89,7 @@ def drop_foreign_scores(folder: RunFolder, scores: Scores | None) -> Scores | No
 
 
 def physics_text(run: TrainingConfig, folder: RunFolder | None) -> str | None:
-    """The text of the physics that a run was trained with, if it is at hand: as it was given, or as the folder keeps it."""
+    """Return the text of the physics of a training, if the caller gave it or the folder keeps it."""
     digest = run.description.physics_sha256
     texts = [run.physics.text] if run.physics is not None else []
     if folder is not None and folder.physics.is_file():
@@ -96,13 +101,29 @@ def write_model(
     path: str | os.PathLike[str],
     run: TrainingConfig,
     network: Tensors,
-    about: Mapping[str, Any],
+    metadata: Mapping[str, Any],
     *,
     half: bool,
     scores: Mapping[str, Any] | None,
     card: CardText,
 ) -> Path:
-    """See `Model.save_pretrained`; the folder is there when it is complete, and a failure leaves nothing."""
+    """Write the folder of `Model.save_pretrained`; a failure leaves nothing.
+
+    Args:
+        path: The folder.
+        run: Settings of the training.
+        network: Weights of the network.
+        metadata: What was recorded at the end of the training.
+        half: Whether weights are rounded to half precision.
+        scores: Scores of the weights, if there are some.
+        card: What the card says that the run does not know.
+
+    Returns:
+        The path of the folder.
+
+    Raises:
+        SapcError: The folder is in use, or weights are beyond half precision.
+    """
     home = check_path(path, "a model's folder")
     if home.exists() and (not home.is_dir() or any(home.iterdir())):
         raise SapcError(f"{path} exists and is not an empty folder; choose another one")
@@ -110,18 +131,20 @@ def write_model(
     if home.exists() and home.samefile(os.curdir):
         raise SapcError(f"{path} is the folder you are in; name one that is made for the model, as ./model")
     weights = {key: value.half() if half else value for key, value in network.items()}
-    if lost := [key for key, value in weights.items() if not bool(value.isfinite().all())]:
-        raise SapcError(f"{lost[0]} has numbers beyond the range of half precision; save it without half")
-    rounded = any(not torch.equal(weights[key].to(value.dtype), value) for key, value in network.items())
+    if overflows := [key for key, value in weights.items() if not bool(value.isfinite().all())]:
+        raise SapcError(
+            f"{overflows[0]} has numbers beyond the range of half precision; save it without half"
+        )
+    was_rounded = any(not torch.equal(weights[key].to(value.dtype), value) for key, value in network.items())
     parameters = sum(value.numel() for value in network.values())
-    found = _check_scores(scores)
-    text = model_card(run, parameters, about, half, found, rounded, card)
+    record = _check_scores(scores)
+    text = model_card(run, parameters, metadata, half, record, was_rounded, card)
     with atomic_folder(home) as folder:
-        save_tensors(folder / "model.safetensors", weights, about)
-        if found is not None:
+        save_tensors(folder / "model.safetensors", weights, metadata)
+        if record is not None:
             # Measured with other weights, if these were rounded.
-            digest = None if rounded else sha256(folder / "model.safetensors")
-            replace(found, weights=digest).write(folder / "scores.json")
+            digest = None if was_rounded else sha256(folder / "model.safetensors")
+            replace(record, weights=digest).write(folder / "scores.json")
         for file, content in (("README.md", text), ("physics.py", card.physics)):
             if content is not None:
                 with atomic_write(folder / file) as partial:
@@ -131,7 +154,7 @@ def write_model(
 
 
 def _check_scores(scores: Any) -> Scores | None:
-    """Refuse what no evaluation has made."""
+    """Return scores as a record, and refuse what no evaluation has made."""
     if scores is None or isinstance(scores, Scores):
         return scores
     if not isinstance(scores, Mapping) or not {"settings", "mean", "sets"} <= set(scores):

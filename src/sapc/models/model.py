@@ -64,7 +64,7 @@ from .sampling import (
 BATCH = {("cpu", 2): 8, ("cpu", 3): 4, ("cuda", 2): 256, ("cuda", 3): 32}
 """Fields at a time, by kind of device and number of axes."""
 COUPLED_BATCH = {2: 32, 3: 16}
-"""The same for methods that solve one problem for a whole batch, as published: there it is part of the method."""
+"""The same, by number of axes, for methods that solve one problem for a whole batch: the published sizes."""
 CLIP_MARGIN = 0.1
 """How far estimates that are clipped may leave the range of the training data, as a share of it."""
 
@@ -86,30 +86,31 @@ def load(
 ) -> Model:
     """Load a trained model.
 
-    Physics and data belong to this model alone. Physics whose text has changed since the training is a warning,
-    other data are refused. An unfinished training gives the weights of its last checkpoint, with a warning.
+    Physics and data belong to this model alone. Physics whose text has changed since the training is a
+    warning, other data are refused. An unfinished training gives the weights of its last checkpoint, with a
+    warning.
 
     Args:
-        path: A run folder, the name of a model that comes with the package, or a repository `owner/name` of the
-            Hugging Face hub. A folder comes first; where there is a folder `owner`, nothing is looked up on the hub
-            unless a revision is given.
+        path: A run folder, the name of a model that comes with the package, or a repository `owner/name` of
+            the Hugging Face hub. A folder comes first; where there is a folder `owner`, nothing is looked up
+            on the hub unless a revision is given.
         device: `auto` (the GPU where there is one), `cpu`, `cuda` or a torch device.
         compiled: Whether the network is compiled; by default on a GPU, once many evaluations are asked for.
-        physics: For a model of your own data, the file, function or constraints it was trained with, which a folder
-            does not hold.
+        physics: For a model of your own data, the file, function or constraints it was trained with, which a
+            folder does not hold.
         data: Its file or fields, where splits are needed again.
-        reading: How that file and those of conditions are read, as arguments of `read_fields`, where that is not as
-            in the training.
-        network: For a model with a network of your own, one like it: a module, which is copied, or a function that
-            makes one.
+        reading: How that file and those of conditions are read, as arguments of `read_fields`, where that is
+            not as in the training.
+        network: For a model with a network of your own, one like it: a module, which is copied, or a function
+            that makes one.
         revision: Branch, tag or commit of a repository on the hub.
 
     Returns:
         The model, ready to sample.
 
     Raises:
-        SapcError: There is no such model, its files are damaged, or it was trained with other physics, data or
-            another network than those given.
+        SapcError: There is no such model, its files are damaged, or it was trained with other physics, data
+            or another network than those given.
     """
     home = resolve_model_path(path)
     if home.exists() and revision is not None:
@@ -129,7 +130,7 @@ def read_model(
     compiled: bool | None = None,
     network: NetworkSource | None = None,
 ) -> Model:
-    """Load the model of a run folder, that the caller knows as `path`, where the task of the run is at hand."""
+    """Load the model of a run folder, which the caller knows as `path`, with the task of the run at hand."""
     module, step, metadata = read_network(path, folder, run, network)
     warn_of_changed_plugins(folder, run)
     model = Model(
@@ -148,7 +149,7 @@ def read_model(
 def read_network(
     path: str | os.PathLike[str], folder: RunFolder, run: TrainingConfig, network: NetworkSource | None = None
 ) -> tuple[nn.Module, int, dict[str, Any]]:
-    """Load the network of a run folder: the module with its weights, their training steps, and their metadata."""
+    """Load the network of a run folder: the module, the training steps of its weights, and their metadata."""
     file = folder.weights if folder.is_trained else folder.checkpoint
     if not file.is_file():
         raise SapcError(
@@ -250,8 +251,8 @@ class Model:
         Args:
             path: The folder; it appears when it is complete.
             half: Halve the size: a weight then has 11 bits, as many as preset `published` multiplies with.
-            scores: Scores of these weights, as `evaluate` returns them, for the folder and its card; by default those
-                in the folder that the model was loaded from.
+            scores: Scores of these weights, as `evaluate` returns them, for the folder and its card; by
+                default those in the folder that the model was loaded from.
             name: Name by which others will find the model, for the card.
             license: Licence under which you pass it on, as the hub spells it (apache-2.0), for the card.
 
@@ -278,7 +279,8 @@ class Model:
         """Load a trained model; another name of `sapc.load`, as users of the hub know it.
 
         Args:
-            where: A folder, the name of a model that comes with the package, or a repository `owner/name` of the hub.
+            where: A folder, the name of a model that comes with the package, or a repository `owner/name` of
+                the hub.
             device: `auto`, `cpu`, `cuda` or a torch device.
             options: Further arguments of `sapc.load`, as `revision`, `physics`, `data` and `network`.
 
@@ -292,19 +294,23 @@ class Model:
     # fmt: off
     @overload
     def sample(
-        self, n: SupportsIndex = 64, condition: ConditionLike | None = None, steps: SupportsIndex | None = None,
-        seed: SupportsIndex | None = None, *, generator: torch.Generator | None = None,
+        self, n: SupportsIndex = 64, condition: ConditionLike | None = None,
+        steps: SupportsIndex | None = None, seed: SupportsIndex | None = None, *,
+        generator: torch.Generator | None = None,
         extra_constraints: ConstraintTerm | Sensors | None = None, method: str | None = None,
-        grid: Sequence[int] | None = None, batch: SupportsIndex | None = None, progress: Progress | None = None,
-        callback: SamplingCallback | None = None, return_info: Literal[False] = False,
+        grid: Sequence[int] | None = None, batch: SupportsIndex | None = None,
+        progress: Progress | None = None, callback: SamplingCallback | None = None,
+        return_info: Literal[False] = False,
     ) -> Tensor: ...
     @overload
     def sample(
-        self, n: SupportsIndex = 64, condition: ConditionLike | None = None, steps: SupportsIndex | None = None,
-        seed: SupportsIndex | None = None, *, generator: torch.Generator | None = None,
+        self, n: SupportsIndex = 64, condition: ConditionLike | None = None,
+        steps: SupportsIndex | None = None, seed: SupportsIndex | None = None, *,
+        generator: torch.Generator | None = None,
         extra_constraints: ConstraintTerm | Sensors | None = None, method: str | None = None,
-        grid: Sequence[int] | None = None, batch: SupportsIndex | None = None, progress: Progress | None = None,
-        callback: SamplingCallback | None = None, return_info: Literal[True],
+        grid: Sequence[int] | None = None, batch: SupportsIndex | None = None,
+        progress: Progress | None = None, callback: SamplingCallback | None = None,
+        return_info: Literal[True],
     ) -> tuple[Tensor, SamplingInfo]: ...
     # fmt: on
 
@@ -328,19 +334,20 @@ class Model:
     ) -> Tensor | tuple[Tensor, SamplingInfo]:
         """Draw fields.
 
-        A missing condition, arguments that contradict each other, and a network that gives NaN are a `SapcError`.
+        A missing condition, arguments that contradict each other, and a network that gives NaN are a
+        `SapcError`.
 
         Args:
             n: Number of fields.
-            condition: Fields `(k, *grid)`, k conditions for n = k m samples, the m of each in a row: `(1, *grid)` is
-                one for all, `(n, *grid)` one each. Only the pinned values count, the others may be NaN. Also what
-                `bind` returns, which knows `extra_constraints` and `grid`.
+            condition: Fields `(k, *grid)`, k conditions for n = k m samples, the m of each in a row: `(1,
+                *grid)` is one for all, `(n, *grid)` one each. Only the pinned values count, the others may be
+                NaN. Also what `bind` returns, which knows `extra_constraints` and `grid`.
             steps: Steps of the sampler, the method's own number by default.
             seed: Seed of the source, 0 by default.
-            generator: Random numbers in place of a seed: one is drawn from the generator. The same state gives the
-                same samples.
-            extra_constraints: Constraints besides the task's, as `Pin(mask)`, with values in the condition; or what
-                `read_sensors` returns.
+            generator: Random numbers in place of a seed: one is drawn from the generator. The same state
+                gives the same samples.
+            extra_constraints: Constraints besides the task's, as `Pin(mask)`, with values in the condition;
+                or what `read_sensors` returns.
             method: Another method that samples with these weights.
             grid: Points per axis, if not those of the training; the condition lives there too.
             batch: Fields at a time, at most.
@@ -378,8 +385,8 @@ class Model:
             )
         if condition is None and (sampler.sampler_uses_manifold or extra_constraints is not None):
             raise SapcError(
-                f"{sampler.name} samples on the manifold of a condition: give one, as condition=data.fields[:1] "
-                f"(pinned are: {self.task.pinned})"
+                f"{sampler.name} samples on the manifold of a condition: give one, as "
+                f"condition=data.fields[:1] (pinned are: {self.task.pinned})"
             )
 
     def _run(
@@ -425,13 +432,14 @@ class Model:
         return Sampling(condition, method, n, size, steps, seed, length, clip_range)
 
     def clip_range(self, method: Method) -> tuple[float, float] | None:
-        """Return the range that a method's estimates are clipped to: that of the training data and a tenth more.
+        """Return the range that estimates are clipped to: that of the data, a tenth wider at each end.
 
         Args:
             method: The method that samples.
 
         Returns:
-            The lower and the upper end; None if the method does not clip or the range of the data is not known.
+            The lower and the upper end; None if the method does not clip or the range of the data is not
+            known.
         """
         if self.data_range is None or not method.clips_endpoint:
             return None
@@ -462,8 +470,8 @@ class Model:
         if isinstance(condition, Condition):
             if condition.run is not self.run or grid is not None or extra_constraints is not None:
                 raise SapcError(
-                    "what `bind` returned serves the model that bound it, with the grid= and extra_constraints= given "
-                    "there; bind it anew"
+                    "what `bind` returned serves the model that bound it, with the grid= and "
+                    "extra_constraints= given there; bind it anew"
                 )
             return condition
         task = self.task_at(grid)
@@ -471,8 +479,8 @@ class Model:
             condition, extra_constraints = merge_sensors(condition, extra_constraints, task)
         if extra_constraints is not None and not isinstance(extra_constraints, ConstraintTerm):
             raise SapcError(
-                f"extra_constraints= takes constraints, as sapc.Pin(mask), got {type(extra_constraints).__name__}; "
-                "condition= holds the values"
+                "extra_constraints= takes constraints, as sapc.Pin(mask), got "
+                f"{type(extra_constraints).__name__}; condition= holds the values"
             )
         zeros = torch.zeros(1, *task.grid.shape)
         values = zeros if condition is None else pinned_values(condition, task, extra_constraints)

@@ -1,14 +1,15 @@
 """Conditions, and sampling batch by batch: from draws of the source to fields.
 
-A condition gives values of which only the pinned ones count. It is checked once, when it is bound to a task, and its
-manifold is made once.
+A condition gives values of which only the pinned ones count. It is checked once, when it is bound to a task,
+and its manifold is made once.
 
-The source is drawn on the CPU from the seed, one field after the other. So a seed means the same noise on every
-device, and the noise of field i depends neither on how many are drawn nor on how many at a time (the field itself
-does, to the network's rounding). States are float64, whatever the precision of the network, so the samples of an
-exact method satisfy their constraints to the rounding of float64.
+The source is drawn on the CPU from the seed, one field after the other. So a seed means the same noise on
+every device, and the noise of field i depends neither on how many are drawn nor on how many at a time (the
+field itself does, to the network's rounding). States are float64, whatever the precision of the network, so
+the samples of an exact method satisfy their constraints to the rounding of float64.
 
-Batches are equally large; the last one is filled up with copies, so that a compiled network sees one shape only.
+Batches are equally large; the last one is filled up with copies, so that a compiled network sees one shape
+only.
 """
 
 from __future__ import annotations
@@ -156,8 +157,8 @@ def pinned_values(
 ) -> Tensor:
     """Return the values of conditions, zero where nothing counts.
 
-    Values that a pin prescribes itself need not be given; those that are must agree with it (see `check_pins`). Where
-    a law takes its value from the condition, every point counts.
+    Values that a pin prescribes itself need not be given; those that are must agree with it (see
+    `check_pins`). Where a law takes its value from the condition, every point counts.
 
     Args:
         condition: Conditions, on the grid of the task.
@@ -207,8 +208,8 @@ def merge_sensors(condition: Tensor | Dataset | Fields, sensors: Sensors, task: 
     task.grid.check(sensors.values, "sensors' array")
     if len(sensors.values) > 1 and len(values) > 1 and len(sensors.values) != len(values):
         raise SapcError(
-            f"there are sensors of {len(sensors.values)} samples for {len(values)} conditions; give as many, or one "
-            "for all"
+            f"there are sensors of {len(sensors.values)} samples for {len(values)} conditions; give as "
+            "many, or one for all"
         )
     pinned = pinned_mask(task)
     overlap = pinned & sensors.mask
@@ -216,8 +217,8 @@ def merge_sensors(condition: Tensor | Dataset | Fields, sensors: Sensors, task: 
     tolerance = 1e-4 * sensors.values[:, overlap].abs()
     if difference.numel() and float((difference - tolerance).max()) > 1e-6:
         raise SapcError(
-            f"the condition already pins {int(overlap.sum())} of the sensors' points, and differs there by up to "
-            f"{float(difference.max()):.3g}; leave out these sensors, or correct the condition"
+            f"the condition already pins {int(overlap.sum())} of the sensors' points, and differs there by "
+            f"up to {float(difference.max()):.3g}; leave out these sensors, or correct the condition"
         )
     shape = (max(len(values), len(sensors.values)), *task.grid.shape)
     values = torch.where(sensors.mask & ~pinned, sensors.values.expand(shape), values.expand(shape))
@@ -271,7 +272,7 @@ def _tensor(condition: Tensor | Dataset | Fields, task: Task) -> Tensor:
 
 @runtime_checkable
 class SamplingCallback(Protocol):
-    """What records fields while they are sampled, batch by batch, as `sapc.evaluation.trajectory.TrajectoryRecorder`."""
+    """What records sampling, batch by batch, as `sapc.evaluation.trajectory.TrajectoryRecorder` does."""
 
     def wrap(self, v: Velocity) -> Velocity:
         """Wrap the velocity of a batch."""
@@ -309,8 +310,8 @@ class SamplingInfo:
         evaluations: Network evaluations per field.
         seconds: Wall time of the call, without the residuals.
         residuals: Largest deviations from the constraints; None without a condition.
-        condition: The conditions: `condition.values` are their pinned values, `condition.manifold` the manifold, and
-            `sample` takes it again. None if there was none.
+        condition: The conditions: `condition.values` are their pinned values, `condition.manifold` the
+            manifold, and `sample` takes it again. None if there was none.
     """
 
     method: str
@@ -406,8 +407,8 @@ class Sampling:
         if not isinstance(fields, Tensor) or fields.shape != batch.v1.shape:
             got = tuple(fields.shape) if isinstance(fields, Tensor) else type(fields).__name__
             raise SapcError(
-                f"the sampler of {self.method.name} must return fields {tuple(batch.v1.shape)}, one per draw, "
-                f"got {got}"
+                f"the sampler of {self.method.name} must return fields {tuple(batch.v1.shape)}, one per "
+                f"draw, got {got}"
             )
         return fields
 
@@ -421,7 +422,7 @@ class _Batch(NamedTuple):
 
 
 class _Draws:
-    """Draws of the source, in batches; the k-th redraw of a field depends on seed, field and k, not on batches."""
+    """Draws of the source; the k-th redraw of a field depends on seed, field and k, not on batches."""
 
     def __init__(self, sampling: Sampling) -> None:
         self.sampling = sampling
@@ -429,7 +430,7 @@ class _Draws:
         self.redraws: list[torch.Generator] = []
 
     def batches(self) -> Iterator[_Batch]:
-        """Draw the batches, each filled up with copies of its last field unless its samples depend on each other."""
+        """Draw the batches, filled up with copies of the last field unless samples depend on each other."""
         n, size = self.sampling.n, self.sampling.size
         for first in range(0, n, size):
             n_fields = min(size, n - first)
@@ -443,7 +444,7 @@ class _Draws:
         return v1[rows - rows[0]].to(condition.values.device)
 
     def redraws_of(self, batch: _Batch) -> Callable[[], Tensor]:
-        """Return a function that draws the source of a batch again; each of its generators goes on in the next one."""
+        """Return a function that redraws the source of a batch; its generators go on in the next one."""
         calls = itertools.count()
 
         def draw() -> Tensor:
@@ -484,7 +485,7 @@ def count_evaluations(
 
 
 def _warn_if_violated(fields: Tensor, H: Manifold, has_extra: bool) -> None:
-    """Warn of samples that are off the laws: pins and laws may contradict each other, then no field has both."""
+    """Warn of samples that are off the laws, as where pins and laws contradict each other."""
     if bad := int((~_is_met(fields, H)).sum()):
         reason = (
             "what was added contradicts them"
@@ -515,6 +516,6 @@ def check_finite(fields: Tensor, method: Method) -> None:
     """
     if bad := int((~fields.flatten(1).isfinite().all(1)).sum()):
         raise SapcError(
-            f"{bad} of {len(fields)} samples contain NaN or infinity: the network is not usable with {method.name}; "
-            "train longer, or with a smaller lr or in float32"
+            f"{bad} of {len(fields)} samples contain NaN or infinity: the network is not usable with "
+            f"{method.name}; train longer, or with a smaller lr or in float32"
         )

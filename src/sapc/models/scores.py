@@ -1,16 +1,17 @@
-"""Scores: what an evaluation found, as one record from `evaluate` to the page, and where its file lies in a run folder.
+"""Scores: what an evaluation measured, as one record, and where its file lies in a run folder.
 
     format          sapc-scores-1
-    run             the training: task, options, grid, method, preset, seed, steps           -> `RunDescription`
-    settings        how the weights were evaluated: method, samples, reference, steps, ...   -> `ScoreSettings`
+    run             the training: task, options, grid, method, preset, seed, steps    -> `RunDescription`
+    settings        how weights were evaluated: method, samples, reference, steps     -> `ScoreSettings`
     environment     versions and hardware
-    sets            by test set: metrics, floor, worst residual, cost, trajectory            -> `SetScores`
-    mean            the same, averaged over the sets                                         -> `MeanScores`
+    sets            by test set: metrics, floor, worst residual, cost, trajectory     -> `SetScores`
+    mean            the same, averaged over the sets                                  -> `MeanScores`
     weights         SHA-256 of the weights, where the scores lie beside them
 
-A record holds the known entries as fields and whatever else a file has in `more`, so that nothing is lost between reading and writing.
-A run folder has `scores.json`, and `scores-<method>.json` of every other method that sampled with its weights; less complete scores lie in
-`-part.json` beside them, the moments of the samples in `fields<...>.safetensors`.
+A record holds the known entries as fields and whatever else a file has in `more`, so that nothing is lost
+between reading and writing. A run folder has `scores.json`, and `scores-<method>.json` of every other method
+that sampled with its weights; less complete scores lie in `-part.json` beside them, the moments of the
+samples in `fields<...>.safetensors`.
 """
 
 from __future__ import annotations
@@ -35,9 +36,16 @@ M = TypeVar("M", "SetScores", "MeanScores")
 
 
 class ForeignFormatError(SapcError):
-    """A file holds something else than scores; `format` is what it names."""
+    """A file holds something else than scores.
 
-    format: Any = None
+    Args:
+        sentence: What is wrong.
+        format: The format that the file names.
+    """
+
+    def __init__(self, sentence: str, format: Any = None) -> None:
+        super().__init__(sentence)
+        self.format = format
 
 
 # -- names of files --
@@ -74,36 +82,48 @@ def fields_path(scores: Path) -> Path:
 
 @dataclass(frozen=True, kw_only=True)
 class _Record:
-    """A JSON object whose known entries are fields; `more` has the rest. None stands for an entry that is not there."""
+    """A JSON object whose known entries are fields; `more` has all others, None stands for no entry."""
 
     more: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def from_dict(cls: type[R], data: Any, where: str) -> R:
-        """Check and take over a JSON object; `where` names it in errors."""
+    def from_dict(cls: type[R], data: Any, label: str) -> R:
+        """Check and take over a JSON object.
+
+        Args:
+            data: The object.
+            label: What messages call it.
+
+        Returns:
+            The record.
+
+        Raises:
+            SapcError: An entry is missing or not as declared.
+        """
         if not isinstance(data, dict):
-            raise SapcError(f"has no {where}")
-        hints, known = get_type_hints(cls), {}
-        for one in (one for one in fields(cls) if one.name != "more"):
-            is_required = one.default is MISSING and one.default_factory is MISSING
-            if is_required and one.name not in data:
-                raise SapcError(f"has no {one.name} in its {where}")
-            if is_required or data.get(one.name) is not None:
-                known[one.name] = data[one.name]
-                _check(known[one.name], hints[one.name], f"{one.name} in its {where}")
-        return cls(**known, more={name: value for name, value in data.items() if name not in known})
+            raise SapcError(f"has no {label}")
+        hints, entries = get_type_hints(cls), {}
+        for entry in (entry for entry in fields(cls) if entry.name != "more"):
+            name = entry.name
+            is_required = entry.default is MISSING and entry.default_factory is MISSING
+            if is_required and name not in data:
+                raise SapcError(f"has no {name} in its {label}")
+            if is_required or data.get(name) is not None:
+                entries[name] = data[name]
+                _check(entries[name], hints[name], f"{name} in its {label}")
+        return cls(**entries, more={name: value for name, value in data.items() if name not in entries})
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON object, in the order of the file."""
         content: dict[str, Any] = {}
-        for one in fields(self):
-            value = getattr(self, one.name)
-            if value is not None and one.name not in ("more", "trajectory"):
-                content[one.name] = value
+        for entry in fields(self):
+            value = getattr(self, entry.name)
+            if value is not None and entry.name not in ("more", "trajectory"):
+                content[entry.name] = value
         return content | self.more
 
 
-def _check(value: Any, hint: Any, what: str) -> None:
+def _check(value: Any, hint: Any, label: str) -> None:
     """Refuse a JSON value that is not as declared; numbers that are measured must be finite."""
     if isinstance(hint, UnionType):
         hint = get_args(hint)[0]
@@ -112,19 +132,20 @@ def _check(value: Any, hint: Any, what: str) -> None:
         return
     is_fine = isinstance(value, (int, float) if kind is float else kind) and not isinstance(value, bool)
     if not is_fine or (kind is float and not _is_finite(value)):
-        raise SapcError(f"has {value!r:.40} for {what}")
+        raise SapcError(f"has {value!r:.40} for {label}")
     if kind is dict:
-        for name, one in value.items():
-            _check(one, get_args(hint)[1], f"{name!s:.40} of {what}")
+        for name, entry in value.items():
+            _check(entry, get_args(hint)[1], f"{name!s:.40} of {label}")
     elif kind is list:
-        for one in value:
-            _check(one, get_args(hint)[0], what)
+        for entry in value:
+            _check(entry, get_args(hint)[0], label)
 
 
 def _is_finite(value: float) -> bool:
     try:
         return math.isfinite(value)
-    except OverflowError:  # a whole number beyond floats
+    except OverflowError:
+        # A whole number beyond floats.
         return False
 
 
@@ -154,7 +175,7 @@ class RunDescription(_Record):
 
 @dataclass(frozen=True, kw_only=True)
 class ScoreSettings(_Record):
-    """How the weights were evaluated; `more` has the encoders of every distance, `fpd_weights` and `frd_weights`."""
+    """How the weights were evaluated; `more` has the encoders of distances, as `fpd_weights`."""
 
     method: str
     samples: int
@@ -184,15 +205,15 @@ class MeanScores(_Record):
     @classmethod
     def average(cls, sets: Iterable[SetScores]) -> MeanScores:
         """Average what all sets have."""
-        found = list(sets)
-        floors = [floor for s in found if (floor := {k: v for k, v in s.floor.items() if v})]
+        records = list(sets)
+        floors = [floor for s in records if (floor := {k: v for k, v in s.floor.items() if v})]
         return cls(
-            metrics=_combine([s.metrics for s in found], _mean),
+            metrics=_combine([s.metrics for s in records], _mean),
             floor=_combine(floors, lambda lists: _mean([value for values in lists for value in values])),
-            worst_residual=_combine([s.worst_residual for s in found], max),
-            evaluations=found[0].evaluations,
-            seconds_per_sample=_mean([s.seconds_per_sample for s in found]),
-            peak_memory=max(s.peak_memory for s in found),
+            worst_residual=_combine([s.worst_residual for s in records], max),
+            evaluations=records[0].evaluations,
+            seconds_per_sample=_mean([s.seconds_per_sample for s in records]),
+            peak_memory=max(s.peak_memory for s in records),
         )
 
 
@@ -200,13 +221,16 @@ class MeanScores(_Record):
 class SetScores(_Record):
     """Scores on one test set.
 
-    metrics             by name
-    floor               of every distribution metric one value per repeat; empty if there is none, and `floor_left_out` says why
-    worst_residual      largest deviation from a pinned value (`local`) and from the balance law (`balance`)
-    evaluations         of the network, per sample
-    peak_memory         in bytes
-    more                has `frd_each`, the distance by every encoder
-    trajectory          what happened along the sampling runs, as `Trajectory.to_dict` returns it
+    Attributes:
+        metrics: Values by name.
+        floor: Of every distribution metric one value per repeat; empty if there is none.
+        floor_left_out: Why there is no floor.
+        worst_residual: Largest deviation from a pinned value (`local`) and from the balance law (`balance`).
+        evaluations: Network evaluations per sample.
+        seconds_per_sample: Wall time of a sample.
+        peak_memory: Bytes.
+        trajectory: What happened along the sampling runs, as `Trajectory.to_dict` returns it.
+        more: Has `frd_each`, the distance by every encoder.
     """
 
     metrics: dict[str, float]
@@ -222,16 +246,26 @@ class SetScores(_Record):
         """Return the JSON object; the trajectory, which is long, comes last."""
         return super().to_dict() | ({} if self.trajectory is None else {"trajectory": self.trajectory})
 
-    def each(self, metric: str) -> list[float] | None:
+    def per_encoder(self, metric: str) -> list[float] | None:
         """Return the values of a distance by every encoder, where it has several."""
         return self.more.get(f"{metric}_each")
 
 
 @dataclass(frozen=True, eq=False)
 class Scores(dict[str, Any]):
-    """What an evaluation found: `scores.mean.metrics["w2"]`.
+    """Scores of an evaluation, as `scores.mean.metrics["w2"]`.
 
-    It is also the dictionary that its file holds, for `scores["mean"]["metrics"]["w2"]` and for `json.dumps`; the fields are what counts.
+    They are also the dictionary that their file holds, for `scores["mean"]["metrics"]["w2"]` and for
+    `json.dumps`; the fields are what counts.
+
+    Attributes:
+        run: The training that the weights come from.
+        settings: How the weights were evaluated.
+        environment: Versions and hardware.
+        sets: Scores by test set.
+        mean: Their average.
+        weights: SHA-256 of the weights, where the scores lie beside them.
+        more: Entries of a file that are not known here.
     """
 
     run: RunDescription
@@ -253,7 +287,17 @@ class Scores(dict[str, Any]):
         environment: dict[str, Any],
         sets: dict[str, SetScores],
     ) -> Scores:
-        """Return the scores of these sets, with their average."""
+        """Return scores of test sets, with their average.
+
+        Args:
+            run: The training.
+            settings: How the weights were evaluated.
+            environment: Versions and hardware.
+            sets: Scores by test set.
+
+        Returns:
+            The scores.
+        """
         return cls(run, settings, environment, sets, MeanScores.average(sets.values()))
 
     # -- files --
@@ -262,56 +306,70 @@ class Scores(dict[str, Any]):
     def from_dict(cls, content: Mapping[str, Any]) -> Scores:
         """Check and take over what a file holds.
 
+        Args:
+            content: The JSON object of the file.
+
+        Returns:
+            The scores.
+
         Raises:
-            SapcError: something is missing, or is not a finite number where there must be one.
+            SapcError: Something is missing, or is not a finite number where there must be one.
         """
         run = RunDescription.from_dict(content.get("run"), "run")
         settings = ScoreSettings.from_dict(content.get("settings"), "settings")
         if not 0 <= run.seed < 2**63:
             raise SapcError(f"has the seed {run.seed!r:.40}, which is none")
-        listed = content.get("sets")
-        if not isinstance(listed, dict) or not listed:
+        records = content.get("sets")
+        if not isinstance(records, dict) or not records:
             raise SapcError("has no test sets")
-        sets = {name: SetScores.from_dict(data, name) for name, data in listed.items()}
-        if not isinstance(given := content.get("mean", {}), dict):
+        sets = {name: SetScores.from_dict(data, name) for name, data in records.items()}
+        if not isinstance(stored_mean := content.get("mean", {}), dict):
             raise SapcError("has no mean")
         # What the mean of a file lacks is averaged now.
-        mean = MeanScores.from_dict(MeanScores.average(sets.values()).to_dict() | given, "mean")
-        measured = {f"metrics of {name}": one.metrics for name, one in sets.items()} | {"means": mean.metrics}
-        for where, found in measured.items():
-            if missing := [name for name in REQUIRED_METRICS if name not in found]:
-                raise SapcError(f"has no {missing[0]} in its {where}")
+        mean = MeanScores.from_dict(MeanScores.average(sets.values()).to_dict() | stored_mean, "mean")
+        metrics = {f"metrics of {name}": record.metrics for name, record in sets.items()}
+        for label, values in (metrics | {"means": mean.metrics}).items():
+            if absent := [name for name in REQUIRED_METRICS if name not in values]:
+                raise SapcError(f"has no {absent[0]} in its {label}")
         environment, weights = content.get("environment", {}), content.get("weights")
         for name, value, kind in (("environment", environment, dict), ("weights", weights, str | None)):
             if not isinstance(value, kind):
                 raise SapcError(f"has {value!r:.40} for {name}")
-        names = (name for one in sets.values() for name in (*one.metrics, *one.floor))
+        names = (name for record in sets.values() for name in (*record.metrics, *record.floor))
         words = [run.task, settings.method, *sets, *names]
         if wrong := [word for word in words if not word or not word.isprintable()]:
             raise SapcError(f"has {wrong[0]!r:.40} for a name")
-        known = {"format", *(one.name for one in fields(cls))}
-        more = {name: value for name, value in content.items() if name not in known}
+        field_names = {"format", *(entry.name for entry in fields(cls))}
+        more = {name: value for name, value in content.items() if name not in field_names}
         return cls(run, settings, environment, sets, mean, weights, more)
 
     @classmethod
     def read(cls, path: Path) -> Scores:
         """Read a file of scores.
 
+        Args:
+            path: The file.
+
+        Returns:
+            The scores.
+
         Raises:
-            ForeignFormatError: it holds something else.
-            SapcError: it cannot be read, or something is wrong with the scores; the message begins after the name of the file.
+            ForeignFormatError: The file holds something else. Messages of this and other errors begin after
+                the name of the file.
         """
-        content = read_any(path)
+        content = read_content(path)
         kind = content.get("format") if isinstance(content, dict) else None
         if kind != FORMAT:
             words = f"of format {kind!r}" if kind is not None else "without a format"
-            error = ForeignFormatError(f"is not a file of scores ({FORMAT}), but JSON {words[:60]}")
-            error.format = kind
-            raise error
+            raise ForeignFormatError(f"is not a file of scores ({FORMAT}), but JSON {words[:60]}", kind)
         return cls.from_dict(content)
 
     def write(self, path: Path) -> None:
-        """Write the file, atomically."""
+        """Write the file, atomically.
+
+        Args:
+            path: The file.
+        """
         write_json(path, self.to_dict())
 
     def to_dict(self) -> dict[str, Any]:
@@ -321,7 +379,7 @@ class Scores(dict[str, Any]):
             "run": self.run.to_dict(),
             "settings": self.settings.to_dict(),
             "environment": self.environment,
-            "sets": {name: one.to_dict() for name, one in self.sets.items()},
+            "sets": {name: record.to_dict() for name, record in self.sets.items()},
             "mean": self.mean.to_dict(),
             **({} if self.weights is None else {"weights": self.weights}),
             **self.more,
@@ -332,7 +390,7 @@ class Scores(dict[str, Any]):
     @property
     def trajectories(self) -> dict[str, dict[str, Any]]:
         """What happened along the sampling runs, by test set."""
-        return {name: one.trajectory for name, one in self.sets.items() if one.trajectory}
+        return {name: record.trajectory for name, record in self.sets.items() if record.trajectory}
 
     @property
     def floor_left_out(self) -> list[str]:
@@ -346,23 +404,22 @@ class Scores(dict[str, Any]):
 
         Where only metrics are missing, and both are of the same samples, those of `existing` are taken over.
         """
-        if existing.weights not in (None, self.weights):  # of weights that are no longer there
+        # Scores of weights that are no longer there count nothing.
+        if existing.weights not in (None, self.weights):
             return self
-        old, new = existing.settings, self.settings
-        is_smaller = (new.samples, new.reference, new.steps) != tuple(
-            map(max, (old.samples, old.reference, old.steps), (new.samples, new.reference, new.steps))
-        )
+        before, after = ((s.samples, s.reference, s.steps) for s in (existing.settings, self.settings))
+        is_smaller = after != tuple(map(max, before, after))
         is_unwatched = bool(existing.trajectories) and not self.trajectories
         if is_smaller or is_unwatched or not existing.sets.keys() <= self.sets.keys():
             return None
-        missing = existing.mean.metrics.keys() - self.mean.metrics.keys()
-        if not missing:
+        names = existing.mean.metrics.keys() - self.mean.metrics.keys()
+        if not names:
             return self
-        return self._with_metrics(existing, missing) if self._has_same_samples(existing) else None
+        return self._with_metrics(existing, names) if self._has_same_samples(existing) else None
 
     def _has_same_samples(self, other: Scores) -> bool:
-        same = self.settings.without_encoders() == other.settings.without_encoders()
-        return same and (self.run, self.weights, set(self.sets)) == (
+        has_settings = self.settings.without_encoders() == other.settings.without_encoders()
+        return has_settings and (self.run, self.weights, set(self.sets)) == (
             other.run,
             other.weights,
             set(other.sets),
@@ -371,14 +428,14 @@ class Scores(dict[str, Any]):
     def _with_metrics(self, other: Scores, names: Iterable[str]) -> Scores:
         """Return these scores with some metrics of others."""
         names, sets = set(names), {}
-        for key, one in self.sets.items():
-            there = select_metrics(other.sets[key], names)
-            each = {k: v for k, v in there.more.items() if k.endswith("_each")}
+        for key, record in self.sets.items():
+            addition = select_metrics(other.sets[key], names)
+            by_encoder = {k: v for k, v in addition.more.items() if k.endswith("_each")}
             sets[key] = replace(
-                one,
-                metrics=one.metrics | there.metrics,
-                floor=one.floor | there.floor,
-                more=one.more | each,
+                record,
+                metrics=record.metrics | addition.metrics,
+                floor=record.floor | addition.floor,
+                more=record.more | by_encoder,
             )
         encoders = {k: v for k, v in other.settings.more.items() if k.removesuffix("_weights") in names}
         settings = replace(self.settings, more=self.settings.more | encoders)
@@ -388,11 +445,11 @@ class Scores(dict[str, Any]):
         """Return these scores with the sampling floor of others; it depends on solutions alone."""
         sets = {
             name: replace(
-                one,
-                floor=select_metrics(other.sets[name], one.metrics).floor,
+                record,
+                floor=select_metrics(other.sets[name], record.metrics).floor,
                 floor_left_out=other.sets[name].floor_left_out,
             )
-            for name, one in self.sets.items()
+            for name, record in self.sets.items()
         }
         mean = replace(self.mean, floor=select_metrics(other.mean, self.mean.metrics).floor)
         settings = replace(self.settings, floor_repeats=other.settings.floor_repeats)
@@ -402,7 +459,7 @@ class Scores(dict[str, Any]):
 # -- reading --
 
 
-def read_any(path: Path) -> Any:
+def read_content(path: Path) -> Any:
     """Return what a JSON file holds; whatever is wrong with it is said in one line."""
     if not path.is_file():
         raise SapcError("is not a file")
@@ -417,23 +474,23 @@ def read_any(path: Path) -> Any:
 
 def select_metrics(scores: M, names: Iterable[str]) -> M:
     """Return scores without the metrics that are not named, and without their values by every encoder."""
-    wanted = set(names)
+    selection = set(names)
     return replace(
         scores,
-        metrics={name: value for name, value in scores.metrics.items() if name in wanted},
-        floor={name: value for name, value in scores.floor.items() if name in wanted},
+        metrics={name: value for name, value in scores.metrics.items() if name in selection},
+        floor={name: value for name, value in scores.floor.items() if name in selection},
         more={
             name: value
             for name, value in scores.more.items()
-            if not name.endswith("_each") or name.removesuffix("_each") in wanted
+            if not name.endswith("_each") or name.removesuffix("_each") in selection
         },
     )
 
 
 def _combine(records: list[dict[str, T]], combine: Callable[[list[T]], float]) -> dict[str, float]:
     """Combine the values of every name that all records have."""
-    names = [name for name in (records[0] if records else ()) if all(name in one for one in records)]
-    return {name: combine([one[name] for one in records]) for name in names}
+    names = [name for name in (records[0] if records else ()) if all(name in record for record in records)]
+    return {name: combine([record[name] for record in records]) for name in names}
 
 
 def _mean(values: list[float]) -> float:

@@ -33,26 +33,29 @@ def train(
     progress: loop.Progress | None = None,
     **settings: Any,
 ) -> Model:
-    """Train a model in a run folder and return it; the same call continues what was interrupted, and loads what is finished.
+    """Train a model in a run folder.
+
+    The same call continues what was interrupted, and loads what is finished. An unknown or contradictory
+    setting, a folder that holds another run, and a training that fails are a `SapcError`.
 
     Args:
-        task: a name, or a task of your own, as `sapc.Task.from_data` makes it.
-        method: a method that is trained; `sapc.method_names()` lists them.
+        task: A name, or a task of your own, as `sapc.Task.from_data` makes it.
+        method: A method that is trained; `sapc.method_names()` lists them.
         preset: published, full, compact, small or tiny.
-        out: the run folder; runs/TASK-METHOD-PRESET unless given.
-        network: one of your own in place of the FNO: a `torch.nn.Module` `(fields, times[, condition]) -> fields`, with whose weights the
-            training begins and which is copied, or a function or class that makes one, called with the seed of the run.
+        out: The run folder; runs/TASK-METHOD-PRESET unless given.
+        network: One of your own in place of the FNO: a `torch.nn.Module` `(fields, times[, condition]) ->
+            fields`, with whose weights the training begins and which is copied, or a function or class that
+            makes one, called with the seed of the run.
         device: auto, cpu or cuda.
-        start: a trained run, or the name of a model that comes with the package, with whose weights this one begins.
-        progress: called with (step, steps, losses).
-        settings: further settings of a run, as `steps=500`, `seed=1`, `lr=1e-3`, `grid=(32, 32)`, and arguments of
-            `sapc.training.loop.train`, as `compiled`, `tensorboard`, `keep_optimiser`.
+        start: A trained run, or the name of a model that comes with the package, with whose weights this one
+            begins.
+        progress: Called with (step, steps, losses).
+        settings: Further settings of a run, as `steps=500`, `seed=1`, `lr=1e-3`, `grid=(32, 32)`, and
+            arguments of `sapc.training.loop.train`, as `compiled`, `tensorboard`, `keep_optimiser`.
 
     Returns:
         The trained model; `model.folder.path` is where it is.
 
-    Raises:
-        SapcError: an unknown or contradictory setting, a folder that holds another run, or a training that failed.
     """
     execution = {name: settings.pop(name) for name in EXECUTION if name in settings}
     run = training_config(task, method, preset, network=network, **settings)
@@ -65,7 +68,7 @@ def train(
         network=network,
         **execution,
     )
-    begun = folder.run()
+    folder_run = folder.run()
     # The task itself, with its physics and data, is not in the folder.
-    run = replace(run, stages=begun.stages, parent=begun.parent)
+    run = replace(run, stages=folder_run.stages, parent=folder_run.parent)
     return read_model(folder.path, folder, run, device, network=network)

@@ -151,7 +151,7 @@ class RunFolder:
             run: Settings of the run.
         """
         self.check(run)
-        remove_remains(self.path, unnamed=True)
+        remove_remains(self.path, is_locked=True)
         if self.is_trained:
             self.checkpoint.unlink(missing_ok=True)
         if not self.has_state:

@@ -24,7 +24,7 @@ from ..._files import first_line, real_path
 from ...errors import SapcError
 from ...methods import find_method
 from ...methods.registry import NAME_PATTERN
-from ...models.scores import ForeignFormatError, Scores, read_any, whole_name
+from ...models.scores import ForeignFormatError, Scores, read_content, whole_name
 from ...training.config import TrainingConfig
 from .records import TRAINING_KEYS, Collection, Kind, Problem, ScoresFile, TrainedRun, positive_number
 
@@ -138,7 +138,7 @@ class _Collector:
         if not config.is_file():
             return None
         try:
-            content = read_any(config)
+            content = read_content(config)
             is_run = isinstance(content, dict) and str(content.get("format")).startswith("sapc-run-")
             return TrainedRun(folder, _read_config(content)) if is_run else None
         except SapcError as error:
@@ -195,7 +195,7 @@ class _Collector:
         if not self._is_new(path):
             return
         try:
-            content = read_any(path)
+            content = read_content(path)
             cells = content.get("cells") if isinstance(content, dict) else None
             if not isinstance(cells, list) or content.get("format") != STUDY:
                 raise SapcError(f"is not the manifest of a study ({STUDY})")
@@ -263,7 +263,7 @@ def _read_config(content: dict[str, Any]) -> TrainingConfig:
 def _read_state(path: Path) -> tuple[Kind, str]:
     """Return the kind of problem that a cell without scores is, and the reason."""
     try:
-        content = read_any(path) if path.exists() else {}
+        content = read_content(path) if path.exists() else {}
         state = content.get("state") if isinstance(content, dict) else None
     except SapcError as error:
         return "missing", f"has no scores, and its state {error}"

@@ -14,7 +14,7 @@ from typing import Any, Literal
 from ..._files import first_line, sha256
 from ..._old_names import old_attribute
 from ...errors import SapcError
-from ...models.scores import Scores, SetScores, method_of_path, read_any
+from ...models.scores import Scores, SetScores, method_of_path, read_content
 from ...training.config import TrainingConfig
 from ...training.presets import current_preset
 from ...training.run_folder import RunFolder, read_description
@@ -226,7 +226,7 @@ class TrainedRun:
         if not seconds and (last := self._last_entry()).get("step") == self.config.steps:
             seconds = positive_number(last.get("seconds"))
         with suppress(SapcError, KeyError, TypeError, IndexError):
-            device = str(read_any(self.folder.environment)["starts"][-1]["device"])
+            device = str(read_content(self.folder.environment)["starts"][-1]["device"])
         return seconds, device
 
     def status(self) -> tuple[Kind, str]:
