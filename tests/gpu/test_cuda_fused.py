@@ -139,7 +139,7 @@ def test_a_recording_gives_the_same_bits_for_other_numbers():
             u, t = torch.randn(n, *grid, device="cuda"), torch.rand(n, device="cuda")
             assert torch.equal(replayed(u, t), net(u, t))
     assert len(replayed.graphs) == 2
-    assert not replayed.failed
+    assert not replayed.has_failed
     net.lift_in.weight.data = net.lift_in.weight + 1  # other memory: no recording knows it
     with torch.no_grad():
         assert torch.equal(replayed(u, t), net(u, t))

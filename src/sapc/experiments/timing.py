@@ -24,7 +24,7 @@ from ..constraints import Manifold
 from ..flow import source
 from ..methods import get_method
 from ..nn.fno import matmul_precision
-from ..nn.network import execution_of
+from ..nn.network import make_execution
 from ..tasks import Task
 from ..training.config import TrainingConfig, training_config
 from ..training.distributed import ProcessGroup
@@ -149,7 +149,7 @@ def smooth_error(task: Task, truth: Tensor) -> Tensor:
 
 def make_network(run: TrainingConfig, device: torch.device) -> nn.Module:
     """Make a fresh network that runs as a training's does."""
-    execution = execution_of(run.make_network(), device, run.precision)
+    execution = make_execution(run.make_network(), device, run.precision)
     execution.for_training(lambda network: network)
     return execution.network
 
@@ -173,7 +173,7 @@ def make_velocity(
     """
     network, error = network.eval().requires_grad_(False), smooth_error(task, truth)
     evaluate: Callable[..., Tensor] = (
-        execution_of(network, truth.device).for_sampling() if for_sampling else network
+        make_execution(network, truth.device).for_sampling() if for_sampling else network
     )
 
     def velocity(vt: Tensor, t: Tensor, *condition: Tensor) -> Tensor:

@@ -33,7 +33,7 @@ from ..errors import (
 )
 from ..methods import Method, get_method
 from ..nn.fno import matmul_precision
-from ..nn.network import NetworkSource, describe, execution_of, find_device, parameter_count, weights_of
+from ..nn.network import NetworkSource, describe, find_device, make_execution, parameter_count, weights_of
 from ..tasks import Dataset, Task
 from ..training.config import TrainingConfig
 from ..training.plugin_texts import warn_of_changed_plugins
@@ -219,7 +219,7 @@ class Model:
             self.data_range = low, high
         self.metadata = dict(metadata or {})
         self.task, self.method = self.run.make_task(), run.make_method()
-        self.execution = execution_of(network, device, run.precision, compiled)
+        self.execution = make_execution(network, device, run.precision, compiled)
         self.network, self._evaluated = self.execution.network, self.execution.for_sampling()
 
     @property

@@ -1,4 +1,4 @@
-"""What a run says of its network, and the network that is made from it.
+"""Settings of a run's network, and the network that is made from them.
 
 A network is any `torch.nn.Module` `(fields, times[, condition]) -> fields`:
 
@@ -7,12 +7,15 @@ A network is any `torch.nn.Module` `(fields, times[, condition]) -> fields`:
     condition   a field of the same shape, only for methods that show one to the network
     result      the velocity, in the shape of the fields
 
-`Backbone` holds the sizes of the FNO, from which it is made. `OwnNetwork` describes a network that the user passes: a folder never
-names code that is run, so whoever loads such a run gives the network again, as a module, which is copied, or as a function that makes one.
+`Backbone` holds the sizes of the FNO, from which it is made. `OwnNetwork` describes a network that the user
+passes: a folder never names code that is run, so whoever loads such a run gives the network again, as a
+    module, which is
+copied, or as a function that makes one.
 
-`execution_of` says how a network runs on a device. `Execution` is for any network: it runs as it is, compiled if asked for, in its own
-dtype or under bfloat16 autocast (precision bf16; fp16 is tf32, as for the FNO without kernels). `FNOExecution` has what only the FNO has:
-kernels, CUDA graphs, and a compiled core where those are missing. No other room asks which it is.
+`make_execution` decides how a network runs on a device. `Execution` is for any network: it runs as it is,
+compiled if asked for, in its own dtype or under bfloat16 autocast (precision bf16; fp16 is tf32, as for the
+FNO without kernels). `FNOExecution` has what only the FNO has: kernels, CUDA graphs, and a compiled core
+where those are missing. No other room asks which it is.
 """
 
 from __future__ import annotations
@@ -32,14 +35,22 @@ from .cuda_graph import CudaGraphModule
 from .fno import FNO
 
 NetworkSource = nn.Module | Callable[[], nn.Module]
-"""A network, or what makes one: a class or function without arguments, called with the seed of the run."""
+"""A network, or a class or function without arguments that makes one, called with the seed of the run."""
 
 Velocity = Callable[..., Tensor]
-COMPILE_FROM = 1000  # network evaluations in sight from which compiling on a GPU is worth its time
+# Compiling on a GPU is worth its time from so many network evaluations on.
+COMPILE_FROM = 1000
 
 
 class Inputs(NamedTuple):
-    """What a run shows to its network."""
+    """Inputs of the network of a run.
+
+    Attributes:
+        grid_dims: Axes of the grid.
+        channels: Channels of a field.
+        conditions: Number of condition fields.
+        precision: Precision of products.
+    """
 
     grid_dims: int
     channels: int
@@ -49,9 +60,17 @@ class Inputs(NamedTuple):
 
 @dataclass(frozen=True)
 class Backbone:
-    """Sizes of the FNO."""
+    """Sizes of the FNO.
 
-    # What says which shapes weights have, and what a call needs besides the settings to make the network.
+    Attributes:
+        modes: Fourier modes per axis.
+        hidden: Channels of the blocks.
+        projection: Channels of the hidden layers of lifting and projection.
+        time_channels: Channels of the time embedding.
+        blocks: Number of blocks.
+    """
+
+    # Where the shapes of the weights come from, and the argument that a call needs to make the network.
     origin: ClassVar[str] = "by config.json; restore the one or the other"
     argument: ClassVar[str] = ""
 
@@ -66,20 +85,43 @@ class Backbone:
         check_type(self.modes, tuple, "modes", "a list of whole numbers, one per axis")
         FNO.shapes(len(self.modes), **vars(self))
 
-    def check_grid(self, lattice: tuple[int, ...]) -> None:
-        """Refuse a grid with another number of axes."""
-        if len(self.modes) != len(lattice):
+    def check_grid(self, shape: tuple[int, ...]) -> None:
+        """Refuse a grid with another number of axes.
+
+        Args:
+            shape: Points per axis.
+
+        Raises:
+            SapcError: The numbers of axes differ.
+        """
+        if len(self.modes) != len(shape):
             raise SapcError(
-                f"the network has modes on {len(self.modes)} axes, {self.modes}, and the grid has {len(lattice)}, {lattice}; "
-                "give one number of modes per axis"
+                f"the network has modes on {len(self.modes)} axes, {self.modes}, "
+                f"and the grid has {len(shape)}, {shape}; give one number of modes per axis"
             )
 
     def make(self, inputs: Inputs, network: NetworkSource | None = None) -> nn.Module:
-        """Return an FNO with fresh weights."""
+        """Make an FNO with fresh weights.
+
+        Args:
+            inputs: What the network gets.
+            network: Must be None.
+
+        Returns:
+            The FNO.
+        """
         return FNO(**self._arguments(inputs, network))
 
     def shapes(self, inputs: Inputs, network: NetworkSource | None = None) -> dict[str, tuple[int, ...]]:
-        """Return the shapes of the weights, without making them; sizes that no FNO can have are refused."""
+        """Compute the shapes of the weights, without making them; sizes that no FNO can have are refused.
+
+        Args:
+            inputs: What the network gets.
+            network: Must be None.
+
+        Returns:
+            The shapes by name.
+        """
         return FNO.shapes(**self._arguments(inputs, network))
 
     def _arguments(self, inputs: Inputs, network: NetworkSource | None) -> dict[str, Any]:
@@ -90,11 +132,22 @@ class Backbone:
         return {**inputs._asdict(), **asdict(self)}
 
     def identity(self) -> dict[str, Any]:
-        """Return what must agree for a training to be continued."""
+        """Describe what must agree for a training to be continued.
+
+        Returns:
+            All sizes.
+        """
         return asdict(self)
 
     def describe(self, parameters: int) -> str:
-        """Say in words what it is."""
+        """Describe the network in words.
+
+        Args:
+            parameters: Its number of parameters.
+
+        Returns:
+            One line.
+        """
         modes = " x ".join(map(str, self.modes))
         return (
             f"FNO, {parameters:,} parameters: {self.blocks} blocks, {self.hidden} channels, modes {modes}, "
@@ -106,8 +159,9 @@ class Backbone:
 class OwnNetwork:
     """A network that the user passes, described for information.
 
-    network      the qualified name of its class, which is never imported
-    parameters   how many numbers it has
+    Attributes:
+        network: Qualified name of its class, which is never imported.
+        parameters: Its number of parameters.
     """
 
     origin: ClassVar[str] = "in the network that was passed; pass one like that of the training"
@@ -121,46 +175,88 @@ class OwnNetwork:
 
     @classmethod
     def of(cls, network: NetworkSource) -> OwnNetwork:
-        """Describe a network."""
-        made = _example(network)
-        return cls(f"{type(made).__module__}.{type(made).__qualname__}", parameter_count(made))
+        """Describe a network.
 
-    def check_grid(self, lattice: tuple[int, ...]) -> None:
-        """Accept any grid: the network itself will say what it takes."""
+        Args:
+            network: The network, or a function that makes one.
+
+        Returns:
+            Its description.
+        """
+        example = _example(network)
+        return cls(f"{type(example).__module__}.{type(example).__qualname__}", parameter_count(example))
+
+    def check_grid(self, shape: tuple[int, ...]) -> None:
+        """Accept any grid: the network itself will refuse what it does not take.
+
+        Args:
+            shape: Points per axis.
+        """
 
     def make(self, inputs: Inputs, network: NetworkSource | None = None) -> nn.Module:
-        """Return a copy of the given network, or what a given function makes."""
+        """Copy the given network, or call the given function.
+
+        Args:
+            inputs: What the network gets.
+            network: The network, or a function that makes one.
+
+        Returns:
+            The network to be trained.
+        """
         self.shapes(inputs, network)
         assert network is not None
         return copy.deepcopy(network) if isinstance(network, nn.Module) else network()
 
     def shapes(self, inputs: Inputs, network: NetworkSource | None = None) -> dict[str, tuple[int, ...]]:
-        """Return the shapes of the weights of the given network, once it is known to be like the one described."""
+        """Compute the shapes of the weights of the given network.
+
+        Args:
+            inputs: What the network gets.
+            network: The network, or a function that makes one.
+
+        Returns:
+            The shapes by name.
+
+        Raises:
+            SapcError: No network is given, or it is not like the one described.
+        """
         if network is None:
             raise SapcError(
-                f"this run has a network of your own, {self.network} with {self.parameters:,} parameters, which its folder does not "
-                "hold; pass one like it as network=, to sapc.load, or to sapc.train to continue"
+                f"this run has a network of your own, {self.network} with {self.parameters:,} parameters, "
+                "which its folder does not hold; pass one like it as network=, to sapc.load, "
+                "or to sapc.train to continue"
             )
-        made = _example(network)
-        if (count := parameter_count(made)) != self.parameters:
+        example = _example(network)
+        if (count := parameter_count(example)) != self.parameters:
             raise SapcError(
-                f"the network of this run, {self.network}, has {self.parameters:,} parameters, and the {type(made).__name__} that was "
-                f"passed has {count:,}; pass one of the same sizes"
+                f"the network of this run, {self.network}, has {self.parameters:,} parameters, and the "
+                f"{type(example).__name__} that was passed has {count:,}; pass one of the same sizes"
             )
-        _check_arguments(made, inputs.conditions)
-        return {name: tuple(value.shape) for name, value in weights_of(made).items()}
+        _check_arguments(example, inputs.conditions)
+        return {name: tuple(value.shape) for name, value in weights_of(example).items()}
 
     def identity(self) -> dict[str, Any]:
-        """Return what must agree for a training to be continued; a class may be moved."""
+        """Describe what must agree for a training to be continued; a class may be moved.
+
+        Returns:
+            The number of parameters.
+        """
         return {"parameters": self.parameters}
 
     def describe(self, parameters: int) -> str:
-        """Say in words what it is."""
+        """Describe the network in words.
+
+        Args:
+            parameters: Ignored: the description has its own number.
+
+        Returns:
+            One line.
+        """
         return f"`{self.network}`, {self.parameters:,} parameters"
 
 
 def read_settings(values: Any) -> Backbone | OwnNetwork:
-    """Return the network of a run's configuration."""
+    """Read the network from the content of a config.json."""
     kind = OwnNetwork if isinstance(values, Mapping) and "network" in values else Backbone
     try:
         return kind(**values)
@@ -169,31 +265,32 @@ def read_settings(values: Any) -> Backbone | OwnNetwork:
 
 
 def describe(network: nn.Module, settings: Backbone | OwnNetwork) -> Backbone | OwnNetwork:
-    """Return the settings of a network: the given ones for an FNO, else a description."""
+    """Choose the settings of a network: the given ones for an FNO, else a description."""
     return settings if isinstance(network, FNO) else OwnNetwork.of(network)
 
 
 def _example(network: NetworkSource) -> nn.Module:
-    """Return the network itself, or one that a function makes, to be looked at only; what cannot be trained is refused."""
+    """Return a network, or one that a function makes, to be looked at only; refuse what cannot be trained."""
     if isinstance(network, nn.Module) or not callable(network):
-        made = network
+        example = network
     else:
         with torch.random.fork_rng(devices=[]):
-            made = network()
-    name = type(made).__name__
-    if not isinstance(made, nn.Module):
+            example = network()
+    name = type(example).__name__
+    if not isinstance(example, nn.Module):
         raise SapcError(
-            f"network= takes a torch.nn.Module (fields, times) -> fields, or a function that makes one, got {name}"
+            "network= takes a torch.nn.Module (fields, times) -> fields, or a function that makes one, "
+            f"got {name}"
         )
-    if any(nn.parameter.is_lazy(p) for p in made.parameters()):
+    if any(nn.parameter.is_lazy(p) for p in example.parameters()):
         raise SapcError(f"{name} has layers without sizes yet; evaluate it once before you pass it")
-    if odd := [which for which, p in made.named_parameters() if not p.is_floating_point()]:
+    if parameters := [key for key, p in example.named_parameters() if not p.is_floating_point()]:
         raise SapcError(
-            f"{odd[0]} of {name} is not real; store it as real pairs, and use torch.view_as_complex"
+            f"{parameters[0]} of {name} is not real; store it as real pairs, and use torch.view_as_complex"
         )
-    if not any(True for _ in made.parameters()):
+    if not any(True for _ in example.parameters()):
         raise SapcError(f"{name} has no parameters to train")
-    return made
+    return example
 
 
 def _check_arguments(network: nn.Module, conditions: int) -> None:
@@ -201,23 +298,25 @@ def _check_arguments(network: nn.Module, conditions: int) -> None:
     names = ("fields", "times", "condition")[: 2 + conditions]
     try:
         signature = inspect.signature(network.forward)
-    except ValueError:  # of a compiled function
+    # A compiled function has no signature.
+    except ValueError:
         return
     try:
         signature.bind(*names)
     except TypeError as error:
         raise SapcError(
-            f"with this method the network is called with ({', '.join(names)}), and {type(network).__name__} takes {signature}"
+            f"with this method the network is called with ({', '.join(names)}), "
+            f"and {type(network).__name__} takes {signature}"
         ) from error
 
 
 def parameter_count(network: nn.Module) -> int:
-    """Return the number of real parameters."""
+    """Count the real parameters."""
     return sum(p.numel() for p in network.parameters())
 
 
 def weights_of(network: nn.Module) -> dict[str, Tensor]:
-    """Return what a file of weights holds: parameters and buffers, without counters and tables of whole numbers."""
+    """Select what a file of weights holds: parameters and buffers, without counters and tables."""
     return {name: value for name, value in network.state_dict().items() if value.is_floating_point()}
 
 
@@ -225,40 +324,71 @@ def weights_of(network: nn.Module) -> dict[str, Tensor]:
 
 
 def kind_of(name: str) -> str:
-    """The kind of device that a name means, without touching it; `auto` is the GPU where there is one."""
+    """Return the kind of a device, without touching it; `auto` is the GPU where there is one."""
     return ("cuda" if torch.cuda.is_available() else "cpu") if name == "auto" else name.split(":")[0]
 
 
 def find_device(name: str, local_rank: int = 0) -> torch.device:
-    """The device of this process; several processes take one GPU each."""
-    if name == "auto":
-        name = kind_of(name)
+    """Find the device of this process.
+
+    Args:
+        name: auto, cpu, cuda or one GPU.
+        local_rank: Number of this process on this machine; several processes take one GPU each.
+
+    Returns:
+        The device.
+
+    Raises:
+        SapcError: The device cannot be used.
+    """
     try:
-        device = torch.device(name)
-        if device.type not in ("cpu", "cuda"):
-            raise RuntimeError("the package knows cpu and cuda only")
-        if device.type == "cuda":
-            # A scheduler may show each process its own GPU only.
-            own = 0 if torch.cuda.device_count() == 1 else local_rank
-            device = torch.device("cuda", own if ":" not in name else device.index)
-        torch.empty(0, device=device)
+        return _open_device(kind_of(name) if name == "auto" else name, local_rank)
     except (RuntimeError, AssertionError, TypeError) as error:
         raise SapcError(
-            f"the device {name!r} cannot be used ({str(error).splitlines()[0]}); use 'auto', 'cpu', or 'cuda' where there is one"
+            f"the device {name!r} cannot be used ({str(error).splitlines()[0]}); "
+            "use 'auto', 'cpu', or 'cuda' where there is one"
         ) from error
+
+
+def _open_device(name: str, local_rank: int) -> torch.device:
+    device = torch.device(name)
+    if device.type not in ("cpu", "cuda"):
+        raise RuntimeError("the package knows cpu and cuda only")
+    if device.type == "cuda":
+        # A scheduler may show each process its own GPU only.
+        index = 0 if torch.cuda.device_count() == 1 else local_rank
+        device = torch.device("cuda", index if ":" not in name else device.index)
+    torch.empty(0, device=device)
     return device
 
 
-def execution_of(
+def make_execution(
     network: nn.Module, device: torch.device, precision: str = "float32", compiled: bool | None = None
 ) -> Execution:
-    """Put a network on a device; `compiled` is whether it is compiled, None leaves that open."""
+    """Put a network on a device.
+
+    Args:
+        network: The network.
+        device: The device.
+        precision: Precision of products.
+        compiled: Whether it is compiled; None leaves that open.
+
+    Returns:
+        What runs it there.
+    """
     kind = FNOExecution if isinstance(network, FNO) else Execution
     return kind(network, device, precision, compiled)
 
 
 class Execution:
-    """Any network, as it is."""
+    """Runs any network, as it is.
+
+    Args:
+        network: The network.
+        device: The device it is put on.
+        precision: Precision of products.
+        compiled: Whether it is compiled; None leaves that open.
+    """
 
     advice = "freeze it by requires_grad_(False), or leave it out"
 
@@ -270,17 +400,17 @@ class Execution:
         self.is_compiled = False
 
     def for_training(self, wrap: Callable[[nn.Module], nn.Module]) -> Velocity:
-        """Return the velocity whose gradients are averaged over the processes that `wrap` knows."""
+        """Return the velocity for training; `wrap` averages its gradients over the processes."""
         if self.compiled:
             self.compile()
-        return self._checked(wrap(self.network.train()))
+        return self._with_checks(wrap(self.network.train()))
 
     def for_sampling(self) -> Velocity:
         """Return the velocity of the trained network."""
         self.network.eval().requires_grad_(False)
         if self.compiled:
             self.compile()
-        return self._checked(self.network)
+        return self._with_checks(self.network)
 
     def expect(self, evaluations: int) -> None:
         """Compile the network if so many evaluations make that worth while and the caller left it open."""
@@ -291,18 +421,19 @@ class Execution:
             self.network.compile(dynamic=False)
             self.is_compiled = True
 
-    def _checked(self, module: nn.Module) -> Velocity:
+    def _with_checks(self, module: nn.Module) -> Velocity:
         """Call a module in its own dtype and hold the result to the shape of the fields."""
         dtype = next(p.dtype for p in self.network.parameters())
-        name, halved = type(self.network).__name__, self.precision == "bf16"
+        name, is_bf16 = type(self.network).__name__, self.precision == "bf16"
 
         def velocity(fields: Tensor, times: Tensor, *condition: Tensor) -> Tensor:
-            with torch.autocast(self.device.type, torch.bfloat16, enabled=halved):
+            with torch.autocast(self.device.type, torch.bfloat16, enabled=is_bf16):
                 out = module(fields.to(dtype), times.to(dtype), *(c.to(dtype) for c in condition))
             if not isinstance(out, Tensor) or out.shape != fields.shape:
                 got = tuple(out.shape) if isinstance(out, Tensor) else type(out).__name__
                 raise SapcError(
-                    f"{name} must return fields of the shape it gets, {tuple(fields.shape)}, but returned {got}"
+                    f"{name} must return fields of the shape it gets, {tuple(fields.shape)}, "
+                    f"but returned {got}"
                 )
             return out.to(dtype)
 
@@ -325,12 +456,12 @@ class Execution:
             self.network.train()
 
     def without_gradient(self, parameters: dict[str, nn.Parameter]) -> list[str]:
-        """Return which parameters the last step gave no gradient."""
+        """Name the parameters that the last step gave no gradient."""
         return [name for name, p in parameters.items() if p.grad is None]
 
 
 class FNOExecution(Execution):
-    """The FNO: by kernels where they can be used and pay, else by products, which are compiled on a GPU."""
+    """Runs the FNO: by kernels where they can be used and pay, else by products, compiled on a GPU."""
 
     network: FNO
     advice = "if the network is compiled, try without (--no-compile) or another version of torch"
@@ -346,13 +477,13 @@ class FNOExecution(Execution):
         return self.device.type == "cuda" and self.compiled is None
 
     def for_training(self, wrap: Callable[[nn.Module], nn.Module]) -> Velocity:
-        """Return the velocity; on a GPU it is compiled where there are no kernels."""
+        """Return the velocity for training; on a GPU it is compiled where there are no kernels."""
         if self.compiled or (self._is_open and not self.network.has_kernels(self.device)):
             self.compile()
         return wrap(self.network)
 
     def for_sampling(self) -> Velocity:
-        """Return the velocity, on a GPU replayed from a CUDA graph where its kernels are used."""
+        """Return the velocity for sampling, on a GPU by a CUDA graph where its kernels are used."""
         super().for_sampling()
         return CudaGraphModule(self.network) if self.device.type == "cuda" else self.network
 
@@ -373,9 +504,16 @@ class FNOExecution(Execution):
         yield
 
     def without_gradient(self, parameters: dict[str, nn.Parameter]) -> list[str]:
-        """Return which layers the last step gave no gradient; there should be none, but a compiler can be wrong and say nothing.
+        """Name the layers that the last step gave no gradient.
 
-        A single number may have none by right: a constant is taken out by a projection that a method trains through.
+        There should be none, but a compiler can be wrong and say nothing. A single number may have none by
+        right: a constant is taken out by a projection that a method trains through.
+
+        Args:
+            parameters: Parameters by name.
+
+        Returns:
+            The names.
         """
         return [
             name
@@ -388,7 +526,7 @@ class FNOExecution(Execution):
 
 
 def make_plain(record: Any, *names: str) -> None:
-    """Turn settings into what a file gives back: lists into tuples, numbers of numpy and torch into Python's."""
+    """Turn settings into what a file gives back: tuples for lists, plain numbers for those of numpy."""
     for name in names:
         value = to_tuples(getattr(record, name))
         plain = tuple(map(_number, value)) if isinstance(value, tuple) else _number(value)
@@ -396,13 +534,13 @@ def make_plain(record: Any, *names: str) -> None:
 
 
 def _number(value: Any) -> Any:
-    """A number without numpy or torch around it; anything else as it is."""
+    """Unwrap a number of numpy or torch; anything else stays as it is."""
     is_scalar = getattr(value, "shape", None) == () and not getattr(value, "is_meta", False)
     return value.item() if is_scalar and hasattr(value, "item") else value
 
 
 def to_tuples(value: Any) -> Any:
-    """JSON knows lists only; settings are immutable."""
+    """Turn lists into tuples, at any depth: JSON knows lists only, and settings are immutable."""
     if isinstance(value, list):
         return tuple(to_tuples(v) for v in value)
     return {k: to_tuples(v) for k, v in value.items()} if isinstance(value, dict) else value

@@ -29,7 +29,7 @@ from ..constraints import Manifold
 from ..errors import SapcError
 from ..flow import source
 from ..methods import SecondObjective
-from ..nn.network import NetworkSource, execution_of, weights_of
+from ..nn.network import NetworkSource, make_execution, weights_of
 from ..tasks import Task
 from .config import TrainingConfig
 from .distributed import ProcessGroup
@@ -85,7 +85,7 @@ class Training:
             # That of the CPU only: weights are drawn there.
             torch.default_generator.manual_seed(run.seed)
             fresh_network = run.make_network(network)
-        self.execution = execution_of(fresh_network, group.device, run.precision, compiled)
+        self.execution = make_execution(fresh_network, group.device, run.precision, compiled)
         self.network = self.execution.network
         self.model = self.execution.for_training(group.wrap)
         self.parameters = {name: p for name, p in self.network.named_parameters() if p.requires_grad}
