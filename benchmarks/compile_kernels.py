@@ -108,10 +108,10 @@ def network(name: str, capability: int) -> None:
     dims, *sizes = NETWORKS[name]
     grid = (2,) * (dims - 1) + (100 if dims == 2 else 50,)
     net = sapc.FNO(dims, *sizes, blocks=2)
-    how = make_transforms(grid, net.modes, torch.float16, torch.device("cpu"), unitary=True)
-    p = make_plan(how, sizes[1], sizes[2], 1, True)
+    transforms = make_transforms(grid, net.modes, torch.float16, torch.device("cpu"), unitary=True)
+    p = make_plan(transforms, sizes[1], sizes[2], 1, True)
     us, line, tau = torch.zeros(2, sizes[2]), torch.zeros(p.lines, sizes[2]), torch.zeros(1, sizes[2])
-    layers = [x for block in net.blocks for x in block.parameters_for(how)]  # type: ignore[operator]
+    layers = [x for block in net.blocks for x in block.parameters_for(transforms)]  # type: ignore[operator]
     ends = [us, *net.lift_out.parameters(), *net.project_in.parameters(), *net.project_out.parameters()]
     u = torch.zeros(1, *grid[:-1], 1, grid[-1])
     print(f"{name} network", flush=True)

@@ -45,11 +45,11 @@ class Case:
     def __post_init__(self) -> None:
         g = torch.Generator(self.p.device).manual_seed(0)
         draw = lambda *shape, scale=1.0: scale * torch.randn(*shape, generator=g, device=self.p.device)
-        p, H, C, T = self.p, self.p.projection, self.p.hidden, self.p.how.grid[-1]
-        modes = [k.stop - k.start for k in p.how.mode_slices]
+        p, H, C, T = self.p, self.p.projection, self.p.hidden, self.p.transforms.grid[-1]
+        modes = [k.stop - k.start for k in p.transforms.mode_slices]
         self.u, self.gv = (
-            draw(self.batch, *p.how.grid[:-1], 1, T),
-            draw(self.batch, *p.how.grid, scale=64 / 5),
+            draw(self.batch, *p.transforms.grid[:-1], 1, T),
+            draw(self.batch, *p.transforms.grid, scale=64 / 5),
         )
         self.tau, self.line = draw(self.batch, H), draw(p.lines, H)
         self.e = Ends(
@@ -59,13 +59,13 @@ class Case:
         self.x, self.z, self.m = (a.copy_(draw(*a.shape)) for a in (*p.empty_rows(self.batch), self._modes()))
 
     def _modes(self) -> Tensor:
-        p, modes = self.p, [k.stop - k.start for k in self.p.how.mode_slices]
+        p, modes = self.p, [k.stop - k.start for k in self.p.transforms.mode_slices]
         return torch.empty(self.batch, 2, *modes, p.hidden, dtype=p.dtype, device=p.device)
 
     def stages(self) -> dict[str, tuple[Callable[[Plan], object], int]]:
         """Every kernel with the bytes that it must read and write."""
         x, z, m, v, w = (a.nbytes for a in (self.x, self.z, self.m, self.gv, self.layer.modes))
-        saved = network.ForwardState(self.u, self.tau, self.line, self.x, [], [])
+        state = network.ForwardState(self.u, self.tau, self.line, self.x, [], [])
         base = 4 * self.batch * self.p.lines * self.p.projection
         h = lambda p: self.e.round_factors(p.dtype)
         return {
@@ -83,20 +83,20 @@ class Case:
                 lambda p: network._project(p, self.x, self.z, self.layer, h(p), True, True),
                 2 * x + z + v,
             ),
-            "to modes": (lambda p: p.how.to_modes(self.z), z + m),
+            "to modes": (lambda p: p.transforms.to_modes(self.z), z + m),
             "mix": (lambda p: network._mix(p, self.m, self.layer.modes), 2 * m + w),
-            "from modes": (lambda p: p.how.from_modes(self.m), z + m),
+            "from modes": (lambda p: p.transforms.from_modes(self.m), z + m),
             "project, back": (lambda p: network._project_back(p, self.gv, self.x, h(p)), v + 2 * x + z),
             "project, weights": (lambda p: network._project_weights(p, self.gv, self.x, h(p)), v + x),
             "mix, back": (
-                lambda p: network._mix_back(p, self.m, self.m, self.layer.modes, p.one),
+                lambda p: network._mix_back(p, self.m, self.m, self.layer.modes, p.unit),
                 3 * m + 2 * w,
             ),
             "block, back": (
                 lambda p: network._block_back(p, self.x, self.z, self.x, self.layer, False),
                 3 * x + 2 * z,
             ),
-            "lift, back": (lambda p: network._lift_back(p, self.x, saved, h(p), False), x + v + base),
+            "lift, back": (lambda p: network._lift_back(p, self.x, state, h(p), False), x + v + base),
         }
 
 
@@ -122,8 +122,8 @@ def launches(kernel: str, dims: int) -> Iterator[Launch]:
 def case(dims: int, precision: str, device: torch.device, batch: int | None, tiny: bool) -> Case:
     grid, modes, hidden, projection, usual = (TINY if tiny else SIZES)[dims]
     kind = {"fp16": torch.float16, "bf16": torch.bfloat16, "tf32": torch.float32}[precision]
-    how = make_transforms(grid, modes, kind, device, unitary=True)
-    return Case(make_plan(how, hidden, projection, 1, True), batch or usual)
+    transforms = make_transforms(grid, modes, kind, device, unitary=True)
+    return Case(make_plan(transforms, hidden, projection, 1, True), batch or usual)
 
 
 def bandwidth(device: torch.device) -> float:
@@ -151,7 +151,7 @@ def table(which: Case, rate: float, label: str) -> list[dict[str, object]]:
 
 
 def with_launch(p: Plan, field: str, launch: Launch) -> Plan:
-    return replace(p, tuning=replace(p.tuning, **{field: launch}), padded={}, known={})
+    return replace(p, tuning=replace(p.tuning, **{field: launch}), matrix_cache={}, size_cache={})
 
 
 def tries(which: Case, dims: int) -> Iterator[tuple[str, Launch]]:

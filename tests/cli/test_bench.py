@@ -68,7 +68,7 @@ def test_all_parts(call, folder):
 
 def test_kernels_are_timed_where_they_know_the_networks_sizes(monkeypatch):
     monkeypatch.setattr("sapc.nn.kernels.triton_unavailable_reason", lambda: "")
-    monkeypatch.setattr("sapc.nn.kernels._too_old", lambda device: "")
+    monkeypatch.setattr("sapc.nn.kernels._gpu_unusable_reason", lambda device: "")
     for preset, has_kernels in (("published", True), ("tiny", False)):
         run = sapc.training_config("heat", "ffm", preset)
         assert ("fused" in {path for path, *_ in backbone.kinds(run, torch.device("cuda"))}) == has_kernels

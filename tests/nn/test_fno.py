@@ -100,30 +100,33 @@ def test_products_equal_ffts_to_float32_rounding_at_the_published_size():
 @given(n=st.integers(1, 12), m=st.integers(1, 14))
 @settings(max_examples=60, deadline=None)
 def test_transforms_of_one_axis_are_those_of_numpy(n, m):
-    how = make_transforms((n, n), (m, m // 2 + 1), torch.float64, torch.device("cpu"))
+    transforms = make_transforms((n, n), (m, m // 2 + 1), torch.float64, torch.device("cpu"))
     u = fields(2, n, n, dtype=torch.float64)[0]
-    z = how.forward(u[..., None])[..., 0]
+    z = transforms.forward(u[..., None])[..., 0]
     full = torch.fft.rfft2(u)
-    rows = [k % n for k in range(how.mode_slices[0].start - m // 2, how.mode_slices[0].stop - m // 2)]
-    want = full[:, rows, : how.mode_slices[1].stop]
+    rows = [
+        k % n
+        for k in range(transforms.mode_slices[0].start - m // 2, transforms.mode_slices[0].stop - m // 2)
+    ]
+    want = full[:, rows, : transforms.mode_slices[1].stop]
     assert torch.allclose(torch.complex(z[:, 0], z[:, 1]), want, atol=1e-11)
     kept = torch.zeros_like(full)
-    kept[:, rows, : how.mode_slices[1].stop] = want
-    back = how.inverse(z[..., None])[..., 0]
+    kept[:, rows, : transforms.mode_slices[1].stop] = want
+    back = transforms.inverse(z[..., None])[..., 0]
     assert torch.allclose(back, torch.fft.irfft2(kept, s=(n, n)), atol=1e-11)
 
 
 def test_modes_are_the_stated_ones():
-    how = make_transforms((100, 100), (32, 17), torch.float64, torch.device("cpu"))
+    transforms = make_transforms((100, 100), (32, 17), torch.float64, torch.device("cpu"))
     x = torch.arange(100, dtype=torch.float64) * (2 * math.pi / 100)
     for k, kept in ((-16, True), (-17, False), (15, True), (16, False)):
         wave = torch.cos(k * x)[:, None] * torch.cos(3 * x) - torch.sin(k * x)[:, None] * torch.sin(3 * x)
         power = (
-            how.forward(wave[None, ..., None]).square().sum()
+            transforms.forward(wave[None, ..., None]).square().sum()
         )  # cos(k x + 3 t): the pair (k, 3) and its conjugate
         assert (power > 1) == kept
     for k, kept in ((16, True), (17, False)):
-        power = how.forward(torch.cos(k * x).expand(100, 100)[None, ..., None]).square().sum()
+        power = transforms.forward(torch.cos(k * x).expand(100, 100)[None, ..., None]).square().sum()
         assert (power > 1) == kept
 
 

@@ -202,9 +202,9 @@ def test_a_rehearsal_goes_there_and_back():
     net, (u, t, weight) = network(blocks=1), case(2, (2, 10))
     before = answers(net, u, t, weight)
     p, e = net.plan, [torch.randn(2, 16), *net.lift_out.parameters(), *net.project_in.parameters()]
-    how = p.how
+    transforms = p.transforms
     inputs = u[..., None, :], torch.randn(2, 16), torch.randn(2, 16)
-    check_backward(p, *inputs, *e, *net.project_out.parameters(), *net.blocks[0].parameters_for(how))
+    check_backward(p, *inputs, *e, *net.project_out.parameters(), *net.blocks[0].parameters_for(transforms))
     assert p.checked_backward == {False}
     after = answers(net, u, t, weight)
     assert net.plan is p

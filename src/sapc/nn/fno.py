@@ -1,29 +1,35 @@
 """The backbone: a Fourier neural operator v(u, t) on fields of any resolution.
 
-    x = lift(u, [condition], embedding(t), coordinates)                 pointwise, in -> projection -> hidden, GELU between
-    x = gelu(S(x) + W x + b)      four times, no GELU after the last    S acts on a few Fourier modes, W on channels
-    v = project(x)                                                      pointwise, hidden -> projection -> 1, GELU between
+    x = lift(u, [condition], embedding(t), coordinates)    pointwise, in -> projection -> hidden, GELU between
+    x = gelu(S(x) + W x + b)                               S acts on a few Fourier modes, W on channels;
+                                                           four times, no GELU after the last
+    v = project(x)                                         pointwise, hidden -> projection -> 1, GELU between
 
-**Modes.** `modes = 32` keeps k = -16..15 on every axis but the last and k = 0..16 on the last, whose transform is that of real data.
-A coarser grid has fewer modes; those it has keep their weights, so one set of weights serves every resolution. On each mode, channels are
-mixed by a complex matrix, stored as a pair of real ones.
+**Modes.** `modes = 32` keeps k = -16..15 on every axis but the last and k = 0..16 on the last, whose
+transform is that of real data. A coarser grid has fewer modes; those it has keep their weights, so one set of
+weights serves every resolution. On each mode, channels are mixed by a complex matrix, stored as a pair of
+real ones.
 
-**Channels.** Fields of several channels are `(batch, channel, *grid)`; lifting takes all of them, and projecting gives as many.
+**Channels.** Fields of several channels are `(batch, channel, *grid)`; lifting takes all of them, and
+projecting gives as many.
 
-**Three paths** with the same weights compute the same function. `transform="fused"`: Triton kernels in which an activation is read and
-written once per block (`sapc.fused`). `"dft"`: products with thin DFT matrices (`sapc.dft`), on any device, compiled if asked for.
-`"fft"`: full FFTs, the oracle in the tests and the yardstick in the benchmark. `"auto"` follows the environment variable SAPC_KERNELS (on,
-off); without it, it takes the kernels where they can be used and pay: on a GPU with Triton, in every precision but float32. Where they turn
-out not to work, as on a GPU too small for them, it goes back to the products, after one warning.
+**Three paths** with the same weights compute the same function. `transform="fused"`: Triton kernels in which
+an activation is read and written once per block (`nn.kernels`). `"dft"`: products with thin DFT matrices
+(`nn.dft`), on any device, compiled if asked for. `"fft"`: full FFTs, the oracle in the tests and the
+yardstick in the benchmark. `"auto"` follows the environment variable SAPC_KERNELS (on, off); without it, it
+takes the kernels where they can be used and pay: on a GPU with Triton, in every precision but float32. Where
+they turn out not to work, as on a GPU too small for them, it goes back to the products, after one warning.
 
-**Lifting.** Of its input channels only the state varies with both sample and point. The time embedding is a vector per sample, the
-coordinates a map per point, so the first layer is a sum of three small products and the wide input is never built.
+**Lifting.** Of its input channels only the state varies with both sample and point. The time embedding is a
+vector per sample, the coordinates a map per point, so the first layer is a sum of three small products and
+the wide input is never built.
 
 **Precision** is that of the products; their sums, weights and the output are float32 in every case.
 
     float32   factors with 24 bits
     tf32      factors rounded to 11 bits (on CUDA; the caller wraps the run in `matmul_precision`)
-    fp16      the same 11 bits, and with the kernels activations are kept that way too, at half the memory traffic; elsewhere it is tf32
+    fp16      the same 11 bits, and with the kernels activations are kept that way too, at half the memory
+              traffic; elsewhere it is tf32
     bf16      8 bits, activations too
 """
 
@@ -46,49 +52,57 @@ from ..errors import SapcError, SapcWarning, check_choice, check_int, explain_mi
 from .dft import Block, Transforms, make_transforms
 from .kernels import kernels_unavailable_reason
 
-if TYPE_CHECKING:  # importing it needs Triton
+# Importing it needs Triton.
+if TYPE_CHECKING:
     from .kernels.plan import Plan, Tuning
 
 Precision = Literal["float32", "tf32", "fp16", "bf16"]
-Made = TypeVar("Made")
+Cached = TypeVar("Cached")
 Path = Literal["auto", "fused", "dft", "fft"]
-KERNELS = "SAPC_KERNELS"  # the environment's choice: on, off, or unset
-FATAL = ("illegal memory access", "misaligned address", "unspecified launch failure")  # CUDA does not recover
+# The choice of the environment: on, off, or unset.
+KERNELS = "SAPC_KERNELS"
+# CUDA does not recover from these errors.
+FATAL = ("illegal memory access", "misaligned address", "unspecified launch failure")
 LEAVE_OPEN = f"leave the choice open, with transform='auto' and without {KERNELS}"
-LARGEST = 2**58  # numbers in an array: beyond it their bytes cannot be counted in 64 bits
-MOST_BLOCKS = 1000
-MOST_KEPT = 32  # transforms and plans of a network, each of one grid
-LARGEST_TIME = 2000.0  # flow time is stretched by it before the embedding, and it is the longest wave length
+# Numbers in an array: beyond it their bytes cannot be counted in 64 bits.
+LARGEST = 2**58
+MAX_BLOCKS = 1000
+# Transforms and plans of a network, each of one grid.
+MAX_CACHED = 32
+# Flow time is stretched by it before the embedding, and it is the longest wave length.
+LARGEST_TIME = 2000.0
 
 
 class Lift(torch.autograd.Function):
     """`gelu(inputs @ maps)`, a map per sample, where the inputs are few and the outputs many.
 
-    The wide pre-activation is made again for the backward pass instead of being kept, and the gradients of all maps are one product;
-    differentiated automatically, each would be a sum over the wide tensor of its own.
+    The wide pre-activation is made again for the backward pass instead of being kept, and the gradients of
+    all maps are one product; differentiated automatically, each would be a sum over the wide tensor of its
+    own.
     """
 
     @staticmethod
     def forward(ctx: Any, inputs: Tensor, maps: Tensor, dtype: torch.dtype) -> Tensor:
-        """`(batch, points, in)`, `(batch, in, out)` to `(batch, points, out)` in `dtype`."""
+        """Map `(batch, points, in)` by `(batch, in, out)` to `(batch, points, out)` in `dtype`."""
         ctx.save_for_backward(inputs, maps)
-        x = gelu(_few(inputs, maps))
-        # Not `.to(dtype)` where that is nothing: torch 2.11, compiling, then takes the result for a view and its gradient for zero.
+        x = gelu(_sum_of_products(inputs, maps))
+        # Not `.to(dtype)` where that is nothing: torch 2.11, compiling, then takes the result for a view and
+        # its gradient for zero.
         return x if x.dtype == dtype else x.to(dtype)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
-        """Through gelu, then to maps and, where asked, to inputs."""
+        """Compute the gradients of maps and, if needed, of inputs."""
         inputs, maps = ctx.saved_tensors
-        x = _few(inputs, maps)
+        x = _sum_of_products(inputs, maps)
         d = torch.ops.aten.gelu_backward(grad.to(x.dtype), x).to(grad.dtype)
         to_inputs = (d @ maps.mT.to(d.dtype)).to(inputs.dtype) if ctx.needs_input_grad[0] else None
         return to_inputs, (inputs.mT.to(d.dtype) @ d).to(maps.dtype), None
 
 
-def _few(inputs: Tensor, maps: Tensor) -> Tensor:
-    """The product, on CUDA written out so that a compiler folds it into what follows."""
+def _sum_of_products(inputs: Tensor, maps: Tensor) -> Tensor:
+    """Multiply, on CUDA written out so that a compiler folds it into what follows."""
     if not inputs.is_cuda:
         return inputs @ maps
     return sum(
@@ -99,7 +113,23 @@ def _few(inputs: Tensor, maps: Tensor) -> Tensor:
 
 @explain_misuse
 class FNO(nn.Module):
-    """The velocity network `(fields, times) -> fields`; see the module docstring."""
+    """The velocity network `(fields, times[, condition]) -> fields`, a Fourier neural operator.
+
+    It serves fields of any resolution.
+
+    Args:
+        grid_dims: Axes of the grid.
+        modes: Fourier modes, one number for all axes or one per axis.
+        hidden: Channels of the blocks.
+        projection: Channels of the hidden layers of lifting and projection.
+        time_channels: Channels of the time embedding, an even number.
+        blocks: Number of blocks.
+        channels: Channels of a field.
+        conditions: Condition fields that it gets, 0 or 1.
+        precision: Precision of products: float32, tf32, fp16 or bf16.
+        transform: How it is computed: auto, fused, dft or fft.
+        compiled: Compile the products.
+    """
 
     def __init__(
         self,
@@ -123,11 +153,15 @@ class FNO(nn.Module):
         self.modes = (*per_axis[:-1], per_axis[-1] // 2 + 1)
         self.time_channels, self.channels, self.conditions = time_channels, channels, conditions
         self.precision, self.transform = precision, transform
-        self.tuning: Tuning | None = None  # how the kernels are launched, if not as usual
-        self.plan: Plan | None = None  # of the last evaluation by kernels
-        self.compile_instead = False  # whether products are compiled where kernels turn out not to work
-        self._no_kernels = False  # on this GPU, as it turned out
-        self._made: dict[tuple[object, ...], Any] = {}  # see `_once`
+        # Launches of the kernels, if not the usual ones.
+        self.tuning: Tuning | None = None
+        # Plan of the last evaluation by kernels.
+        self.plan: Plan | None = None
+        # Whether products are compiled if kernels turn out not to work.
+        self.compile_instead = False
+        self._kernels_failed = False
+        # See `_lookup`.
+        self._cache: dict[tuple[object, ...], Any] = {}
         self.lift_in = nn.Linear(channels * (1 + conditions) + time_channels + grid_dims, projection)
         self.lift_out = nn.Linear(projection, hidden)
         self.blocks = nn.ModuleList(Block(hidden, self.modes) for _ in range(blocks))
@@ -139,22 +173,38 @@ class FNO(nn.Module):
 
     @staticmethod
     def shapes(
-        grid_dims: int, modes: tuple[int, ...], hidden: int, projection: int, time_channels: int, *, blocks: int = 4,
+        grid_dims: int, modes: tuple[int, ...], hidden: int, projection: int, time_channels: int, *,
+        blocks: int = 4,
         channels: int = 1, conditions: int = 0, precision: str = "float32",
     ) -> dict[str, tuple[int, ...]]:  # fmt: skip
-        """The shapes of the weights of a network of these sizes, which is not made."""
+        """Compute the shapes of the weights, without making the network.
+
+        Args:
+            grid_dims: As for the network; so are all others.
+            modes: One number per axis.
+            hidden: Channels of the blocks.
+            projection: Channels of the hidden layers.
+            time_channels: Channels of the time embedding.
+            blocks: Number of blocks.
+            channels: Channels of a field.
+            conditions: Condition fields.
+            precision: Precision of products.
+
+        Returns:
+            The shapes by name.
+        """
         _check(grid_dims, modes, (hidden, projection, blocks, channels), time_channels, conditions)
         _check_path(precision, "auto")
-        kept = (*modes[:-1], modes[-1] // 2 + 1)
+        stored_modes = (*modes[:-1], modes[-1] // 2 + 1)
         wide = channels * (1 + conditions) + time_channels + grid_dims
-        block: dict[str, tuple[int, ...]] = {"spectral.weight": (2, *kept, hidden, hidden)}
+        block: dict[str, tuple[int, ...]] = {"spectral.weight": (2, *stored_modes, hidden, hidden)}
         block |= {"spectral.bias": (hidden,), "pointwise.weight": (hidden, hidden)}
-        found = {f"blocks.{i}.{name}": shape for i in range(blocks) for name, shape in block.items()}
+        shapes = {f"blocks.{i}.{name}": shape for i in range(blocks) for name, shape in block.items()}
         linears = {"lift_in": (projection, wide), "lift_out": (hidden, projection)}
         linears |= {"project_in": (projection, hidden), "project_out": (channels, projection)}
         for name, shape in linears.items():
-            found |= {f"{name}.weight": shape, f"{name}.bias": shape[:1]}
-        return found
+            shapes |= {f"{name}.weight": shape, f"{name}.bias": shape[:1]}
+        return shapes
 
     def compile_core(self) -> None:
         """Compile the network; the first call with a new shape then takes its time."""
@@ -163,7 +213,7 @@ class FNO(nn.Module):
 
     @property
     def parameter_count(self) -> int:
-        """Real parameters."""
+        """Number of real parameters."""
         return sum(p.numel() for p in self.parameters())
 
     def forward(
@@ -172,139 +222,173 @@ class FNO(nn.Module):
         t: Float[Tensor, " batch"],
         condition: Float[Tensor, "batch *grid"] | None = None,
     ) -> Float[Tensor, "batch *grid"]:
-        """The velocity at state `u` and flow times `t`, one per sample, in float32 (float64 for a network in float64)."""
+        """Evaluate the velocity.
+
+        Args:
+            u: States `(batch, *grid)`, with an axis for channels after the batch if there are several.
+            t: Flow times, one per sample.
+            condition: A field per sample, in the shape of `u`.
+
+        Returns:
+            The velocity in the shape of `u`, in float32 (float64 for a network in float64).
+        """
         self._check_input(u, t, condition)
         exact = self.lift_in.weight.dtype
         if len(u) == 0:
             return u.to(exact)
         if self.path(u, condition) == "fused":
-            v = self._fused(u.to(exact), t.double(), None if condition is None else condition.to(exact))
+            v = self._try_kernels(u.to(exact), t.double(), None if condition is None else condition.to(exact))
             if v is not None:
                 return v
-        lattice = tuple(u.shape[-len(self.modes) :])
+        shape = tuple(u.shape[-len(self.modes) :])
         kind = torch.bfloat16 if self.precision == "bf16" else exact
-        how = self._once(make_transforms, lattice, self.modes, kind, u.device)
-        seen = (u,) if condition is None else (u, condition)
-        channels = torch.stack(seen, -1) if self.channels == 1 else torch.cat(seen, 1).movedim(1, -1)
-        place = how.place.to(exact).expand(len(u), -1, -1)
+        transforms = self._lookup(make_transforms, shape, self.modes, kind, u.device)
+        inputs_ = (u,) if condition is None else (u, condition)
+        channels = torch.stack(inputs_, -1) if self.channels == 1 else torch.cat(inputs_, 1).movedim(1, -1)
+        place = transforms.place.to(exact).expand(len(u), -1, -1)
         inputs = torch.cat((channels.to(exact).flatten(1, -2), place), -1)
-        v = self._core(inputs, t.double(), how)
+        v = self._core(inputs, t.double(), transforms)
         return v.reshape(u.shape) if self.channels == 1 else v.movedim(-1, 1).reshape(u.shape)
 
-    def _once(self, make: Callable[..., Made], *about: object) -> Made:
-        """Keep what depends on a grid alone, of the last grids."""
-        found = self._made.get((make, *about))
-        if found is None:
-            if len(self._made) >= MOST_KEPT:
-                self._made.clear()
-            found = self._made[make, *about] = make(*about)
-        return cast(Made, found)
+    def _lookup(self, make: Callable[..., Cached], *about: object) -> Cached:
+        """Keep what depends on a grid alone, for the latest grids."""
+        value = self._cache.get((make, *about))
+        if value is None:
+            if len(self._cache) >= MAX_CACHED:
+                self._cache.clear()
+            value = self._cache[make, *about] = make(*about)
+        return cast(Cached, value)
 
     def path(self, u: Tensor, condition: Tensor | None = None) -> str:
-        """The path that fields like these take; a path that was asked for and cannot be taken is refused."""
-        wish = self.transform if self.transform != "auto" else _wish()
-        if wish in ("dft", "fft") or (wish == "auto" and not self._pays(u)):
-            return "dft" if wish == "auto" else wish
-        against = kernels_unavailable_reason(
-            u.device, self._kept, self.lift_out.out_features, self.lift_in.out_features
+        """Choose the path for fields like these.
+
+        Args:
+            u: States.
+            condition: Condition fields.
+
+        Returns:
+            fused, dft or fft.
+
+        Raises:
+            SapcError: The kernels were asked for and cannot be used.
+        """
+        choice = self.transform if self.transform != "auto" else _default_path()
+        if choice in ("dft", "fft") or (choice == "auto" and not self._pays(u)):
+            return "dft" if choice == "auto" else choice
+        reason = kernels_unavailable_reason(
+            u.device, self._activation_dtype, self.lift_out.out_features, self.lift_in.out_features
         )
         if self.channels > 1 or len(self.modes) not in (2, 3):
-            against = "the kernels know fields of one channel on two or three axes"
-        if not against and condition is not None and condition.requires_grad:
-            against = "the kernels give the condition no gradient"
-        if against and wish == "fused":
-            raise SapcError(f"the kernels cannot be used: {against}; {LEAVE_OPEN}")
-        return "dft" if against else "fused"
+            reason = "the kernels know fields of one channel on two or three axes"
+        if not reason and condition is not None and condition.requires_grad:
+            reason = "the kernels give the condition no gradient"
+        if reason and choice == "fused":
+            raise SapcError(f"the kernels cannot be used: {reason}; {LEAVE_OPEN}")
+        return "dft" if reason else "fused"
 
     def has_kernels(self, device: torch.device) -> bool:
-        """Whether fields on a device take the fused path."""
+        """Check whether fields on a device take the fused path.
+
+        Args:
+            device: The device.
+
+        Returns:
+            Whether the kernels are used.
+        """
         if self.channels > 1:
             return False
         return self.path(torch.empty(1, *(1 for _ in self.modes), device=device)) == "fused"
 
     def _pays(self, u: Tensor) -> bool:
-        """Exact products of float32 numbers are no work for the matrix units."""
-        return u.is_cuda and self.precision != "float32" and not self._no_kernels
+        """Check whether kernels pay: exact products of float32 are no work for the matrix units."""
+        return u.is_cuda and self.precision != "float32" and not self._kernels_failed
 
     @property
-    def _kept(self) -> torch.dtype:
-        """Of activations, with the kernels; a network in float64 stays there."""
+    def _activation_dtype(self) -> torch.dtype:
+        """Choose the dtype of activations in the kernels; a network in float64 stays there."""
         exact = self.lift_in.weight.dtype
         halves = {"bf16": torch.bfloat16, "fp16": torch.float16}
         return halves.get(self.precision, exact) if exact == torch.float32 else exact
 
-    def _fused(self, u: Tensor, t: Tensor, condition: Tensor | None) -> Tensor | None:
-        """By the kernels; None if they turn out not to work here."""
+    def _try_kernels(self, u: Tensor, t: Tensor, condition: Tensor | None) -> Tensor | None:
+        """Evaluate by the kernels; None if they turn out not to work here."""
         try:
             return self._by_kernels(u, t, condition)
         except (torch.cuda.OutOfMemoryError, NotImplementedError):
             raise
-        except Exception as error:  # of a compiler, for a GPU that nobody has tried
-            what = f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0] or 'no message'}"
+        # Of a compiler, for a GPU that nobody has tried.
+        except Exception as error:
+            reason = f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0] or 'no message'}"
             if any(sign in str(error) for sign in FATAL):
                 raise SapcError(
-                    f"the kernels of this network fail on this GPU ({what}), after which nothing works in this process; "
+                    f"the kernels of this network fail on this GPU ({reason}), "
+                    "after which nothing works in this process; "
                     f"start again with {KERNELS}=off"
                 ) from error
-            if "fused" in (self.transform, _wish()):
-                raise SapcError(f"the kernels cannot be used: {what}; {LEAVE_OPEN}") from error
+            if "fused" in (self.transform, _default_path()):
+                raise SapcError(f"the kernels cannot be used: {reason}; {LEAVE_OPEN}") from error
             warnings.warn(
-                f"the kernels of this network cannot be used here ({what}); it runs by products, more slowly; "
+                f"the kernels of this network cannot be used here ({reason}); "
+                "it runs by products, more slowly; "
                 f"{KERNELS}=off avoids the attempt",
                 SapcWarning,
                 stacklevel=3,
             )
-            self._no_kernels = True
+            self._kernels_failed = True
             if self.compile_instead:
                 self.compile_core()
             return None
 
     def _by_kernels(self, u: Tensor, t: Tensor, condition: Tensor | None) -> Tensor:
-        """What depends on the sample or the line alone is added up here."""
+        """Add up what depends on the sample or the line alone, and run the kernels."""
         from .kernels.network import velocity
         from .kernels.plan import make_plan
 
-        how = self._once(make_transforms, tuple(u.shape[1:]), self.modes, self._kept, u.device, True)
+        transforms = self._lookup(
+            make_transforms, tuple(u.shape[1:]), self.modes, self._activation_dtype, u.device, True
+        )
         sizes = self.lift_out.out_features, self.lift_in.out_features, 1 + self.conditions
-        self.plan = p = self._once(make_plan, how, *sizes, self.precision != "float32", self.tuning)
+        p = self.plan = self._lookup(make_plan, transforms, *sizes, self.precision != "float32", self.tuning)
         state, place, tau = self._lift_weights(t)
         us = torch.cat((state, place[:, -1:]), 1).T.contiguous()
         line = (p.lead[:, :, None] * place[:, :-1].T).sum(1)
         rows = u[..., None, :] if condition is None else torch.stack((u, condition), -2)
         linears = (self.lift_out, self.project_in, self.project_out)
         ends = [us, *(x for layer in linears for x in layer.parameters())]
-        layers = [x for block in self.blocks for x in cast(Block, block).parameters_for(how)]
+        layers = [x for block in self.blocks for x in cast(Block, block).parameters_for(transforms)]
         return velocity(p, rows.contiguous(), tau, line, *ends, *layers)
 
-    def _velocity(self, inputs: Tensor, t: Tensor, how: Transforms) -> Tensor:
-        x = self._lift(inputs, t, how.analyse[0].dtype).reshape(len(t), *how.grid, -1)
+    def _velocity(self, inputs: Tensor, t: Tensor, transforms: Transforms) -> Tensor:
+        x = self._lift(inputs, t, transforms.analyse[0].dtype).reshape(len(t), *transforms.grid, -1)
         for i, block in enumerate(self.blocks):
-            x = block(x, how, self.transform == "fft")
+            x = block(x, transforms, self.transform == "fft")
             x = gelu(x) if i < len(self.blocks) - 1 else x
         x = gelu(linear(x, self.project_in.weight.to(x.dtype), self.project_in.bias.to(x.dtype)))
         weight, bias = self.project_out.weight, self.project_out.bias
         if self.channels > 1:
             return linear(x.to(weight.dtype), weight, bias)
-        if x.is_cuda:  # a sum that a compiler folds into the line above, so that the wide tensor is read once
+        # A sum that a compiler folds into the line above, so that the wide tensor is read once.
+        if x.is_cuda:
             return (x.to(weight.dtype) * weight[0]).sum(-1) + bias
         return linear(x.to(weight.dtype), weight, bias)[..., 0]
 
     def _lift(self, inputs: Tensor, t: Tensor, dtype: torch.dtype) -> Tensor:
-        """First layer by what its inputs depend on, then the second; `inputs` are the state's channels, the place and a one."""
+        """Lift `inputs`, the state's channels, the coordinates and a one; see the module docstring."""
         state, place, tau = self._lift_weights(t)
         maps = torch.cat((torch.cat((state, place), 1).T.expand(len(t), -1, -1), tau[:, None]), 1)
         x: Tensor = Lift.apply(inputs, maps, dtype)  # type: ignore[no-untyped-call]
         return linear(x, self.lift_out.weight.to(dtype), self.lift_out.bias.to(dtype))
 
     def _lift_weights(self, t: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """The first layer's weights of fields and coordinates, and what time and bias add to it, a row per sample."""
+        """Split the first layer: weights of fields, of coordinates, and what time and bias add per sample."""
         axes = len(self.modes)
         fields = self.lift_in.in_features - self.time_channels - axes
         state, time, place = torch.split(self.lift_in.weight, [fields, self.time_channels, axes], dim=1)
         return state, place, linear(self._embedding(t).to(time.dtype), time, self.lift_in.bias)
 
     def _embedding(self, t: Tensor) -> Tensor:
-        """`[sin, cos]` of the stretched time at frequencies from 1 down to 1 / 2000; in float64: a float32 phase is off by 1e-4."""
+        """Embed the stretched time: `[sin, cos]` at frequencies from 1 down to 1 / 2000."""
+        # In float64: a float32 phase is off by 1e-4.
         half = self.time_channels // 2
         j = torch.arange(half, dtype=t.dtype, device=t.device)
         phase = (LARGEST_TIME * t)[:, None] * torch.exp(-j * (math.log(LARGEST_TIME) / (half - 1)))
@@ -314,23 +398,26 @@ class FNO(nn.Module):
         for x in (u, t) if condition is None else (u, t, condition):
             if not isinstance(x, Tensor) or not x.is_floating_point() or x.is_meta or x.is_sparse:
                 raise SapcError(
-                    f"this FNO takes tensors of real numbers, got {type(x).__name__} {getattr(x, 'dtype', '')}"
+                    "this FNO takes tensors of real numbers, "
+                    f"got {type(x).__name__} {getattr(x, 'dtype', '')}"
                 )
         several = (self.channels,) if self.channels > 1 else ()
         if u.ndim != len(self.modes) + 1 + len(several) or u.shape[1 : 1 + len(several)] != several:
-            wanted = f"(batch, {self.channels} channels, *grid)" if several else "(batch, *grid)"
+            expected = f"(batch, {self.channels} channels, *grid)" if several else "(batch, *grid)"
             raise SapcError(
-                f"this FNO takes fields {wanted} with {len(self.modes)} grid axes, got shape {tuple(u.shape)}"
+                f"this FNO takes fields {expected} with {len(self.modes)} grid axes, "
+                f"got shape {tuple(u.shape)}"
             )
         if t.shape != u.shape[:1]:
             raise SapcError(f"one flow time per field: expected shape ({len(u)},), got {tuple(t.shape)}")
         if condition is not None and condition.shape != u.shape:
             raise SapcError(
-                f"the condition has shape {tuple(condition.shape)}, the fields {tuple(u.shape)}; they must agree"
+                f"the condition has shape {tuple(condition.shape)}, the fields {tuple(u.shape)}; "
+                "they must agree"
             )
         if (condition is not None) != bool(self.conditions):
-            wants = "one condition field per sample" if self.conditions else "no condition"
-            raise SapcError(f"this FNO takes {wants}; use weights trained for this method")
+            expected = "one condition field per sample" if self.conditions else "no condition"
+            raise SapcError(f"this FNO takes {expected}; use weights trained for this method")
 
 
 def _check(
@@ -339,14 +426,16 @@ def _check(
     hidden, projection, blocks, channels = widths
     if not all(has_type(n, int) and n >= 1 for n in (dims, *modes, *widths)) or len(modes) != dims:
         raise SapcError(
-            f"an FNO needs grid_dims >= 1, one positive number of modes per axis and positive widths; got grid_dims {dims}, "
-            f"modes {modes}, hidden {hidden}, projection {projection}, blocks {blocks}, channels {channels}"
+            "an FNO needs grid_dims >= 1, one positive number of modes per axis and positive widths; "
+            f"got grid_dims {dims}, modes {modes}, hidden {hidden}, projection {projection}, "
+            f"blocks {blocks}, channels {channels}"
         )
     inputs = channels * (1 + check_int(conditions, "conditions", 0))
     widest = max(hidden, projection, check_int(time, "time_channels", 4), inputs)
-    if blocks > MOST_BLOCKS or math.prod(modes) * widest**2 >= LARGEST:
+    if blocks > MAX_BLOCKS or math.prod(modes) * widest**2 >= LARGEST:
         raise SapcError(
-            f"an FNO of {blocks} blocks, {widest} channels and modes {modes} cannot be stored anywhere; choose smaller sizes"
+            f"an FNO of {blocks} blocks, {widest} channels and modes {modes} cannot be stored anywhere; "
+            "choose smaller sizes"
         )
     if time % 2:
         raise SapcError(f"time_channels must be an even number of at least 4, got {time}")
@@ -356,28 +445,33 @@ def _check_path(precision: str, transform: str) -> None:
     check_choice(precision, "precision", get_args(Precision))
     if transform not in get_args(Path) or (transform == "fft" and precision in ("bf16", "fp16")):
         raise SapcError(
-            f"transform {transform!r} with precision {precision}: choose 'auto', 'fused', 'dft', or 'fft' in float32 or tf32"
+            f"transform {transform!r} with precision {precision}: "
+            "choose 'auto', 'fused', 'dft', or 'fft' in float32 or tf32"
         )
 
 
-def _wish() -> str:
-    """The path that the environment asks for."""
-    said = os.environ.get(KERNELS, "").lower()
+def _default_path() -> str:
+    """Read the path that the environment asks for."""
+    value = os.environ.get(KERNELS, "").lower()
     paths = {"": "auto", "auto": "auto", "on": "fused", "off": "dft"}
-    if said not in paths:
-        raise SapcError(f"{KERNELS} is {said!r}; choose on, off or auto")
-    return paths[said]
+    if value not in paths:
+        raise SapcError(f"{KERNELS} is {value!r}; choose on, off or auto")
+    return paths[value]
 
 
 @contextmanager
 def matmul_precision(precision: str) -> Iterator[None]:
-    """Products on CUDA as `precision` says inside the block: those of float32 matrices in TF32 or exact; sums always in float32."""
-    before, cuda = torch.get_float32_matmul_precision(), torch.backends.cuda.matmul
+    """Set the precision of products on CUDA inside the block; sums are always in float32.
+
+    Args:
+        precision: float32 (exact products), tf32, fp16 or bf16.
+    """
+    previous, cuda = torch.get_float32_matmul_precision(), torch.backends.cuda.matmul
     halves = cuda.allow_fp16_reduced_precision_reduction, cuda.allow_bf16_reduced_precision_reduction
     torch.set_float32_matmul_precision("high" if precision in ("tf32", "fp16") else "highest")
     cuda.allow_fp16_reduced_precision_reduction = cuda.allow_bf16_reduced_precision_reduction = False
     try:
         yield
     finally:
-        torch.set_float32_matmul_precision(before)
+        torch.set_float32_matmul_precision(previous)
         cuda.allow_fp16_reduced_precision_reduction, cuda.allow_bf16_reduced_precision_reduction = halves

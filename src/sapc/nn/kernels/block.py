@@ -1,26 +1,28 @@
 """Kernels of a block.
 
-**Physical half**: one pass over the activation forward, one backward. Forward, for each row, with the mixed spectrum Y of this block and
-the row x:
+**Physical half**: one pass over the activation forward, one backward. Forward, for each row, with the mixed
+spectrum Y of this block and the row x:
 
-    h = OUT Y + x W^T + b,     Z = IN gelu(h)            OUT, IN: the inverse and the forward transform along the row
+    h = OUT Y + x W^T + b,     Z = IN gelu(h)       OUT, IN: inverse and forward transform along the row
 
-h and Z leave, x and Y enter, everything between stays on the chip. A network that will be differentiated keeps h, and the next kernel
-takes gelu(h) again; one that will not keeps gelu(h).
+h and Z leave, x and Y enter, everything between stays on the chip. A network that will be differentiated
+keeps h, and the next kernel takes gelu(h) again; one that will not keeps gelu(h).
 
 Backward, from the gradients h' of the next block's sum and Z' of its spectrum:
 
-    x' = h' W + IN^T Z',     h'_before = gelu'(h) x',     Y' = OUT^T h'_before,     W' = h'^T gelu(h),
+    x' = h' W + IN^T Z',   h'_before = gelu'(h) x',   Y' = OUT^T h'_before,   W' = h'^T gelu(h),
 
-so one pass reads h' and h and writes h'_before. The gradients of weights are summed by each program over its rows and added up afterwards:
-the order of all sums is fixed.
+so one pass reads h' and h and writes h'_before. The gradients of weights are summed by each program over its
+rows and added up afterwards: the order of all sums is fixed.
 
 **Spectral half**: on every mode, channels are mixed by one complex matrix W = R + i I.
 With z = a + i b as rows of channels,  z W = (a R - b I) + i (a I + b R),  and backward, from y' = c + i d,
 
-    a' = c R^T + d I^T,   b' = d R^T - c I^T,   R' = sum over samples of a^T c + b^T d,   I' = sum of a^T d - b^T c.
+    a' = c R^T + d I^T,                          b' = d R^T - c I^T,
+    R' = sum over samples of a^T c + b^T d,      I' = sum over samples of a^T d - b^T c.
 
-Spectra lie in memory as `(batch, 2, modes, C)`, weights as `(2, modes, C, C)` in float32, rounded on the chip.
+Spectra lie in memory as `(batch, 2, modes, C)`, weights as `(2, modes, C, C)` in float32, rounded on the
+chip.
 """
 
 from __future__ import annotations
@@ -50,13 +52,15 @@ from .device_functions import (
 def block_forward(
     x_p, y_p, h_p, z_p, w_p, b_p, out_p, in_p, rows,
     T: tl.constexpr, C: tl.constexpr, M: tl.constexpr, MP: tl.constexpr, R: tl.constexpr, TB: tl.constexpr,
-    NT: tl.constexpr, PENDING_GELU: tl.constexpr, STORE_GELU: tl.constexpr, GELU: tl.constexpr, PRECISION: tl.constexpr,
+    NT: tl.constexpr, PENDING_GELU: tl.constexpr, STORE_GELU: tl.constexpr, GELU: tl.constexpr,
+    PRECISION: tl.constexpr,
     STAGES: tl.constexpr,
 ):  # fmt: skip
-    """`PENDING_GELU`: x is a sum that gelu has still to be taken of; `STORE_GELU`: gelu(h) is kept instead of h."""
+    """Evaluate a block; `PENDING_GELU`: x is a sum before its gelu; `STORE_GELU`: store gelu(h), not h."""
     kind = x_p.dtype.element_ty
     c = tl.arange(0, C)
-    w, b = load_matrix(w_p, c, c, C, 1, kind), tl.load(b_p + c)  # (out, in)
+    # (out, in)
+    w, b = load_matrix(w_p, c, c, C, 1, kind), tl.load(b_p + c)
     out, into = load_out(out_p, 0, TB, MP), load_into(in_p, 0, TB, R, NT * TB)
     for row in tl.range(tl.program_id(0), rows, tl.num_programs(0), num_stages=STAGES):
         y, mean = load_spectrum(y_p, row, T, C, M, MP)
@@ -87,13 +91,14 @@ def block_backward(
     T: tl.constexpr, C: tl.constexpr, M: tl.constexpr, MP: tl.constexpr, R: tl.constexpr, TB: tl.constexpr,
     NT: tl.constexpr, FIRST: tl.constexpr, GELU: tl.constexpr, PRECISION: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
-    """`g`, `gz`: h' and Z' of the next block; `out`, `into`: IN^T and OUT^T.
+    """Differentiate a block: `g`, `gz` are h' and Z' of the next block; `out`, `into` IN^T and OUT^T.
 
-    `FIRST`: what enters the block is the lifting's sum, without gelu. Of Y' its mean is wanted, for the bias.
+    `FIRST`: what enters the block is the lifting's sum, without gelu. The mean of Y' is needed for the bias.
     """
     kind = h_p.dtype.element_ty
     c = tl.arange(0, C)
-    w = load_matrix(w_p, c, c, C, 1, kind)  # (out, in)
+    # (out, in)
+    w = load_matrix(w_p, c, c, C, 1, kind)
     gw = tl.zeros([C, C], tl.float32)
     out, into = load_out(out_p, 0, TB, MP), load_into(in_p, 0, TB, R, NT * TB)
     for row in tl.range(tl.program_id(0), rows, tl.num_programs(0), num_stages=STAGES):
@@ -108,9 +113,8 @@ def block_backward(
             gx = product(g, w, PRECISION)
             gx = add_product(out, gz, gx, PRECISION) + mean[None, :]
             if not FIRST:
-                x, slope = gelu_and_slope(
-                    a.to(tl.float32) + 0.0 * gx, GELU
-                )  # where gx is: so it is made once
+                # Where the matrix units have gx, so that it is made once.
+                x, slope = gelu_and_slope(a.to(tl.float32) + 0.0 * gx, GELU)
                 a, gx = x.to(kind), gx * slope
             gw = add_product(tl.trans(g), a, gw, PRECISION)
             store_row(gh_p, gx, row, t, T, C)
@@ -122,7 +126,7 @@ def block_backward(
 @triton.jit
 @no_type_check
 def load_mode(p, n, mode, part, modes, batch, C: tl.constexpr):
-    """One part of one mode of some samples, `(n, C)`."""
+    """Load one part of one mode of some samples, `(n, C)`."""
     at = (n.to(tl.int64)[:, None] * 2 + part) * modes * C + mode * C + tl.arange(0, C)[None, :]
     return tl.load(p + at, mask=n[:, None] < batch, other=0.0)
 
@@ -130,7 +134,7 @@ def load_mode(p, n, mode, part, modes, batch, C: tl.constexpr):
 @triton.jit
 @no_type_check
 def store_mode(p, z, n, mode, part, modes, batch, C: tl.constexpr):
-    """The same, back."""
+    """Store what `load_mode` loads."""
     at = (n.to(tl.int64)[:, None] * 2 + part) * modes * C + mode * C + tl.arange(0, C)[None, :]
     tl.store(p + at, z.to(p.dtype.element_ty), mask=n[:, None] < batch)
 
@@ -138,7 +142,7 @@ def store_mode(p, z, n, mode, part, modes, batch, C: tl.constexpr):
 @triton.jit(do_not_specialize=["modes", "batch"])
 @no_type_check
 def mix_forward(z_p, w_p, y_p, modes, batch, C: tl.constexpr, NB: tl.constexpr, PRECISION: tl.constexpr):
-    """A program has one mode and NB samples."""
+    """Mix channels; a program has one mode and NB samples."""
     kind = z_p.dtype.element_ty
     mode, c = tl.program_id(0), tl.arange(0, C)
     n = tl.program_id(1) * NB + tl.arange(0, NB)
@@ -157,11 +161,15 @@ def mix_backward(
     g_p, z_p, w_p, gz_p, gw_p, scale_p, modes, batch,
     C: tl.constexpr, NB: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """A program has one mode and goes through all samples; the weights' gradient is multiplied by the number at `scale`."""
+    """Differentiate the mixing; the weights' gradient is multiplied by the number at `scale`.
+
+    A program has one mode and goes through all samples.
+    """
     kind = z_p.dtype.element_ty
     mode, i = tl.program_id(0), tl.arange(0, C)
     at = w_p + mode.to(tl.int64) * C * C
-    R, I = load_matrix(at, i, i, 1, C, kind), load_matrix(at + modes * C * C, i, i, 1, C, kind)  # transposed
+    # Transposed.
+    R, I = load_matrix(at, i, i, 1, C, kind), load_matrix(at + modes * C * C, i, i, 1, C, kind)
     gR = tl.zeros([C, C], tl.float32)
     gI = tl.zeros([C, C], tl.float32)
     for first in range(0, batch, NB):

@@ -1,15 +1,17 @@
-"""What the kernels are made of: GELU with its slope, and the spectrum of a row.
+"""Functions that the kernels share: GELU with its slope, and the spectrum of a row.
 
-**GELU.** `x Phi(x)`, Phi the normal distribution. `GELU = "exact"`: by the error function. Where factors are rounded to 11 bits or fewer,
-Phi = (1 + tanh Q) / 2 with Q an odd polynomial of degree five, 5e-5 off at most, and the tanh of the special function unit (`"unit"`),
-whose error is another 2.5e-4: a third of the instructions of the error function, which would cost more than the memory traffic of a layer.
-The slope is that of the function computed. (`"plain"` is the same without the unit, for the interpreter.)
+**GELU.** `x Phi(x)`, Phi the normal distribution. `GELU = "exact"`: by the error function. Where factors are
+rounded to 11 bits or fewer, Phi = (1 + tanh Q) / 2 with Q an odd polynomial of degree five, 5e-5 off at most,
+and the tanh of the special function unit (`"unit"`), whose error is another 2.5e-4: a third of the
+instructions of the error function, which would cost more than the memory traffic of a layer. The slope is
+that of the function computed. (`"plain"` is the same without the unit, for the interpreter.)
 
-**Spectrum of a row.** A row is one line along the last axis, `(T, C)`. Its kept modes lie in memory as `(2, M, C)`: real and imaginary
-part, modes k = 0 .. M-1, channels; transforms are unitary. On the way in, the mean, k = 0, is a vector that joins the bias, and the other
-2 (M - 1) rows are padded to 2 MP, MP a power of two, for the matrix units: with the 17 modes of the published network nothing is lost to
-padding there. On the way out the mean is one more row of a product padded to R rows; the matrix that makes it is zero beyond the end of the
-row, so nothing else has to be.
+**Spectrum of a row.** A row is one line along the last axis, `(T, C)`. Its kept modes lie in memory as `(2,
+M, C)`: real and imaginary part, modes k = 0 .. M-1, channels; transforms are unitary. On the way in, the
+mean, k = 0, is a vector that joins the bias, and the other 2 (M - 1) rows are padded to 2 MP, MP a power of
+two, for the matrix units: with the 17 modes of the published network nothing is lost to padding there. On the
+way out the mean is one more row of a product padded to R rows; the matrix that makes it is zero beyond the
+end of the row, so nothing else has to be.
 """
 
 from __future__ import annotations
@@ -23,13 +25,13 @@ C0: tl.constexpr = tl.constexpr(7.97507478e-01)
 C1: tl.constexpr = tl.constexpr(3.70060209e-02)
 C2: tl.constexpr = tl.constexpr(-3.51586127e-04)
 # The square of a distance where Phi is 0 or 1 to all digits and Q still grows.
-FAR: tl.constexpr = tl.constexpr(36.0)
+GELU_CUTOFF: tl.constexpr = tl.constexpr(36.0)
 
 
 @triton.jit
 @no_type_check
 def tanh(x, GELU: tl.constexpr):
-    """tanh(x), by the special function unit if there is one."""
+    """Compute the hyperbolic tangent, by the special function unit if there is one."""
     if GELU == "unit":
         return tl.inline_asm_elementwise(
             "tanh.approx.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1
@@ -41,25 +43,25 @@ def tanh(x, GELU: tl.constexpr):
 @triton.jit
 @no_type_check
 def gelu(x, GELU: tl.constexpr):
-    """x Phi(x)."""
+    """Compute x Phi(x)."""
     half = 0.5 * x
     if GELU == "exact":
         return half + half * tl.math.erf(x * 0.7071067811865476)
     else:
-        y = tl.minimum(x * x, FAR)
+        y = tl.minimum(x * x, GELU_CUTOFF)
         return half + half * tanh(x * (C0 + y * (C1 + y * C2)), GELU)
 
 
 @triton.jit
 @no_type_check
 def gelu_and_slope(x, GELU: tl.constexpr):
-    """x Phi(x) and its derivative."""
+    """Compute x Phi(x) and its derivative."""
     half = 0.5 * x
     if GELU == "exact":
         p = 0.5 + 0.5 * tl.math.erf(x * 0.7071067811865476)
         return x * p, p + x * (tl.exp(x * x * -0.5) * 0.3989422804014327)
     else:
-        y = tl.minimum(x * x, FAR)
+        y = tl.minimum(x * x, GELU_CUTOFF)
         h = tanh(x * (C0 + y * (C1 + y * C2)), GELU)
         slope = C0 + y * (3 * C1 + y * (5 * C2))
         return half + half * h, 0.5 + 0.5 * h + (half - half * h * h) * slope
@@ -68,7 +70,7 @@ def gelu_and_slope(x, GELU: tl.constexpr):
 @triton.jit
 @no_type_check
 def product(a, b, PRECISION: tl.constexpr):
-    """a b, summed in float32. `widened`: factors are rounded as they are and multiplied in float32, for the interpreter."""
+    """Compute a b, summed in float32; `widened`: in float32 from rounded factors, for the interpreter."""
     if PRECISION == "widened":
         return tl.dot(a.to(tl.float32), b.to(tl.float32), input_precision="ieee")
     else:
@@ -78,7 +80,7 @@ def product(a, b, PRECISION: tl.constexpr):
 @triton.jit
 @no_type_check
 def add_product(a, b, sum, PRECISION: tl.constexpr):
-    """sum + a b."""
+    """Compute sum + a b."""
     if PRECISION == "widened":
         return tl.dot(a.to(tl.float32), b.to(tl.float32), sum, input_precision="ieee")
     else:
@@ -87,35 +89,35 @@ def add_product(a, b, sum, PRECISION: tl.constexpr):
 
 @triton.jit
 @no_type_check
-def far(row, size: tl.constexpr):
-    """Where a row begins, in 64 bits: large batches have more than 2^31 numbers."""
+def row_offset(row, size: tl.constexpr):
+    """Compute where a row begins, in 64 bits: large batches have more than 2^31 numbers."""
     return tl.full([], size, tl.int64) * row
 
 
 @triton.jit
 @no_type_check
 def load_row(p, row, t, T: tl.constexpr, C: tl.constexpr):
-    """Some points of a row, zero beyond its end: `(t, C)`."""
+    """Load some points of a row, zero beyond its end: `(t, C)`."""
     c = tl.arange(0, C)
-    return tl.load(p + far(row, T * C) + t[:, None] * C + c[None, :], mask=t[:, None] < T, other=0.0)
+    return tl.load(p + row_offset(row, T * C) + t[:, None] * C + c[None, :], mask=t[:, None] < T, other=0.0)
 
 
 @triton.jit
 @no_type_check
 def store_row(p, x, row, t, T: tl.constexpr, C: tl.constexpr):
-    """The same, back."""
+    """Store some points of a row."""
     c = tl.arange(0, C)
-    at = p + far(row, T * C) + t[:, None] * C + c[None, :]
+    at = p + row_offset(row, T * C) + t[:, None] * C + c[None, :]
     tl.store(at, x.to(p.dtype.element_ty), mask=t[:, None] < T)
 
 
 @triton.jit
 @no_type_check
 def load_spectrum(p, row, T: tl.constexpr, C: tl.constexpr, M: tl.constexpr, MP: tl.constexpr):
-    """The modes of a row but its mean, `(2 MP, C)`, and what the mean adds to every point `(C,)`, in float32."""
+    """Load the modes of a row but its mean, `(2 MP, C)`, and what the mean adds to every point, `(C,)`."""
     c, r = tl.arange(0, C), tl.arange(0, 2 * MP)
     k = 1 + r % MP
-    start = p + far(row, 2 * M * C)
+    start = p + row_offset(row, 2 * M * C)
     at = start + ((r // MP) * M + k)[:, None] * C + c[None, :]
     return tl.load(at, mask=k[:, None] < M, other=0.0), tl.load(start + c).to(tl.float32) * (T**-0.5)
 
@@ -123,30 +125,30 @@ def load_spectrum(p, row, T: tl.constexpr, C: tl.constexpr, M: tl.constexpr, MP:
 @triton.jit
 @no_type_check
 def store_spectrum(p, z, row, C: tl.constexpr, M: tl.constexpr, MP: tl.constexpr, R: tl.constexpr):
-    """The same, back: `(R, C)` with the mean in row 2 MP and its imaginary part, zero, in the next."""
+    """Store modes `(R, C)`, with the mean in row 2 MP and its imaginary part, zero, in the next."""
     c, r = tl.arange(0, C), tl.arange(0, R)
     k = tl.where(r < 2 * MP, 1 + r % MP, 0)
     part = tl.where(r < 2 * MP, r // MP, r - 2 * MP)
-    at = p + far(row, 2 * M * C) + (part * M + k)[:, None] * C + c[None, :]
+    at = p + row_offset(row, 2 * M * C) + (part * M + k)[:, None] * C + c[None, :]
     tl.store(at, z.to(p.dtype.element_ty), mask=((k < M) & (part < 2))[:, None])
 
 
 @triton.jit
 @no_type_check
 def load_matrix(p, i, j, stride_i, stride_j, kind: tl.constexpr):
-    """Entries of a small matrix, in the dtype of the products."""
+    """Load entries of a small matrix, in the dtype of the products."""
     return tl.load(p + i[:, None] * stride_i + j[None, :] * stride_j).to(kind)
 
 
 @triton.jit
 @no_type_check
 def load_out(p, i, TB: tl.constexpr, MP: tl.constexpr):
-    """What leads out of a spectrum to the i-th piece of a row, `(TB, 2 MP)`."""
+    """Load the matrix from a spectrum to the i-th piece of a row, `(TB, 2 MP)`."""
     return tl.load(p + (i * TB + tl.arange(0, TB))[:, None] * (2 * MP) + tl.arange(0, 2 * MP)[None, :])
 
 
 @triton.jit
 @no_type_check
 def load_into(p, i, TB: tl.constexpr, R: tl.constexpr, LENGTH: tl.constexpr):
-    """What leads from there into the spectrum, `(R, TB)`."""
+    """Load the matrix from the i-th piece of a row to its spectrum, `(R, TB)`."""
     return tl.load(p + tl.arange(0, R)[:, None] * LENGTH + (i * TB + tl.arange(0, TB))[None, :])

@@ -1,4 +1,4 @@
-"""What the kernels are told that depends on grid, sizes and precision alone: block shapes, launches, padded transforms."""
+"""What depends on grid, sizes and precision alone: block shapes, launches, padded transforms."""
 
 from __future__ import annotations
 
@@ -18,9 +18,13 @@ from ..dft import Transforms
 class Launch:
     """How a kernel is launched.
 
-    points      of a row at a time          hidden      channels of a hidden layer at a time
-    warps       per program                 programs    per multiprocessor
-    stages      rows in flight              registers   per thread at most, if not as many as the compiler likes
+    Attributes:
+        points: Points of a row at a time.
+        warps: Warps per program.
+        stages: Rows in flight.
+        programs: Programs per multiprocessor.
+        hidden: Channels of a hidden layer at a time.
+        registers: Registers per thread at most; None leaves that to the compiler.
     """
 
     points: int = 128
@@ -33,22 +37,25 @@ class Launch:
 
 @dataclass(frozen=True)
 class Tuning:
-    """Launches of all kernels, found on an H200 by `benchmarks/fused_kernels.py --sweep`."""
+    """Launches of all kernels, measured on an H200 by `benchmarks/fused_kernels.py --sweep`.
+
+    `block_training` is where h is kept for the way back; the mixing takes `batch` samples at a time.
+    """
 
     lift: Launch
     block: Launch
-    block_training: Launch  # where h is kept for the way back
+    block_training: Launch
     project: Launch
     project_back: Launch
     project_weights: Launch
     block_back: Launch
     lift_back: Launch
-    batch: int = 64  # samples at a time in the mixing
+    batch: int = 64
     mix_warps: int = 4
 
 
 # Multiplications with additions; the default depends on the version of Triton.
-FUSED = {"enable_fp_fusion": True}
+FP_FUSION = {"enable_fp_fusion": True}
 # By the size of a number: in float32 twice as much has to fit on the chip. By channels: 64, 128, 32, 16.
 HALF_WIDE = Tuning(
     lift=Launch(programs=3, registers=168),
@@ -60,7 +67,8 @@ HALF_WIDE = Tuning(
     block_back=Launch(stages=2),
     lift_back=Launch(64),
 )
-HALF_BROAD = replace(HALF_WIDE, block_back=Launch(stages=1))  # what is in flight fits on the chip
+# What is in flight fits on the chip.
+HALF_BROAD = replace(HALF_WIDE, block_back=Launch(stages=1))
 HALF_NARROW = Tuning(
     lift=Launch(64, programs=4, hidden=128, registers=128),
     block=Launch(64, stages=3, programs=4),
@@ -71,7 +79,8 @@ HALF_NARROW = Tuning(
     block_back=Launch(64, stages=3, programs=3),
     lift_back=Launch(64, programs=3),
 )
-# With 16 channels: two warps, which are no warp group, so that no product needs a descriptor (see `lift_chunk`).
+# With 16 channels: two warps, which are no warp group, so that no product needs a descriptor (see
+# `lift_chunk`).
 HALF_SLIM = Tuning(
     lift=Launch(64, warps=2, programs=6, hidden=32),
     block=Launch(64, warps=2, stages=2, programs=6),
@@ -83,132 +92,160 @@ HALF_SLIM = Tuning(
     lift_back=Launch(64, warps=2, programs=6, hidden=32),
     mix_warps=2,
 )
-_TWO = Launch(64)
-FULL = Tuning(_TWO, _TWO, _TWO, _TWO, Launch(32), _TWO, _TWO, _TWO, batch=32)
-# Without matrix units a thread multiplies one by one, in a program that grows with its share: with many threads it compiles in a tenth
-# of the time.
-_MANY = Launch(64, warps=16, programs=1)
-EXACT = Tuning(_MANY, _MANY, _MANY, _MANY, _MANY, _MANY, _MANY, _MANY, batch=32, mix_warps=16)
+_SMALL = Launch(64)
+FULL = Tuning(_SMALL, _SMALL, _SMALL, _SMALL, Launch(32), _SMALL, _SMALL, _SMALL, batch=32)
+# Without matrix units a thread multiplies one by one, in a program that grows with its share: with many
+# threads it compiles in a tenth of the time.
+_WIDE = Launch(64, warps=16, programs=1)
+EXACT = Tuning(_WIDE, _WIDE, _WIDE, _WIDE, _WIDE, _WIDE, _WIDE, _WIDE, batch=32, mix_warps=16)
 
-
-WARP_GROUP = 64  # rows of a product that four warps make together
+# Rows of a product that four warps make together.
+WARP_GROUP = 64
 
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """The kernels' view of a grid and a network."""
+    """The kernels' view of a grid and a network.
 
-    how: Transforms  # unitary
+    Attributes:
+        transforms: Unitary transforms of the grid.
+        hidden: Channels of the blocks.
+        projection: Channels of the hidden layers.
+        inputs: Fields that enter: the state, and a condition if there is one.
+        precision: Precision of products: tf32 or ieee for float32 numbers.
+        tuning: Launches.
+        place: The last coordinate, `(T,)`.
+        lead: The other coordinates, `(lines, axes - 1)`.
+        unit: The number 1.
+        multiprocessors: Their number.
+        matrix_cache: See `matrices`.
+        checked_backward: See `network.check_backward`.
+        size_cache: See `sizes`.
+    """
+
+    transforms: Transforms
     hidden: int
     projection: int
     inputs: int
-    precision: str  # of products: tf32 or ieee for float32 numbers
+    precision: str
     tuning: Tuning
-    place: Tensor  # the last coordinate (T,)
-    lead: Tensor  # the others, (lines, axes - 1)
-    one: Tensor  # the number
+    place: Tensor
+    lead: Tensor
+    unit: Tensor
     multiprocessors: int
-    padded: dict[tuple[int, bool], tuple[Tensor, Tensor]] = field(default_factory=dict)  # see `matrices`
-    checked_backward: set[bool] = field(default_factory=set)  # see `network.check_backward`
-    known: dict[Launch, dict[str, Any]] = field(default_factory=dict)  # see `sizes`
+    matrix_cache: dict[tuple[int, bool], tuple[Tensor, Tensor]] = field(default_factory=dict)
+    checked_backward: set[bool] = field(default_factory=set)
+    size_cache: dict[Launch, dict[str, Any]] = field(default_factory=dict)
 
     @property
     def dtype(self) -> torch.dtype:
-        """Of the activations."""
-        return self.how.analyse[-1].dtype
+        """Dtype of the activations."""
+        return self.transforms.analyse[-1].dtype
 
     @property
     def device(self) -> torch.device:
-        """Where it all happens."""
+        """Device of all tensors."""
         return self.place.device
 
     @property
     def lines(self) -> int:
-        """Rows of a sample."""
-        return math.prod(self.how.grid[:-1])
+        """Number of rows of a sample."""
+        return math.prod(self.transforms.grid[:-1])
 
     @property
     def gelu(self) -> str:
-        """See `pieces`."""
+        """Form of the GELU; see `device_functions`."""
         if self.dtype == torch.float32 and self.precision == "ieee":
             return "exact"
         return "plain" if is_interpreted() else "unit"
 
     def sizes(self, launch: Launch) -> dict[str, Any]:
-        """What every row kernel is told."""
-        if launch not in self.known:
-            T, M = self.how.grid[-1], self.how.mode_slices[-1].stop
+        """Compile-time sizes of every row kernel."""
+        if launch not in self.size_cache:
+            T, M = self.transforms.grid[-1], self.transforms.mode_slices[-1].stop
             TB = min(launch.points, max(16, triton.next_power_of_2(T)))
             MP = max(8, triton.next_power_of_2(M - 1))
-            self.known[launch] = {
-                "T": T, "C": self.hidden, "M": M, "MP": MP, "R": triton.next_power_of_2(2 * MP + 2), "TB": TB, "NT": -(-T // TB),
-                "GELU": self.gelu, "PRECISION": self.precision, "STAGES": launch.stages, "num_warps": launch.warps, **FUSED,
+            self.size_cache[launch] = {
+                "T": T, "C": self.hidden, "M": M, "MP": MP, "R": triton.next_power_of_2(2 * MP + 2), "TB": TB,
+                "NT": -(-T // TB), "GELU": self.gelu, "PRECISION": self.precision, "STAGES": launch.stages,
+                "num_warps": launch.warps, **FP_FUSION,
             } | ({} if launch.registers is None else {"maxnreg": launch.registers})  # fmt: skip
-        return self.known[launch]
+        return self.size_cache[launch]
 
     def chunk(self, launch: Launch) -> dict[str, int]:
-        """What a kernel with a hidden layer is told of it."""
+        """Compile-time sizes of the hidden layer."""
         return {"H": self.projection, "HB": min(launch.hidden, self.projection)}
 
     def lift_chunk(self, launch: Launch) -> dict[str, int]:
-        """The same for the lifting, whose hidden layer is read in rows of at most as many numbers as its output has.
+        """Compile-time sizes of the lifting's hidden layer, whose rows are at most as long as those of its
+        output.
 
-        Both are factors of products, one after the other in the same memory. Where a warp group makes both products and the rows differ,
-        the assembler of Triton 3.6 (ptxas 12.8) adds to a descriptor in a register that nothing has written, so a factor is read from
-        anywhere, beyond the shared memory of a program, too. `benchmarks/unset_registers.py` finds such kernels.
+        Both are factors of products, one after the other in the same memory. Where a warp group makes both
+        products and the rows differ, the assembler of Triton 3.6 (ptxas 12.8) adds to a descriptor in a
+        register that nothing has written, so a factor is read from anywhere, beyond the shared memory of a
+        program, too. `benchmarks/unset_registers.py` finds such kernels.
         """
         group = self.sizes(launch)["R"] >= WARP_GROUP and launch.warps >= 4
         sizes = self.chunk(launch)
         return sizes | ({"HB": min(sizes["HB"], self.hidden)} if group else {})
 
-    def matrices(self, launch: Launch, back: bool = False) -> tuple[Tensor, Tensor]:
-        """OUT `(T, 2 MP)` and IN `(R, T)`, zero in the padding, the mean in IN alone; `back`: IN^T and OUT^T in their places."""
+    def matrices(self, launch: Launch, is_backward: bool = False) -> tuple[Tensor, Tensor]:
+        """Return the padded OUT `(T, 2 MP)` and IN `(R, T)`, backward IN^T and OUT^T in their places."""
+        # Zero in the padding; the mean is in IN alone.
         s = self.sizes(launch)
         T, M, MP, length = s["T"], s["M"], s["MP"], s["NT"] * s["TB"]
-        if (length, back) not in self.padded:
+        if (length, is_backward) not in self.matrix_cache:
             with torch.inference_mode(False), torch.no_grad():
-                waves = [a.reshape(2, M, T) for a in (self.how.synthesise[-1].T, self.how.analyse[-1])]
-                out, into = waves[::-1] if back else waves
+                waves = [
+                    a.reshape(2, M, T)
+                    for a in (self.transforms.synthesise[-1].T, self.transforms.analyse[-1])
+                ]
+                out, into = waves[::-1] if is_backward else waves
                 O, I = out.new_zeros(2, MP, length), out.new_zeros(s["R"], length)
                 O[:, : M - 1, :T] = out[:, 1:]
                 I[: 2 * MP].view(2, MP, -1)[:, : M - 1, :T] = into[:, 1:]
                 I[2 * MP, :T] = into[0, 0]
-                self.padded[length, back] = O.reshape(2 * MP, length).T.contiguous(), I
-        return self.padded[length, back]
+                self.matrix_cache[length, is_backward] = O.reshape(2 * MP, length).T.contiguous(), I
+        return self.matrix_cache[length, is_backward]
 
     def programs(self, launch: Launch, rows: int) -> int:
-        """As many as run at the same time."""
+        """Return how many programs run at the same time."""
         return min(rows, launch.programs * self.multiprocessors)
 
     def samples(self, batch: int) -> int:
-        """How many the mixing takes at a time."""
+        """Return how many samples the mixing takes at a time."""
         return min(self.tuning.batch, max(16, int(triton.next_power_of_2(batch))))
 
     def empty_rows(self, batch: int) -> tuple[Tensor, Tensor]:
-        """An activation and the spectrum of its rows, unwritten."""
-        lead, T, M = self.how.grid[:-1], self.how.grid[-1], self.how.mode_slices[-1].stop
+        """Allocate an activation and the spectrum of its rows."""
+        lead, T, M = self.transforms.grid[:-1], self.transforms.grid[-1], self.transforms.mode_slices[-1].stop
         x = torch.empty(batch, *lead, T, self.hidden, dtype=self.dtype, device=self.device)
         return x, torch.empty(batch, *lead, 2, M, self.hidden, dtype=self.dtype, device=self.device)
 
     def empty(self, *shape: int) -> Tensor:
-        """Float32 numbers, unwritten."""
+        """Allocate float32 numbers."""
         return torch.empty(*shape, dtype=torch.float32, device=self.device)
 
 
 def make_plan(
-    how: Transforms, hidden: int, projection: int, inputs: int, tf32: bool, tuning: Tuning | None = None
+    transforms: Transforms,
+    hidden: int,
+    projection: int,
+    inputs: int,
+    tf32: bool,
+    tuning: Tuning | None = None,
 ) -> Plan:
-    """The plan of a grid and a network; `tf32`: whether products of float32 numbers may be rounded to it."""
-    kind, axes = how.analyse[-1].dtype, len(how.grid)
+    """Make the plan of a grid and a network; `tf32`: products of float32 numbers may be rounded to it."""
+    kind, axes = transforms.analyse[-1].dtype, len(transforms.grid)
     precision = "tf32" if tf32 else "ieee"
     if is_interpreted() and kind != torch.float32:
         precision = "widened"
     with torch.inference_mode(False), torch.no_grad():
-        place = how.place.reshape(-1, how.grid[-1], axes + 1)
+        place = transforms.place.reshape(-1, transforms.grid[-1], axes + 1)
         last, lead = place[0, :, axes - 1].contiguous(), place[:, 0, : axes - 1].contiguous()
         half = {16: HALF_SLIM, 32: HALF_NARROW, 64: HALF_WIDE}.get(hidden, HALF_BROAD)
         full = FULL if tf32 else EXACT
         tuning = tuning or (full if kind == torch.float32 else half)
-        one, device = torch.ones_like(last[:1]), last.device
+        unit, device = torch.ones_like(last[:1]), last.device
     count = torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 1
-    return Plan(how, hidden, projection, inputs, precision, tuning, last, lead, one, count)
+    return Plan(transforms, hidden, projection, inputs, precision, tuning, last, lead, unit, count)
