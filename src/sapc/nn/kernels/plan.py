@@ -190,7 +190,15 @@ class Plan:
         return sizes | ({"HB": min(sizes["HB"], self.hidden)} if group else {})
 
     def matrices(self, launch: Launch, is_backward: bool = False) -> tuple[Tensor, Tensor]:
-        """Return the padded OUT `(T, 2 MP)` and IN `(R, T)`, backward IN^T and OUT^T in their places."""
+        """Make the padded transforms along a row: zero in the padding, the mean in IN alone.
+
+        Args:
+            launch: Launch of the kernel.
+            is_backward: Return IN^T and OUT^T in their places.
+
+        Returns:
+            OUT `(T, 2 MP)` and IN `(R, T)`.
+        """
         # Zero in the padding; the mean is in IN alone.
         s = self.sizes(launch)
         T, M, MP, length = s["T"], s["M"], s["MP"], s["NT"] * s["TB"]
