@@ -177,8 +177,7 @@ class Plan:
         return {"H": self.projection, "HB": min(launch.hidden, self.projection)}
 
     def lift_chunk(self, launch: Launch) -> dict[str, int]:
-        """Compile-time sizes of the lifting's hidden layer, whose rows are at most as long as those of its
-        output.
+        """Return compile-time sizes of the lifting's hidden layer: rows no longer than those of its output.
 
         Both are factors of products, one after the other in the same memory. Where a warp group makes both
         products and the rows differ, the assembler of Triton 3.6 (ptxas 12.8) adds to a descriptor in a
