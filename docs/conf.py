@@ -41,6 +41,10 @@ autodoc_preserve_defaults = True
 python_maximum_signature_line_length = 60
 napoleon_numpy_docstring = False
 napoleon_use_ivar = True
+# The signature of a class has the types of its fields.
+napoleon_attr_annotations = False
+# Several modules have a type `Progress`; a signature that names it is not a link.
+suppress_warnings = ["ref.python"]
 # `Pin` in a docstring is code, and a link where the name is documented in the same module.
 default_role = "py:obj"
 
