@@ -74,7 +74,8 @@ __all__ = [
 evaluate = _old_names.replace_module("evaluate", _evaluation.evaluate, _evaluation)
 _old_names.replace_module("train", train, _loop)
 
-_lookup_hooks.append(_load_all_plugins)  # tasks and methods do not know each other: here they meet
+# Tasks and methods do not know each other: here they meet.
+_lookup_hooks.append(_load_all_plugins)
 _task_hooks.append(register_task)
 
 __getattr__ = _old_names.find_renamed(__name__)

@@ -2,5 +2,6 @@
 
 from .cli import main
 
-if __name__ == "__main__":  # processes started by a training import this file too
+# Processes started by a training import this file too.
+if __name__ == "__main__":
     main()

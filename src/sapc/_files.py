@@ -176,9 +176,8 @@ def parse_json(text: str | bytes) -> Any:
         text = text.decode("utf-8-sig") if isinstance(text, bytes) else text
         content = json.loads(text)
         _check_depth(content)
-        if (
-            "\\ud" in text.lower()
-        ):  # half of a pair of surrogates is no character: nobody could write it again
+        # Half of a pair of surrogates is no character: nobody could write it again.
+        if "\\ud" in text.lower():
             json.dumps(content, ensure_ascii=False).encode()
     except RecursionError as error:
         raise SapcError(f"cannot be read as JSON (nested more than {MAX_DEPTH} deep)") from error

@@ -9,7 +9,9 @@ from types import ModuleType
 
 
 def run_file(path: Path, text: bytes | None = None) -> ModuleType:
-    """Run a file as a module of a private name; what goes wrong in it is raised, and the module is then forgotten.
+    """Run a file as a module of a private name.
+
+    What goes wrong in it is raised, and the module is then forgotten.
 
     Args:
         path: The file; its path makes the name of the module.

@@ -1,4 +1,7 @@
-"""What only a GPU can show: the same projection as on the CPU, compiled or not, and a host that waits only to stay one pass ahead."""
+"""What only a GPU can show: the same projection as on the CPU, compiled or not.
+
+The host waits only to stay one pass ahead.
+"""
 
 import warnings
 
@@ -41,7 +44,7 @@ SOLVERS = [
 @pytest.mark.parametrize("solver", SOLVERS)
 @pytest.mark.parametrize("name", sapc.task_names())
 def test_nothing_but_the_limit_on_running_ahead_waits_for_the_device(name, solver, forbid_waiting):
-    """That limit waits for an event, which the debug mode does not count; everything it counts is an error here."""
+    """That limit waits for an event, which the debug mode does not count; all it counts is an error here."""
     task, f, u = case(name)
     f, u = f.cuda(), u.cuda()
     H = task.manifold(f, solver=solver)
@@ -68,7 +71,8 @@ def test_compiled_equals_step_by_step(name):
         assert (got - want).abs().max() < 1e-12
         for n in (1, 2, 3):
             assert (fast[:n].project(u[:n]) - want[:n]).abs().max() < 1e-12
-        many = torch.arange(300, device="cuda") % len(u)  # enough for the loop to drop who is done
+        # Enough for the loop to drop the samples that are done.
+        many = torch.arange(300, device="cuda") % len(u)
         assert (fast[many].project(u[many], check=False) - want[many]).abs().max() < 1e-12
         assert (eager[many].project(u[many], check=False) - want[many]).abs().max() < 1e-12
         assert (
@@ -87,7 +91,10 @@ def test_compiled_is_the_default_on_a_gpu():
 
 
 def test_the_host_does_not_queue_passes_that_nobody_needs():
-    """Behind a long kernel, as behind a network: passes queued are those used and one more, not all that are allowed."""
+    """Behind a long kernel, as behind a network, passes queued are those used and one more.
+
+    They are not all that are allowed.
+    """
     task, f, u = case("reaction_diffusion")
     H = task.manifold(f.cuda(), solver=sapc.FeasiblePoint(execution=sapc.Execution(compiled=False)))
     passes, u = Counting(H._problem(), H.solver), torch.where(H.pinned, H.fields, u.cuda())
@@ -134,7 +141,8 @@ def test_the_gradient_of_a_feasible_point_is_the_cpus(name, compiled, forbid_wai
         got = pulled(H, u.cuda(), w.cuda()).cpu()
         assert (got - want).abs().max() < 1e-7 * want.abs().max()
         there, back = u.cuda(), w.cuda()
-        with forbid_waiting():  # nothing but the limit on running ahead waits
+        # Nothing but the limit on running ahead waits.
+        with forbid_waiting():
             pulled(H, there, back)
 
 

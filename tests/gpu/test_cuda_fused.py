@@ -1,4 +1,7 @@
-"""The kernels on a GPU: values and gradients at the published sizes against full FFTs in float64, repeats, and a captured graph."""
+"""The kernels on a GPU: values and gradients at the published sizes against full FFTs in float64.
+
+Repeats and a captured graph are tested too.
+"""
 
 import importlib.util
 from contextlib import ExitStack
@@ -24,13 +27,16 @@ PUBLISHED = {
     "flat": ((100, 100), (32, 64, 256, 32)),
     "wide": ((128, 100), (32, 64, 256, 32)),
     "solid": ((64, 64, 50), (16, 32, 128, 16)),
-    "coarse": ((20, 30), (32, 64, 256, 32)),  # fewer modes than the network has
+    # Fewer modes than the network has.
+    "coarse": ((20, 30), (32, 64, 256, 32)),
     "narrow": ((33, 47), (12, 32, 32, 8)),
     "slim": ((100, 100), (32, 16, 32, 32)),
-    "tall": ((24, 100), (32, 32, 256, 32)),  # a hidden layer in pieces longer than a row of channels
+    # A hidden layer in pieces longer than a row of channels.
+    "tall": ((24, 100), (32, 32, 256, 32)),
     "broad": ((24, 100), (32, 128, 64, 32)),
 }
-# Relative errors: of a value, and of the gradient of a layer. TF32 cuts factors off where half precision rounds them.
+# Relative errors: of a value, and of the gradient of a layer. TF32 cuts factors off where half precision
+# rounds them.
 BOUNDS = {"float32": (3e-6, 1e-5), "tf32": (4e-3, 2e-2), "fp16": (2e-3, 4e-3), "bf16": (3e-2, 4e-2)}
 
 
@@ -71,9 +77,8 @@ def test_values_and_gradients_are_those_of_ffts_in_float64(name, precision, cond
     g = torch.Generator("cuda").manual_seed(1)
     draw = lambda *shape: torch.randn(*shape, generator=g, device="cuda")
     u, t = draw(3, *grid), torch.rand(3, generator=g, device="cuda")
-    weight = 1e-7 * (
-        1 + 0.5 * draw(3, *grid)
-    )  # not of mean zero: gradients of biases are sums, and would cancel
+    # Not of mean zero: gradients of biases are sums, and would cancel.
+    weight = 1e-7 * (1 + 0.5 * draw(3, *grid))
     shown = [draw(3, *grid)] * conditions
     with matmul_precision(precision):
         v, gu, found = gradients(net, u, t, weight, *shown)
@@ -87,7 +92,8 @@ def test_values_and_gradients_are_those_of_ffts_in_float64(name, precision, cond
     value, slope = BOUNDS[precision]
     errors = {k: apart(found[k], wanted[k]) for k in wanted}
     print(
-        f"{name} {precision}: value {apart(v, want):.1e}, u {apart(gu, want_gu):.1e}, worst {max(errors.values()):.1e}"
+        f"{name} {precision}: value {apart(v, want):.1e}, u {apart(gu, want_gu):.1e}, "
+        f"worst {max(errors.values()):.1e}"
     )
     assert apart(v, want) < value
     assert apart(alone, want) < value
@@ -111,14 +117,14 @@ def test_kernels_are_the_choice_on_a_gpu():
         assert FNO(2, 8, 64, 256, 8, precision=precision).cuda().path(u) == path
     for width in (16, 32, 128):
         assert FNO(2, 8, width, 32, 8, precision="fp16").cuda().path(u) == "fused"
-    assert FNO(2, 8, 12, 24, 8, precision="fp16").cuda().path(u) == "dft"  # a width that is no power of two
+    # A width that is no power of two.
+    assert FNO(2, 8, 12, 24, 8, precision="fp16").cuda().path(u) == "dft"
 
 
 def test_kernels_that_fail_give_way_to_products_after_one_warning():
     net = FNO(2, 12, 32, 32, 8, precision="fp16").cuda()
-    net.tuning = replace(
-        HALF_NARROW, project_back=Launch(points=3)
-    )  # no power of two: only the way back fails
+    # Three is no power of two: only the way back fails.
+    net.tuning = replace(HALF_NARROW, project_back=Launch(points=3))
     u, t = torch.randn(2, 33, 47, device="cuda"), torch.rand(2, device="cuda")
     with pytest.warns(sapc.SapcWarning, match="runs by products") as caught:
         v = net(u, t)
@@ -140,11 +146,13 @@ def test_a_recording_gives_the_same_bits_for_other_numbers():
             assert torch.equal(replayed(u, t), net(u, t))
     assert len(replayed.graphs) == 2
     assert not replayed.has_failed
-    net.lift_in.weight.data = net.lift_in.weight + 1  # other memory: no recording knows it
+    # This is other memory: no recording knows it.
+    net.lift_in.weight.data = net.lift_in.weight + 1
     with torch.no_grad():
         assert torch.equal(replayed(u, t), net(u, t))
     u = torch.randn(2, *grid, device="cuda", requires_grad=True)
-    replayed(u, torch.rand(2, device="cuda")).sum().backward()  # not by a recording
+    # Not by a recording.
+    replayed(u, torch.rand(2, device="cuda")).sum().backward()
     assert u.grad.abs().sum() > 0
 
 

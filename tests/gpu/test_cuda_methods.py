@@ -1,4 +1,7 @@
-"""What only a GPU can show of the methods: the CPU's samples, losses and gradients, compiled or not, and D-Flow in little memory."""
+"""What only a GPU can show of the methods: the CPU's samples, losses and gradients, compiled or not.
+
+D-Flow needs little memory.
+"""
 
 import pytest
 import torch
@@ -14,7 +17,8 @@ from sapc.training.step import Training
 
 pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
-    pytest.mark.filterwarnings("ignore", "error::sapc.SapcWarning"),  # a compiler warns about itself
+    # A compiler warns about itself.
+    pytest.mark.filterwarnings("ignore", "error::sapc.SapcWarning"),
 ]
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda", 0)
@@ -25,12 +29,14 @@ STEPS = 4
 
 
 class Case:
-    """A task at tiny size on a device: solutions of three conditions, their manifolds, noise, and a velocity without a network."""
+    """A task at tiny size on a device: solutions of three conditions, their manifolds and noise.
+
+    It also has a velocity without a network.
+    """
 
     def __init__(self, name, device):
-        run = training_config(
-            name, "ffm", "tiny"
-        )  # the grid of the trainings below, so that projections are compiled once
+        # The grid of the trainings below, so that projections are compiled once.
+        run = training_config(name, "ffm", "tiny")
         self.task = run.make_task()
         self.u = self.task.dataset("train", size=3).fields.double().to(device)
         self.H = self.task.manifold(self.u, solver=run.solver(self.task))
@@ -119,7 +125,10 @@ def training(task, method, device, compiled=False):
 
 
 def objectives(state):
-    """The loss of a batch drawn on the CPU, the second objective in its last stage where there is one, and a gradient of each."""
+    """The loss of a batch drawn on the CPU, and its gradient.
+
+    Where there is a second objective, also that objective in its last stage, and its gradient.
+    """
     v0, n = state.data, state.run.batch
     g = torch.Generator().manual_seed(3)
     v1 = sapc.source.sample(state.task.grid, n, g, length=state.run.source_length_scale).to(v0.device)
@@ -143,7 +152,8 @@ def test_losses_and_gradients_are_those_of_the_cpu(method, task, compiled):
         found, got = objectives(training(task, method, GPU, compiled))
     assert found == pytest.approx(wanted, rel=1e-3)
     for a, b in zip(got, want, strict=True):
-        assert a.shape == b.shape  # so both leave out the same parameters
+        # Shapes are equal, so both leave out the same parameters.
+        assert a.shape == b.shape
         assert (a - b).norm() < 1e-3 * b.norm()
 
 
@@ -153,7 +163,8 @@ def test_losses_and_gradients_are_those_of_the_cpu(method, task, compiled):
 def test_a_step_gives_every_layer_a_gradient(method, task, compiled):
     """Also in PBFM's last stage, where states that need a gradient are handed to the network."""
     state = training(task, method, GPU, compiled)
-    # A constant velocity is one of the things that an affine projection of Heat takes away: its gradient is rounding, or zero.
+    # A constant velocity is one of the things that an affine projection of Heat takes away: its gradient is
+    # rounding, or zero.
     unseen = {"project_out.bias"} if method in ("cafm", "sapc_s2") and state.H.affine else set()
     for step in (0, state.run.steps - 1):
         state.step = step
@@ -163,7 +174,8 @@ def test_a_step_gives_every_layer_a_gradient(method, task, compiled):
         assert stepped.norm > 0
         assert set(state.without_gradient()) <= unseen
         assert (stepped.fallback is None) == (method != "pbfm")
-        assert not stepped.fallback  # None, or zero: the second gradient was finite
+        # None or zero: the second gradient was finite.
+        assert not stepped.fallback
     assert all(bool(p.isfinite().all()) for p in state.network.parameters())
 
 
@@ -172,7 +184,8 @@ def test_a_step_with_two_objectives_never_waits_for_the_device(task, monkeypatch
     """In its last stage, the longest."""
 
     def waits(event):
-        raise AssertionError("waited for an event")  # which the debug mode below does not count
+        # The debug mode below does not count this.
+        raise AssertionError("waited for an event")
 
     state = training(task, "pbfm", GPU)
     state.step = state.run.steps - 3
@@ -225,7 +238,8 @@ def test_dflows_memory_does_not_grow_with_its_steps_but_for_their_states():
     own, n = model(compiled=True), 8
     condition = own.task.dataset("test1", size=1).fields
     peaks = []
-    for steps in (4, 4, 40):  # the first time compiles
+    # The first time compiles.
+    for steps in (4, 4, 40):
         torch.cuda.reset_peak_memory_stats()
         fields = own.sample(n, condition, steps, method="dflow", batch=n)
         peaks.append(torch.cuda.max_memory_allocated())

@@ -1,4 +1,7 @@
-"""What only a GPU can show of features and Fréchet distances: the CPU's values, and no TF32 whatever the caller has chosen."""
+"""What only a GPU can show of features and Fréchet distances: the CPU's values.
+
+There is no TF32, whatever the caller has chosen.
+"""
 
 import pytest
 import torch
@@ -69,4 +72,5 @@ def test_ensembles(shape, tmp_path, monkeypatch):
     on_host = host.per_encoder(x, y)
     monkeypatch.setenv("SAPC_CACHE", str(tmp_path))
     assert device.per_encoder(x.cuda(), y.cuda()) == pytest.approx(on_host, rel=1e-4)
-    assert device.per_encoder(x.cuda(), y.cuda()) == pytest.approx(on_host, rel=1e-4)  # from the cache
+    # From the cache.
+    assert device.per_encoder(x.cuda(), y.cuda()) == pytest.approx(on_host, rel=1e-4)

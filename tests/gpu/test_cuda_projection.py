@@ -1,4 +1,7 @@
-"""Restoration as one kernel on a GPU: the points of the passes on the published grids, and a host that never waits."""
+"""Restoration as one kernel on a GPU: the points of the passes on the published grids.
+
+The host never waits.
+"""
 
 import importlib.util
 import warnings
@@ -27,7 +30,10 @@ def _no_way_back():
 
 
 def case(name, size=0.05):
-    """Conditions on the published grid and fields off the manifold: the truth and noise, or (size None) a draw of the source."""
+    """Conditions on the published grid and fields off the manifold.
+
+    The fields are the truth and noise, or (size None) a draw of the source.
+    """
     task = sapc.get_task(name)
     f = task.dataset("train", size=16, seed=0, cache=False).fields.double()
     f = f[torch.arange(BATCH) % 16]
@@ -52,7 +58,10 @@ AHEAD = {"passes": 6, "retry": False, "ahead": True}
 @pytest.mark.parametrize("size", [0.05, 1.0, None], ids=["near", "noise", "source"])
 @pytest.mark.parametrize("name", CURVED)
 def test_the_kernel_equals_step_by_step(name, size, solver):
-    """Sums are added up in another order, which can decide a close test otherwise; that must be rare, and both must arrive."""
+    """Sums are added up in another order, which can decide a close test otherwise.
+
+    That must be rare, and both must arrive.
+    """
     task, f, u = case(name, size)
     eager, fused = pair(task.manifold(f), **solver)
     (want, there), (got, report) = eager.solve(u), fused.solve(u)
@@ -70,7 +79,8 @@ def test_one_condition_for_all_and_other_sizes():
     _, each = pair(task.manifold(f[:1].expand_as(f)), **AHEAD)
     p = one.project(u, check=False)
     assert torch.equal(p, each.project(u, check=False))
-    for n in (1, 3, 100):  # to the bit: no sample knows of its mates
+    # Equal to the bit: no sample knows of its mates.
+    for n in (1, 3, 100):
         assert torch.equal(one.project(u[:n], check=False), p[:n])
     u[1, 50, 50] = torch.nan
     others = torch.arange(BATCH, device="cuda") != 1

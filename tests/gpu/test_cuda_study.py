@@ -1,4 +1,7 @@
-"""Studies and costs on a GPU: jobs see their own device and give what the CPU gives, and every part of the bench runs there."""
+"""Studies and costs on a GPU: jobs see their own device and give what the CPU gives.
+
+Every part of the bench runs there.
+"""
 
 from __future__ import annotations
 

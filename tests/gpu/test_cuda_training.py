@@ -36,10 +36,14 @@ def test_compiled_products_equal_ffts_in_float64(precision, bound):
 
 @pytest.mark.parametrize("task", sapc.task_names())
 def test_a_step_never_waits_for_the_device(task, monkeypatch, forbid_waiting):
-    """A new epoch in every step, a projection in each: the host is free to run ahead, so its own work costs nothing."""
+    """A new epoch in every step, and a projection in each.
+
+    The host is free to run ahead, so its own work costs nothing.
+    """
 
     def waits(event):
-        raise AssertionError("waited for an event")  # which the debug mode below does not count
+        # The debug mode below does not count this.
+        raise AssertionError("waited for an event")
 
     run = training_config(task, "sapc", "tiny", precision="bf16")
     fields = run.make_task().dataset("train", size=run.batch).fields.cuda()

@@ -1,4 +1,7 @@
-"""The kernels compile: the interpreter, in which they are tested, accepts more than the compiler, which needs no GPU."""
+"""The kernels compile.
+
+The interpreter, in which they are tested, accepts more than the compiler, which needs no GPU.
+"""
 
 import os
 import subprocess
@@ -30,7 +33,8 @@ def compiled(folder, *options):
 @pytest.mark.slow
 def test_the_projections_compile_for_a_gpu(tmp_path):
     said = compiled(tmp_path, "--entries", "1", "--networks")
-    assert said.count("restore ") == 4  # two laws, each for all samples and for some
+    # Two laws, each for all samples and for some.
+    assert said.count("restore ") == 4
 
 
 NETWORKS = ("solid", "slim", "flat", "narrow", "broad")
@@ -39,7 +43,10 @@ NETWORKS = ("solid", "slim", "flat", "narrow", "broad")
 @pytest.mark.slow
 @pytest.mark.parametrize("network", [variant(name, long=name not in ("solid", "slim")) for name in NETWORKS])
 def test_the_networks_compile_for_a_gpu(tmp_path, network):
-    """They fit on the chip and read no register that nothing wrote, with the assembler that is here; the slimmest needs no descriptors."""
+    """With the assembler that is here, they fit on the chip and read no register that nothing wrote.
+
+    The slimmest needs no descriptors.
+    """
     said = compiled(tmp_path, "--entries", "--networks", network)
     variants = {"lift_forward": 1, "block_forward": 2, "block_backward": 2, "project_weights": 1}
     assert {kernel: said.count(kernel) for kernel in variants} == variants
@@ -67,8 +74,7 @@ def test_a_register_that_nothing_wrote_is_found(monkeypatch):
         "UIADD3 {0}, UP0, {0}, 0x20, URZ", "HGMMA.64x16x16.F32 R32, {0}gdesc[UR4], RZ, !UPT"
     )
     assert len(unset(product.format(""))) == 1
-    both = product.replace(
-        "UMOV UR6, 0x400", "ULDC.64 UR6, c[0x0][0x208]"
-    )  # the second descriptor alone is set
+    # The second descriptor alone is set.
+    both = product.replace("UMOV UR6, 0x400", "ULDC.64 UR6, c[0x0][0x208]")
     assert len(unset(both.format(""))) == 1
     assert unset(both.format("R24, ")) == []

@@ -1,4 +1,4 @@
-"""The backbone: parameter counts, agreement with full FFTs, resolutions, precisions, and what it is made of."""
+"""The backbone: parameter counts, agreement with full FFTs, resolutions, precisions, and its parts."""
 
 import math
 import subprocess
@@ -53,7 +53,8 @@ def test_it_is_neuraloperators_network(dims):
         ours[f"{our}.weight"] = theirs.pop(f"{their}.weight").flatten(1)
         ours[f"{our}.bias"] = theirs.pop(f"{their}.bias")
     for i, bias in enumerate(theirs.pop("fno_blocks.convs.bias")):
-        weight = theirs.pop(f"fno_blocks.convs.weight.{i}.tensor")  # in, out, modes, real and imaginary part
+        # Dimensions: in, out, modes, real and imaginary part.
+        weight = theirs.pop(f"fno_blocks.convs.weight.{i}.tensor")
         ours[f"blocks.{i}.spectral.weight"] = weight.permute(-1, *range(2, 2 + dims), 0, 1)
         ours[f"blocks.{i}.spectral.bias"] = bias.flatten()
         ours[f"blocks.{i}.pointwise.weight"] = theirs.pop(f"fno_blocks.fno_skips.{i}.weight").flatten(1)
@@ -61,7 +62,8 @@ def test_it_is_neuraloperators_network(dims):
     network = FNO(dims, modes=4, hidden=4, projection=6, time_channels=4)
     network.load_state_dict(ours)
     torch.testing.assert_close(network(u, t), out, rtol=0, atol=3e-7)
-    for block in network.blocks:  # and no other order of the modes does
+    # No other order of the modes gives the same.
+    for block in network.blocks:
         block.spectral.weight.data = block.spectral.weight.roll(1, 1)
     assert (network(u, t) - out).abs().max() > 1e-3
 
@@ -121,9 +123,8 @@ def test_modes_are_the_stated_ones():
     x = torch.arange(100, dtype=torch.float64) * (2 * math.pi / 100)
     for k, kept in ((-16, True), (-17, False), (15, True), (16, False)):
         wave = torch.cos(k * x)[:, None] * torch.cos(3 * x) - torch.sin(k * x)[:, None] * torch.sin(3 * x)
-        power = (
-            transforms.forward(wave[None, ..., None]).square().sum()
-        )  # cos(k x + 3 t): the pair (k, 3) and its conjugate
+        # The wave is cos(k x + 3 t): the pair (k, 3) and its conjugate.
+        power = transforms.forward(wave[None, ..., None]).square().sum()
         assert (power > 1) == kept
     for k, kept in ((16, True), (17, False)):
         power = transforms.forward(torch.cos(k * x).expand(100, 100)[None, ..., None]).square().sum()
@@ -131,16 +132,19 @@ def test_modes_are_the_stated_ones():
 
 
 def test_one_set_of_weights_serves_every_resolution():
-    """A band-limited field at twice the resolution gives the same velocity at the shared points, but for the edge coordinate."""
+    """A band-limited field at twice the resolution gives the same velocity at the shared points.
+
+    This holds but for the edge coordinate.
+    """
     network = small(modes=4).double()
-    network.lift_in.weight.data[:, -2:] = (
-        0  # coordinates run to 1 on every grid, so they differ between resolutions
-    )
+    # Coordinates run to 1 on every grid, so they differ between resolutions.
+    network.lift_in.weight.data[:, -2:] = 0
     x = torch.arange(24, dtype=torch.float64) * (2 * math.pi / 24)
     fine = torch.cos(x)[None, :, None] * torch.sin(x)[None, None, :]
     t = torch.tensor([0.3], dtype=torch.float64)
     coarse = network(fine[:, ::2, ::2], t)
-    # GELU makes higher modes, whose aliases differ; the difference falls with resolution and is small already.
+    # GELU makes higher modes, whose aliases differ; the difference falls with resolution and is small
+    # already.
     assert (network(fine, t)[:, ::2, ::2] - coarse).abs().max() < 0.02 * coarse.abs().max()
 
 
@@ -172,9 +176,10 @@ for precision in ("float32", "tf32", "bf16"):
 
 @pytest.mark.slow
 def test_compiled_gradients_are_the_eager_ones():
-    """Traced, but not translated, so it is soon done; in a process of its own, since run-time type checks cannot be traced.
+    """The network is traced, but not translated, so it is soon done.
 
-    With torch 2.11 (not with 2.13) the first layer's gradient was zero in float32, and nothing said so.
+    It runs in a process of its own, since run-time type checks cannot be traced. With torch
+    2.11 (not with 2.13) the first layer's gradient was zero in float32, and nothing said so.
     """
     done = subprocess.run([sys.executable, "-c", COMPILED], capture_output=True, text=True, timeout=120)
     rows = [line.split() for line in done.stdout.splitlines()]
@@ -185,7 +190,10 @@ def test_compiled_gradients_are_the_eager_ones():
 
 
 def test_the_phase_of_the_time_embedding_is_exact():
-    """Stretched to 2000, a flow time in float32 arithmetic would lose four digits; float64 times are not rounded on the way."""
+    """Stretched to 2000, a flow time in float32 arithmetic would lose four digits.
+
+    Times in float64 are not rounded on the way.
+    """
     torch.manual_seed(0)
     network, t = FNO(1, 4, 8, 16, 32), torch.arange(1, 100, dtype=F64) / 100
     exact = FNO(1, 4, 8, 16, 32).double()

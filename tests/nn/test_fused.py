@@ -1,6 +1,7 @@
-"""The kernels of the backbone, interpreted: values and gradients against full FFTs in float64, and who gets them.
+"""The kernels of the backbone, interpreted: values and gradients against full FFTs in float64.
 
-The interpreter multiplies matrices of half precision in float32, after rounding them, as the matrix units do.
+Who gets the kernels is tested too. The interpreter multiplies matrices of half precision in float32, after
+rounding them, as the matrix units do.
 """
 
 from dataclasses import replace
@@ -21,8 +22,8 @@ pytestmark = [
     ),
 ]
 
-# Relative errors of the value and of gradients: those of float32; 2^-11 and 2^-8 through three products and a sum that partly cancels. The
-# interpreter knows no TF32: what is left of it is the approximate GELU.
+# Relative errors of the value and of gradients: those of float32; 2^-11 and 2^-8 through three products and
+# a sum that partly cancels. The interpreter knows no TF32: what is left of it is the approximate GELU.
 BOUNDS = {"float32": (1e-6, 3e-6), "tf32": (3e-4, 1e-3), "fp16": (2e-3, 4e-3), "bf16": (2e-2, 4e-2)}
 
 
@@ -54,8 +55,9 @@ def answers(net, u, t, weight, *shown):
 
 def oracle(net, u, t, weight, *shown):
     exact = FNO(
-        len(net.modes), (*net.modes[:-1], 2 * net.modes[-1] - 2), net.lift_out.out_features, net.lift_in.out_features,
-        net.time_channels, blocks=len(net.blocks), conditions=net.conditions, transform="fft",
+        len(net.modes), (*net.modes[:-1], 2 * net.modes[-1] - 2),
+        net.lift_out.out_features, net.lift_in.out_features, net.time_channels,
+        blocks=len(net.blocks), conditions=net.conditions, transform="fft",
     ).double()  # fmt: skip
     exact.load_state_dict(net.state_dict())
     return answers(exact, *(x.double() for x in (u, t, weight, *shown)))
@@ -69,9 +71,8 @@ def case(batch, grid, conditions=0, size=1.0):
     g = torch.Generator().manual_seed(1)
     draw = lambda *shape: torch.randn(*shape, generator=g)
     u, t = draw(batch, *grid), torch.rand(batch, generator=g)
-    weight = size * (
-        1 + 0.5 * draw(batch, *grid)
-    )  # not of mean zero: gradients of biases are sums, and would cancel
+    # Not of mean zero: gradients of biases are sums, and would cancel.
+    weight = size * (1 + 0.5 * draw(batch, *grid))
     return u, t, weight, *[draw(batch, *grid)] * conditions
 
 
@@ -93,7 +94,10 @@ def test_three_dimensions(precision):
 
 
 def test_a_condition_and_rows_in_pieces():
-    """Two fields enter; rows longer than a piece, hidden channels in two parts, programs with several rows."""
+    """Two fields enter; rows are longer than a piece.
+
+    Hidden channels are in two parts, and programs have several rows.
+    """
     net = small_pieces(network(conditions=1, projection=32))
     check(net, *case(2, (2, 21), conditions=1))
 
@@ -140,7 +144,8 @@ def test_samples_do_not_see_each_other():
 def test_the_choice():
     u = torch.zeros(1, 3, 12)
     assert network().path(u) == "fused"
-    for transform in ("dft", "fft", "auto"):  # on a CPU the kernels are for those who ask for them
+    # On a CPU the kernels are for those who ask for them.
+    for transform in ("dft", "fft", "auto"):
         net = FNO(2, 4, 16, 16, 4, transform=transform)
         assert net.path(u) == ("dft" if transform == "auto" else transform)
 
@@ -150,7 +155,8 @@ def test_the_environment_chooses(monkeypatch, said, path):
     monkeypatch.setenv("SAPC_KERNELS", said)
     u = torch.zeros(1, 3, 12)
     assert FNO(2, 4, 16, 16, 4).path(u) == path
-    assert FNO(2, 4, 16, 16, 4, transform="fft").path(u) == "fft"  # who names a path gets it
+    # Who names a path gets it.
+    assert FNO(2, 4, 16, 16, 4, transform="fft").path(u) == "fft"
     assert network().path(u) == "fused"
 
 
@@ -182,7 +188,8 @@ def test_kernels_that_fail_are_refused_in_a_sentence():
     from sapc.nn.kernels.plan import FULL, Launch
 
     net = network()
-    net.tuning = replace(FULL, lift=Launch(points=3))  # no power of two
+    # Three is no power of two.
+    net.tuning = replace(FULL, lift=Launch(points=3))
     with pytest.raises(SapcError, match=r"the kernels cannot be used: .*without SAPC_KERNELS"):
         net(torch.zeros(1, 3, 12), torch.zeros(1))
 

@@ -1,4 +1,4 @@
-"""Networks of one's own: training, continuing, loading, sampling and passing on, by the same calls as the FNO."""
+"""Networks of one's own: trained, continued, loaded, sampled and passed on by the same calls as the FNO."""
 
 import json
 
@@ -15,7 +15,10 @@ TINY = {"preset": "tiny", "device": "cpu"}
 
 
 class Net(nn.Module):
-    """Convolutions over a field, its time and, if wanted, its condition; with dropout, so that steps draw numbers of their own."""
+    """Convolutions over a field, its time and, if wanted, its condition.
+
+    It has dropout, so that steps draw numbers of their own.
+    """
 
     def __init__(self, channels=1, conditions=0, width=8, out=None):
         super().__init__()

@@ -1,4 +1,7 @@
-"""Training: the same bits after any interruption, the same result from several processes, nothing lost, clear errors."""
+"""Training: the same bits after any interruption and the same result from several processes.
+
+Nothing is lost, and errors are clear.
+"""
 
 import json
 import os
@@ -41,7 +44,8 @@ def lines(folder):
     return [{k: v for k, v in entry.items() if k != "seconds"} for entry in RunFolder(folder).entries()]
 
 
-# A training in a process of its own, so that it can be killed: steps are slowed down, checkpoints written at every chance.
+# A training in a process of its own, so that it can be killed: steps are slowed down, and checkpoints are
+# written at every chance.
 SCRIPT = """
 import sys, time
 import sapc.training.loop as t
@@ -97,7 +101,8 @@ def test_killed_twice_and_continued_gives_the_same_bits(tmp_path, whole):
     last = start(tmp_path / "killed")
     out, errors = last.communicate()
     assert last.returncode == 0, errors
-    assert int(out.split()[0]) > 20  # it did not begin again
+    # It did not begin again.
+    assert int(out.split()[0]) > 20
     assert same_bits(whole, tmp_path / "killed")
     assert lines(whole) == lines(tmp_path / "killed")
     starts = json.loads((tmp_path / "killed" / "environment.json").read_text())["starts"]
@@ -164,7 +169,10 @@ def test_golden_losses(tmp_path, task, method):
 
 @pytest.mark.slow
 def test_training_learns(tmp_path):
-    """Heat on a coarse grid: the validation loss falls well below 1.1, that of a network that says nothing."""
+    """Heat on a coarse grid: the validation loss falls well below 1.1.
+
+    That is the loss of a network that says nothing.
+    """
     run = tiny(
         steps=150, batch=16, train=64, validation=64, hidden=8, modes=(6, 6), lr=5e-3, validation_interval=50
     )
@@ -191,7 +199,8 @@ def test_the_cosine_rises_and_falls_to_its_floor(tmp_path):
         validation_interval=300,
     )
     rates = [run.rate(n) for n in range(300)]
-    assert rates[0] == pytest.approx(2e-3 / 3, rel=1e-3)  # the rise takes three steps
+    # The rise takes three steps.
+    assert rates[0] == pytest.approx(2e-3 / 3, rel=1e-3)
     assert max(rates) == rates[2] == pytest.approx(2e-3, rel=1e-3)
     assert rates[150] == pytest.approx((2e-3 + 1e-5) / 2)
     assert rates[2:] == sorted(set(rates[2:]), reverse=True)
@@ -202,7 +211,10 @@ def test_the_cosine_rises_and_falls_to_its_floor(tmp_path):
 
 @pytest.mark.slow
 def test_the_cosine_goes_on_where_it_was_stopped(tmp_path):
-    """The rate is one of the step, so a training stopped by a progress call takes the same steps to the same bits."""
+    """The rate is one of the step.
+
+    So a training stopped by a progress call takes the same steps to the same bits.
+    """
     run = tiny(steps=60, schedule="cosine", validation_interval=20)
     train(run, tmp_path / "whole")
 
@@ -435,7 +447,10 @@ OLD_FIELDS = {"lr_floor": 1e-5, "factor": 0.25, "patience": 3, "clip": 2.0, "val
 
 @pytest.mark.parametrize(("old", "value"), OLD_FIELDS.items())
 def test_settings_by_their_old_names(old, value):
-    """As in version 0.1.0: given to a preset, to a run and to `replace`, read from a run, and written to its file."""
+    """Names work as in version 0.1.0.
+
+    They are given to a preset, to a run and to `replace`, read from a run, and written to its file.
+    """
     new, plain = FILE_KEYS[old], tiny()
     is_now = lambda: pytest.warns(DeprecationWarning, match=rf"\b{old}\b.* is now .*\b{new}\b")
     with is_now():
@@ -610,7 +625,10 @@ def test_sampling_in_inference_mode_first_does_not_spoil_training(tmp_path):
 
 @pytest.mark.parametrize("method", ["cafm", "sapc_s2"])
 def test_a_constant_that_the_projection_takes_out_is_no_dead_layer(method):
-    """On affine manifolds the last bias does not reach the loss; its gradient is rounding, and now and then exactly zero."""
+    """On affine manifolds the last bias does not reach the loss.
+
+    Its gradient is rounding, and now and then exactly zero.
+    """
     training = Training(tiny("heat", method), ProcessGroup(torch.device("cpu")))
     training.advance()
     bias = training.network.project_out.bias
@@ -626,7 +644,10 @@ def test_a_constant_that_the_projection_takes_out_is_no_dead_layer(method):
 
 
 def test_a_run_that_goes_on_is_the_longer_run_to_the_same_bits(tmp_path):
-    """By schedule plateau the rate does not depend on the number of steps, so nothing shows where the first training ended."""
+    """With the schedule plateau the rate does not depend on the number of steps.
+
+    So nothing shows where the first training ended.
+    """
     train(tiny(steps=20), tmp_path / "run", keep_optimiser=True)
     folder = train(tiny(steps=40), tmp_path / "run", extend=True)
     train(tiny(steps=40), tmp_path / "whole")
@@ -757,7 +778,10 @@ def test_a_run_begins_with_the_weights_of_another(tmp_path):
 
 
 def test_a_fine_tuning_needs_its_weights_once(tmp_path):
-    """They are in its folder before the first step, so it goes on without the parent; where they are lost it does not begin without."""
+    """They are in its folder before the first step, so it goes on without the parent.
+
+    Where they are lost, it does not begin without them.
+    """
     train(tiny(steps=2), tmp_path / "parent")
 
     def stop(step, steps, shown):

@@ -84,7 +84,8 @@ def test_weights_are_those_of_their_scores(copied):
     flip(folder.weights, 1_000_000)
     with pytest.raises(SapcError, match="do not match their SHA-256"):
         sapc.load(copied, "cpu")
-    folder.scores.unlink()  # nobody knows better
+    # Without the scores nobody knows better.
+    folder.scores.unlink()
     assert sapc.load(copied, "cpu").step == 8000
 
 

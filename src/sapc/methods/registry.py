@@ -68,8 +68,10 @@ task_hooks: list[Callable[[Any], Any]] = []
 
 VARIABLE = "SAPC_PLUGINS"
 ENTRY_POINT_GROUP = "sapc.methods"
-NAME_PATTERN = re.compile(r"[a-z][a-z0-9_]{0,39}")  # it is part of file names
-RESERVED_NAMES = frozenset(("floor", "part"))  # a line of tables, and the ending of files of scores
+# A name is part of file names.
+NAME_PATTERN = re.compile(r"[a-z][a-z0-9_]{0,39}")
+# The first is a line of tables, the second an ending of files of scores.
+RESERVED_NAMES = frozenset(("floor", "part"))
 MAX_TITLE_LENGTH = 80
 INTERNAL_PACKAGES = ("sapc", "jaxtyping", "beartype")
 
@@ -271,7 +273,8 @@ def _load_file(file: Path) -> tuple[Method, ...]:
     """Run a file and add its methods; forget those that only an earlier text of it had."""
     with _guard:
         before, earlier = _from(file), _digests.get(str(file))
-        _digests[str(file)] = ""  # tried; and before it runs, for it may ask for methods itself
+        # Noted as tried before it runs, for it may ask for methods itself.
+        _digests[str(file)] = ""
         try:
             text = file.read_bytes()
         except OSError as error:

@@ -137,7 +137,8 @@ def read_like(description: DataDescription, path: str | os.PathLike[str], **opti
     grid, reading = description.grid, description.reading
     kinds = {kind: tuple(a.name for a in grid.axes if a.kind == kind) for kind in ("periodic", "cells")}
     usual = {"channels": grid.channels, **kinds, **options}
-    if not options.get("gaps"):  # the very file of the training: its samples are where they were
+    # Without the option `gaps` it is the very file of the training: its samples are where they were.
+    if not options.get("gaps"):
         usual["samples"] = description.data.get("samples") or None
     by_name = {"steady": True} if grid.steady else {"time": grid.time.name}
     first_fields: Fields | None = None

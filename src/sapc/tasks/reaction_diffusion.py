@@ -101,7 +101,8 @@ class ReactionDiffusion(Task):
         return react(u0, flux_left, flux_right, self.grid.time)
 
     def _workspace(self, block: int) -> int:
-        return 3 * self.grid["x"].n ** 2  # the DCT matrix
+        # The DCT matrix.
+        return 3 * self.grid["x"].n ** 2
 
 
 def initial_profiles(r: Float[Tensor, "n 13"]) -> Profile:

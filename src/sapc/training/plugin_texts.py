@@ -1,4 +1,7 @@
-"""The texts of the plug-ins that a run relies on: a run keeps their digests, and who loads it is told when a text has changed."""
+"""The texts of the plug-ins that a run relies on.
+
+A run keeps their digests, and whoever loads it is told when a text has changed.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from .config import TrainingConfig
 from .run_folder import RunFolder
 
 KEY = "plugins"
-"""Entry of a start in environment.json, and of the environment of scores; absent where nothing is a plug-in."""
+"""Entry of a start in environment.json and of the environment of scores; absent if nothing is a plug-in."""
 
 
 def describe_plugins(run: TrainingConfig) -> dict[str, dict[str, dict[str, str]]]:
@@ -32,21 +35,31 @@ def describe_plugins(run: TrainingConfig) -> dict[str, dict[str, dict[str, str]]
 
 
 def warn_of_changed_plugins(folder: RunFolder, run: TrainingConfig) -> None:
-    """Warn if a plug-in has another text than when the run was last trained; runs that say nothing of it are believed."""
+    """Warn if a plug-in has another text than when the run was last trained.
+
+    Runs that say nothing of it are believed.
+    """
     known = _last_record(folder)
     for kind, record in describe_plugins(run).get(KEY, {}).items():
         earlier = known.get(kind)
         if isinstance(earlier, dict) and earlier.get("sha256") != record["sha256"]:
             warnings.warn(
-                f"{record['file']}, which defines the {kind} {getattr(run, kind)}, has another text than when {folder.path} was "
-                "trained: the weights are those of the earlier text; train again with a new --out if it matters",
+                f"{record['file']}, which defines the {kind} {getattr(run, kind)}, has another text "
+                f"than when {folder.path} was trained: the weights are those of the earlier text; "
+                "train again with a new --out if it matters",
                 SapcWarning,
                 stacklevel=4,
             )
 
 
 def _last_record(folder: RunFolder) -> dict[str, Any]:
-    """Return the digests of the last start that has some; none if the file cannot be read, as that is no reason not to load."""
+    """Return the digests of the last start that has some.
+
+    There are none if the file cannot be read, as that is no reason not to load.
+
+    Returns:
+        The digests by kind, method or task.
+    """
     try:
         starts = read_json(folder.environment)["starts"] if folder.environment.exists() else []
         records = [

@@ -1,7 +1,8 @@
-"""Jobs through Ray: one task per run folder with its GPU, on this machine or on a cluster (`ray://head:10001`).
+"""Jobs through Ray: one task per run folder with its GPU, on this machine or on a cluster.
 
-Ray schedules, restarts and cancels; this is only the call. The machines of a cluster need the package
-installed and the study's folder on a file system that they share.
+The address of a cluster reads like `ray://head:10001`. Ray schedules, restarts and cancels; this is only
+the call. The machines of a cluster need the package installed and the study's folder on a file system that
+they share.
 """
 
 from __future__ import annotations
