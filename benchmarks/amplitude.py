@@ -16,7 +16,7 @@ import json
 from pathlib import Path
 
 import torch
-from exact import METRICS, PHASES, Exact, seeded
+from exact import METRICS, PHASES, Exact, make_generator
 from torch import Tensor
 
 import sapc
@@ -30,7 +30,7 @@ class Test:
 
     def __init__(self, task: sapc.tasks.Task, k: int, amplitude: float) -> None:
         self.H = task.manifold(task.dataset(f"test{k}", size=1).fields.double())
-        noise = sapc.source.sample(task.grid, SAMPLES, seeded(k), dtype=torch.float64)
+        noise = sapc.source.sample(task.grid, SAMPLES, make_generator(k), dtype=torch.float64)
         self.v1, self.sample = amplitude * noise, sapc.get_method("sapc").sample
         self.exact = self.sample(Exact(task, self.H, PHASES[k], 401, amplitude), self.v1, self.H, STEPS)
 

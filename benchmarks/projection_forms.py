@@ -78,7 +78,7 @@ def main() -> None:
         task = sapc.get_task(name)
         truth = task.dataset("test0", size=1).fields.double()
         H = task.manifold(truth)
-        weights, free = H._stored.weights, (~H.pinned).double()
+        weights, free = H._frame_integral.weights, (~H.pinned).double()
         for n in (1, 8, 64):
             u = sapc.source.sample(task.grid, n, dtype=torch.float64)
             start = lambda u=u, H=H: torch.where(H.pinned, H.fields, u)

@@ -12,6 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+import torch
 
 import sapc
 from sapc._files import PARTIAL, STALE_SECONDS, atomic_folder, atomic_write, remove_remains
@@ -25,6 +26,8 @@ def killed(work) -> None:
     """Do some work in a process that kills itself in the middle of it."""
     if (child := os.fork()) == 0:
         with suppress(BaseException):
+            # A fork has none of its parent's threads, and would wait for them for ever.
+            torch.set_num_threads(1)
             work()
         os._exit(0)
     assert os.WTERMSIG(os.waitpid(child, 0)[1]) == signal.SIGKILL
@@ -219,4 +222,4 @@ def test_a_worker_imports_nothing_from_the_current_folder(folder, monkeypatch):
     (folder.parent / "other" / "torch.py").write_text("raise SystemExit(5)")
     monkeypatch.setenv("PYTHONPATH", beside(folder.parent / "other")["PYTHONPATH"])
     job = Job(str(study.out), study.cells[0].folder, ())
-    assert Local("cpu", workers=1)._process(study, job, [], ("cpu", {})) == 5
+    assert Local("cpu", workers=1)._run_process(study, job, [], ("cpu", {})) == 5

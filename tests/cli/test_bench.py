@@ -196,7 +196,7 @@ def test_a_method_too_large_for_memory_is_a_gap_and_not_an_end(monkeypatch):
         raise torch.OutOfMemoryError
 
     monkeypatch.setattr(Training, "advance", full)
-    monkeypatch.setattr(Sampler, "timed", full)
+    monkeypatch.setattr(Sampler, "time_batch", full)
     rows = list(costs("heat", ["pbfm"], peers=False))
     assert [row["step_ms"] for row in rows] == [None, None]
     assert [row["sample_of_ffm"] for row in rows] == [None, None]

@@ -165,7 +165,7 @@ def _constraints() -> Iterator[Target]:
     yield Target("Grid.total", grid.total, {"channel": None})
     yield Target("Grid.derivative", grid.derivative, {"u": u, "name": "x"})
     yield Target("Grid.nearest", lambda at: grid.nearest(x=at), {"at": 0.5})
-    yield Target("Grid.check", grid.check, {"u": u, "what": "field"})
+    yield Target("Grid.check", grid.check, {"u": u, "name": "field"})
     yield Target("Grid.from_dict", sapc.Grid.from_dict, {"description": grid.to_dict()})
     yield Target("FrameIntegral()", mass, {"u": u})
     yield Target(
@@ -194,8 +194,8 @@ def _constraints() -> Iterator[Target]:
         {"grid": grid, "x": 0.5, "value": None},
     )
     yield Target("Pin.mask", sapc.Pin.frame(0).mask, {"shape": GRID})
-    yield Target("Pin.named", sapc.Pin.frame(0).named, {"grid": grid})
-    yield Target("Pin.prescribed", sapc.Pin.frame(0, value=1.0).prescribed, {"fields": u})
+    yield Target("Pin.with_names_of", sapc.Pin.frame(0).with_names_of, {"grid": grid})
+    yield Target("Pin.prescribe", sapc.Pin.frame(0, value=1.0).prescribe, {"fields": u})
     yield Target(
         "Balance",
         lambda **a: sapc.Balance(**a).on(u).project(u),
@@ -223,8 +223,8 @@ def _constraints() -> Iterator[Target]:
     yield Target(
         "Manifold",
         sapc.Manifold,
-        {"parts": law.parts, "fields": u, "solver": sapc.NearestPoint(), "algorithm": None, "wanted": None},
-        ("wanted",),
+        {"parts": law.parts, "fields": u, "solver": sapc.NearestPoint(), "algorithm": None, "targets": None},
+        ("targets",),
     )
     for name, constraint in (("", law), ("curved ", sapc.Constraint(square, value="field"))):
         H = constraint.on(u)

@@ -10,7 +10,6 @@ import pytest
 import torch
 
 import sapc
-from sapc.cli import main
 from sapc.methods import registry
 
 PLUGIN = """
@@ -111,8 +110,10 @@ def _no_traces(monkeypatch):
 
 
 def run(*words):
+    from sapc import cli
+
     with pytest.raises(SystemExit) as exit_info:
-        main([str(word) for word in words])
+        cli.main([str(word) for word in words])
     return exit_info.value.code
 
 

@@ -273,7 +273,7 @@ def environment() -> dict[str, Any]:
     cuda = torch.cuda.is_available()
     return {
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
-        "command": " ".join((_program(), *sys.argv[1:])),
+        "command": _command(),
         "sapc": __version__,
         "torch": torch.__version__,
         "python": platform.python_version(),
@@ -283,10 +283,11 @@ def environment() -> dict[str, Any]:
     }
 
 
-def _program() -> str:
-    """Name the program of this process, without its folder."""
+def _command() -> str:
+    """Return the command line of this process; paths are relative to the program and the working folder."""
     name = Path(sys.argv[0] if sys.argv else "").name
-    return "sapc" if name in ("sapc", "__main__.py") else f"python {name}".strip()
+    program = "sapc" if name in ("sapc", "__main__.py") else f"python {name}".strip()
+    return " ".join((program, *(word.removeprefix(f"{Path.cwd()}{os.sep}") for word in sys.argv[1:])))
 
 
 def lock_file(file: IO[str]) -> None:
