@@ -26,7 +26,7 @@ from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal, SupportsIndex, cast, get_args, overload
-from weakref import WeakKeyDictionary, ref
+from weakref import ref
 
 import torch
 from jaxtyping import Bool, Float, Shaped
@@ -40,12 +40,12 @@ from ._bound import Binding, check_pins, check_range
 from .projection.adjoint import FeasibleFunction
 from .projection.banded import BandedProblem
 from .projection.closed_form import FrameShift, GramSolver
-from .projection.feasible import choose, sup
+from .projection.feasible import choose
 from .projection.gauss_newton import PinRows, project_gauss_newton
 from .projection.linearisation import DenseProblem, Problem, norm
 from .projection.nearest import NearestFunction, project_by_restoration
 from .projection.solvers import FeasiblePoint, GaussNewton, NearestPoint, Solver
-from .projection.tolerance import excess, row_tolerance
+from .projection.tolerance import excess, row_tolerance, sup
 from .terms import Affine, Balance, ConstraintTerm
 
 Algorithm = Literal["closed form", "factorised", "banded Gauss-Newton", "dense Gauss-Newton"]
@@ -63,8 +63,6 @@ APPROXIMATE_PASSES = (
 EXTRA_STEPS = 2
 # A correction with a smaller share along the manifold counts as shortest.
 NEAREST_FRACTION = 1e-6
-
-_gram_cache: WeakKeyDictionary[ConstraintTerm, dict[tuple[object, ...], GramSolver]] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True)
@@ -545,11 +543,12 @@ class Manifold:
         bound = self._bound
         _check_memory(bound.targets.shape[1], bound.free.numel(), "factorised")
         anchor = next((law for law in bound.laws if isinstance(law, Affine)), bound.laws[0])
-        solvers = _gram_cache.setdefault(anchor, {})
+        # Kept with that law, as long as it lives; see `ConstraintTerm.__getstate__`.
+        solvers: dict[tuple[Any, ...], GramSolver] = anchor.__dict__.setdefault("_gram_solvers", {})
         laws = tuple(ref(law) for law in bound.laws)
         key = (laws, self.shape, bound.key, self.fields.device)
         if key not in solvers:
-            for stale_key in [k for k in solvers if any(law() is None for law in k[0])]:  # type: ignore[attr-defined]
+            for stale_key in [k for k in solvers if any(law() is None for law in k[0])]:
                 del solvers[stale_key]
             solvers[key] = GramSolver(self._matrix(), bound.free)
         return solvers[key]

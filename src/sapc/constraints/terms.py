@@ -39,6 +39,10 @@ Value = float | Tensor | None
 class ConstraintTerm:
     """A constraint that `&` can stack and `.on(fields)` can bind."""
 
+    def __getstate__(self) -> dict[str, Any]:
+        # What is kept to be fast, in private attributes, stays behind: a copy makes its own.
+        return {name: value for name, value in self.__dict__.items() if not name.startswith("_")}
+
     @property
     def parts(self) -> tuple[ConstraintTerm, ...]:
         """The constraints stacked in this one, in order."""

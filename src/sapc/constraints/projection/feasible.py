@@ -27,7 +27,7 @@ from ...flow.path import expand_like
 from .linearisation import Linearisation, Problem, dot, norm
 from .solvers import FeasiblePoint
 from .stop import StopCheck
-from .tolerance import NEAR, excess, row_tolerance
+from .tolerance import NEAR, excess, row_tolerance, sup
 
 # A shorter step than this share of Newton's is no progress.
 MIN_ALPHA = 2.0**-12
@@ -237,12 +237,6 @@ def _next_alpha(alpha: Tensor, accept: Tensor, bend: Tensor, growth: Tensor) -> 
     return torch.where(accept, longer.clamp(max=1.0), shorter)
 
 
-def sup(residual: Tensor) -> Tensor:
-    """Return |R|_inf per sample; infinite where anything is not finite, so that comparisons decide."""
-    size = residual.abs().amax(1)
-    return torch.where(size.isfinite(), size, torch.inf)
-
-
 def choose(mask: Tensor, yes: Tensor, no: Tensor) -> Tensor:
     """Choose one or the other, per sample."""
     return torch.where(expand_like(mask, yes), yes, no)
@@ -333,10 +327,8 @@ def run(
         The state reached, and how many samples are off the manifold.
     """
     strict = attempt.strict
-    loop, stop = (
-        _Loop(passes, state, path),
-        StopCheck(passes.expected_counts if strict and not drop_others else 0),
-    )
+    loop = _Loop(passes, state, path)
+    stop = StopCheck(passes.expected_counts if strict and not drop_others else 0)
     loop.shrink(n_active, drop_others)
     is_strict = torch.full((), strict, dtype=torch.bool, device=state.u.device)
     for _ in range(attempt.limit):
@@ -393,15 +385,8 @@ def restore(passes: Passes, u: Tensor, solver: FeasiblePoint, path: Path | None 
             continue
         counts = torch.stack((candidates.sum(), off.sum()))
         retry_path: Path | None = None if path is None else []
-        end, _ = run(
-            passes,
-            start._replace(active=candidates),
-            counts,
-            attempt,
-            n_active,
-            retry_path,
-            drop_others=is_long,
-        )
+        retry = start._replace(active=candidates)
+        end, _ = run(passes, retry, counts, attempt, n_active, retry_path, drop_others=is_long)
         ran_out[attempt.strict] = end.passes >= attempt.limit
         is_better = candidates & (excess(end.r, end.tol) < excess(best.r, best.tol))
         # The attempt that was no use leads nowhere.

@@ -30,11 +30,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from .feasible import choose, sup
+from .feasible import choose
 from .linearisation import Linearisation, Problem, norm
 from .solvers import GaussNewton
 from .stop import StopCheck, count_active
-from .tolerance import excess, row_tolerance
+from .tolerance import excess, row_tolerance, sup
 
 
 @dataclass

@@ -16,14 +16,14 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from ...flow.path import expand_like
-from .feasible import Path, choose, restore, sup
+from .feasible import Path, choose, restore
 from .gauss_newton import ActiveSamples, Outcome, linearise_and_measure, polish, tangential_fraction_of
 from .gpu.compiled import passes_of
 from .gpu.launch import kernel_of
 from .linearisation import Linearisation, Problem, dot, norm
 from .solvers import FeasiblePoint, NearestPoint
 from .stop import StopCheck, count_active
-from .tolerance import excess
+from .tolerance import excess, sup
 
 
 class _Hessian:

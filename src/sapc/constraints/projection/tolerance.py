@@ -60,3 +60,9 @@ def excess(residual: Tensor, limit: Tensor) -> Tensor:
         At most one on the manifold; NaN where a row or its tolerance is, `(batch,)`.
     """
     return (residual.abs() / limit).amax(1)
+
+
+def sup(residual: Tensor) -> Tensor:
+    """Return |R|_inf per sample; infinite where anything is not finite, so that comparisons decide."""
+    size = residual.abs().amax(1)
+    return torch.where(size.isfinite(), size, torch.inf)
