@@ -346,7 +346,7 @@ class Task:
         """
         size, seed, device = self.check(split, size, seed, device)
         data = self.source.dataset(self, split, size, seed, device, cache, progress)
-        if split in TEST_SETS and user_solver.is_user_solver(self):
+        if split in TEST_SETS and sources.is_user_solver(self):
             user_solver.warn_of_conditions(self, split, data.fields)
         return data
 

@@ -33,8 +33,8 @@ from ..errors import SapcError, check_int, explain_misuse
 from ..flow import source
 from .base import Task
 from .physics import explain_failure, pins_of
-from .sources import find_device
-from .user_solver import describe_conditions, is_user_solver
+from .sources import find_device, is_user_solver
+from .user_solver import describe_conditions
 
 EXPLANATIONS = {
     "closed form": "only pins, or pins and one integral that does not change: one pass, no iteration",

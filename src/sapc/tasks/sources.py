@@ -220,7 +220,7 @@ class Solver:
             )
 
         # Without a file there is no text by which a changed class could be told from what was cached.
-        if not task.integrates or (user_solver.is_user_solver(task) and not task.class_file):
+        if not task.integrates or (is_user_solver(task) and not task.class_file):
             return make()
         key = {**identity, "size": size, "grid": task.grid.to_dict(), "solver": task.solver_version}
         if task.class_file:
@@ -258,6 +258,11 @@ class FieldsSource:
         return Dataset(name, split, 0, task.grid, self.fields.values[rows].float(), {}, {}, provenance)
 
 
+def is_user_solver(task: Task) -> bool:
+    """Whether a task is a user's class with a solver."""
+    return task.physics is None and type(task).__module__.partition(".")[0] != "sapc"
+
+
 def draw(task: Task, split: str, size: int, seed: int) -> dict[str, Tensor]:
     """Draw parameters from the streams of a split."""
     with explain_memory_errors(describe(task, size)):
@@ -277,8 +282,9 @@ def solve(
             rows = torch.arange(start, end if task.integrates else stop).clamp(max=n - 1)
             block = {name: p[rows].to(device, torch.float64) for name, p in parameters.items()}
             u = task._solve(block)
-            user_solver.check_solution(task, u, len(rows))
-            if start == 0 and user_solver.is_user_solver(task) and not task.grid.steady:
+            if not isinstance(u, Tensor) or tuple(u.shape) != (len(rows), *task.grid.shape):
+                user_solver.refuse_solution(task, u, len(rows))
+            if start == 0 and is_user_solver(task) and not task.grid.steady:
                 user_solver.check_time_axis(task, block, u)
             u = u[: stop - start]
             _check_solution(task, u, parameters, start)

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import torch
 from torch import Tensor
@@ -48,16 +48,9 @@ def describe_class_file(cls: type) -> dict[str, str]:
     return {"file": Path(file).name, "sha256": digest.hexdigest()}
 
 
-def is_user_solver(task: Task) -> bool:
-    """Whether a task is a user's class with a solver."""
-    return task.physics is None and type(task).__module__.partition(".")[0] != "sapc"
-
-
-def check_solution(task: Task, u: object, n: int) -> None:
-    """Refuse what a solver returns if it is not `n` fields of the grid."""
+def refuse_solution(task: Task, u: object, n: int) -> NoReturn:
+    """Say how what a solver returned differs from `n` fields of the grid."""
     expected = (n, *task.grid.shape)
-    if isinstance(u, Tensor) and tuple(u.shape) == expected:
-        return
     result = f"shape {tuple(u.shape)}" if isinstance(u, Tensor) else type(u).__name__
     advice = "(batch, *space), as the fields are steady" if task.grid.steady else "(batch, *space, time)"
     axis = _time_axis(u, expected) if isinstance(u, Tensor) and not task.grid.steady else None
