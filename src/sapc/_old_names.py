@@ -112,6 +112,9 @@ INSTEAD = {
 }
 """What to write now, where it is not the new name."""
 
+PRESETS = {"paper": "published"}
+"""Presets by their old names."""
+
 
 def find_renamed(module: str) -> Callable[[str], Any]:
     """Make the `__getattr__` of a module: it finds modules and attributes by their old names, and warns."""
@@ -281,6 +284,18 @@ def globalised(
     if nearest == 0:
         return solvers.FeasiblePoint(**common)
     return solvers.NearestPoint(**common, newton_steps=nearest, cg_steps=inner, rtol=rtol)
+
+
+def preset_name(name: str) -> str:
+    """Return the name of a preset, given that or its old one; for the old one there is a warning."""
+    if (new := current_preset(name)) != name:
+        warnings.warn(f"the preset {name} is now called {new}", DeprecationWarning, stacklevel=3)
+    return new
+
+
+def current_preset(name: str) -> str:
+    """Return the name of a preset for its old one; anything else as it is."""
+    return PRESETS.get(name, name) if isinstance(name, str) else name
 
 
 def preset(name: str, task: Any, method: str, *args: Any, **kwargs: Any) -> Any:

@@ -36,7 +36,6 @@ from ..models.sampling import worst_residuals as worst_residuals
 from ..models.scores import RunDescription, Scores, ScoreSettings, SetScores
 from ..tasks import TEST_SETS as TEST_SETS
 from ..tasks import Task
-from ..training.plugin_texts import describe_plugins
 from ..training.run_folder import environment
 from . import metrics
 from .config import EvaluationConfig
@@ -145,7 +144,7 @@ class _Evaluation:
         return Scores.from_sets(
             _describe(self.model),
             self._settings(),
-            {**environment(), **describe_plugins(self.model.run)},
+            environment(self.model.run),
             sets,
         )
 

@@ -36,7 +36,6 @@ from ..nn.fno import matmul_precision
 from ..nn.network import NetworkSource, describe, find_device, make_execution, parameter_count, weights_of
 from ..tasks import Dataset, Task
 from ..training.config import TrainingConfig
-from ..training.plugin_texts import warn_of_changed_plugins
 from ..training.run_folder import (
     OPTIMISER,
     RunFolder,
@@ -132,7 +131,7 @@ def read_model(
 ) -> Model:
     """Load the model of a run folder, which the caller knows as `path`, with the task of the run at hand."""
     module, step, metadata = read_network(path, folder, run, network)
-    warn_of_changed_plugins(folder, run)
+    folder.warn_of_changed_plugins(run)
     model = Model(
         run,
         module,

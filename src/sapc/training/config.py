@@ -19,6 +19,7 @@ from ..constraints import FeasiblePoint, NearestPoint, Solver
 from ..data import Fields
 from ..errors import SapcError, check_choice, check_record, check_type, explain_misuse
 from ..methods import Method, get_method
+from ..methods.registry import describe_method_file
 from ..nn.fno import LARGEST, Precision
 from ..nn.network import Backbone, Inputs, NetworkSource, OwnNetwork, make_plain, read_settings, to_tuples
 from ..tasks import DataDescription, Physics, Task, attach_task, check_options, get_task
@@ -241,6 +242,17 @@ class TrainingConfig:
         task = self.make_task()
         task.check("train", self.train, self.seed)
         task.check("validation", self.validation, self.seed)
+
+    def describe_plugins(self) -> dict[str, dict[str, str]]:
+        """Describe the files that define the method and the task, as far as they are plug-ins.
+
+        Returns:
+            Name and SHA-256 of the file of the `method` and of the `task`.
+        """
+        files = {"method": describe_method_file(self.method)}
+        if self.description.can_draw:
+            files["task"] = dict(self.make_task().class_file)
+        return {kind: file for kind, file in files.items() if file}
 
     def _inputs(self) -> Inputs:
         conditions = int(self.make_method().conditioning_input is not None)

@@ -25,7 +25,6 @@ from ..nn.network import NetworkSource, OwnNetwork, weights_of
 from .config import TrainingConfig
 from .continuation import check_start, extension, fine_tuning, prepare_extension, prepare_fine_tuning
 from .distributed import Interrupts, process_group
-from .plugin_texts import describe_plugins, warn_of_changed_plugins
 from .run_folder import RunFolder, check_shapes, environment, save_tensors
 from .step import DataProgress, StepResult, Training
 
@@ -184,8 +183,8 @@ class Trainer:
         self.group.check_shared(first_step, folder.path)
         if self.group.is_main:
             folder.cut_log(first_step)
-            warn_of_changed_plugins(folder, training.run)
-            folder.record_start(step=first_step, processes=self.group.size, **describe_plugins(training.run))
+            folder.warn_of_changed_plugins(training.run)
+            folder.record_start(training.run, step=first_step, processes=self.group.size)
         self.start_time = self.save_time = time.monotonic()
         with ExitStack() as stack:
             if self.tensorboard:

@@ -12,27 +12,15 @@ They start from a task, because its grid decides how large a model is useful:
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Literal
 
+from .._old_names import current_preset as current_preset
+from .._old_names import preset_name as preset_name
 from ..nn.network import Backbone
 
 Preset = Literal["published", "full", "compact", "small", "tiny"]
-OLD_PRESETS = {"paper": "published"}
-
-
-def preset_name(name: str) -> str:
-    """Return the name of a preset, given that or its old one; for the old one there is a warning."""
-    if (new := current_preset(name)) != name:
-        warnings.warn(f"the preset {name} is now called {new}", DeprecationWarning, stacklevel=3)
-    return new
-
-
-def current_preset(name: str) -> str:
-    """Return the name of a preset for its old one; anything else as it is."""
-    return OLD_PRESETS.get(name, name) if isinstance(name, str) else name
 
 
 def settings_for_data(name: str, shape: tuple[int, ...], sizes: Mapping[str, int]) -> dict[str, Any]:
@@ -51,6 +39,8 @@ def settings_for_data(name: str, shape: tuple[int, ...], sizes: Mapping[str, int
 def published_settings(name: str, shape: tuple[int, ...], sizes: Mapping[str, int]) -> dict[str, Any]:
     """Return the settings of a preset for a published grid: those of fields on up to two axes, or on more."""
     is_flat = len(shape) <= 2
+    if name in ("small", "tiny"):
+        return _small_settings(shape, is_flat) | (_tiny_settings(shape, is_flat) if name == "tiny" else {})
     published = {
         "backbone": Backbone((32, 32), 64, 256, 32) if is_flat else Backbone((16, 16, 16), 32, 128, 16),
         "grid": shape,
@@ -70,7 +60,12 @@ def published_settings(name: str, shape: tuple[int, ...], sizes: Mapping[str, in
         "backbone": Backbone((16, 12), 32, 64, 16) if is_flat else Backbone((8, 8, 8), 32, 64, 16),
         "steps": 8000,
     }
-    small = {
+    return {"published": published, "full": published | full, "compact": published | full | compact}[name]
+
+
+def _small_settings(shape: tuple[int, ...], is_flat: bool) -> dict[str, Any]:
+    """Return the settings of the preset small."""
+    return {
         "backbone": Backbone((12, 12), 16, 32, 16) if is_flat else Backbone((8, 8, 8), 12, 24, 16),
         "grid": tuple(n // 2 for n in shape) if is_flat else (32, 32, 20),
         "steps": 1500 if is_flat else 600,
@@ -83,7 +78,11 @@ def published_settings(name: str, shape: tuple[int, ...], sizes: Mapping[str, in
         "plateau_patience": 2,
         "precision": "float32",
     }
-    tiny = {
+
+
+def _tiny_settings(shape: tuple[int, ...], is_flat: bool) -> dict[str, Any]:
+    """Return what the preset tiny changes in small."""
+    return {
         "backbone": Backbone((4,) * len(shape), 4, 8, 4, blocks=2),
         "grid": (16,) * len(shape) if is_flat else (12, 12, 6),
         "steps": 20,
@@ -92,10 +91,3 @@ def published_settings(name: str, shape: tuple[int, ...], sizes: Mapping[str, in
         "validation": 8,
         "validation_interval": 10,
     }
-    return {
-        "published": published,
-        "full": published | full,
-        "compact": published | full | compact,
-        "small": small,
-        "tiny": small | tiny,
-    }[name]

@@ -202,10 +202,11 @@ class RunFolder:
                 ) from error
             yield
 
-    def record_start(self, **details: Any) -> None:
+    def record_start(self, run: TrainingConfig | None = None, **details: Any) -> None:
         """Add to environment.json what this start runs on.
 
         Args:
+            run: Settings of the run.
             details: Further entries, as the step it starts from.
         """
         try:
@@ -214,7 +215,31 @@ class RunFolder:
             # An unreadable record of earlier starts is no reason not to start.
             warnings.warn(SapcWarning(f"{self.environment} begins anew: {first_line(error)}"), stacklevel=2)
             starts = []
-        write_json(self.environment, {"starts": [*starts, {**environment(), **details}]})
+        write_json(self.environment, {"starts": [*starts, {**environment(run), **details}]})
+
+    def warn_of_changed_plugins(self, run: TrainingConfig) -> None:
+        """Warn if a plug-in has another text than when the run was last trained; old runs do not know it.
+
+        Args:
+            run: Settings of the run.
+        """
+        try:
+            starts = read_json(self.environment)["starts"] if self.environment.exists() else []
+            starts = [start for start in starts if isinstance(start, dict)]
+            records = [start["plugins"] for start in starts if isinstance(start.get("plugins"), dict)]
+        # An unreadable record is no reason not to load.
+        except (SapcError, TypeError, KeyError):
+            return
+        for kind, file in run.describe_plugins().items() if records else ():
+            earlier = records[-1].get(kind)
+            if isinstance(earlier, dict) and earlier.get("sha256") != file["sha256"]:
+                warnings.warn(
+                    f"{file['file']}, which defines the {kind} {getattr(run, kind)}, has another text "
+                    f"than when {self.path} was trained: the weights are those of the earlier text; "
+                    "train again with a new --out if it matters",
+                    SapcWarning,
+                    stacklevel=4,
+                )
 
     locked = rename_method("RunFolder.locked", "RunFolder.lock")
     note_start = rename_method("RunFolder.note_start", "RunFolder.record_start")
@@ -268,8 +293,9 @@ def default_folder(run: TrainingConfig) -> Path:
     return Path("runs") / "-".join(parts)
 
 
-def environment() -> dict[str, Any]:
-    """Describe versions and hardware, so that a figure can be repeated."""
+def environment(run: TrainingConfig | None = None) -> dict[str, Any]:
+    """Describe versions and hardware, and the plug-ins of a run, so that a figure can be repeated."""
+    plugins = {} if run is None else run.describe_plugins()
     cuda = torch.cuda.is_available()
     return {
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -280,6 +306,7 @@ def environment() -> dict[str, Any]:
         "system": f"{platform.system()} {platform.machine()}",
         "device": torch.cuda.get_device_name() if cuda else "cpu",
         "cpus": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        **({"plugins": plugins} if plugins else {}),
     }
 
 
