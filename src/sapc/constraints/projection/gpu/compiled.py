@@ -14,7 +14,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import torch
 from torch import Tensor
@@ -29,9 +29,47 @@ from ..solvers import FeasiblePoint
 
 Program = Callable[..., tuple[Tensor, ...]]
 
-_programs: dict[tuple[object, ...], CompiledPasses] = {}
-# Programs kept, the latest ones; each holds on to its law, so they cannot go with it.
-MAX_PROGRAMS = 16
+Entry = TypeVar("Entry")
+
+
+class LawCache(Generic[Entry]):
+    """Keep what was made for a law on a grid, the latest few: it holds on to its law, so cannot go with it.
+
+    Args:
+        make: Makes an entry of a law and the settings of restoration.
+        size: Number of entries.
+    """
+
+    def __init__(self, make: Callable[[BandedProblem, FeasiblePoint], Entry], size: int = 16) -> None:
+        self.make, self.size = make, size
+        self.entries: dict[tuple[object, ...], Entry] = {}
+
+    def find(self, problem: BandedProblem, solver: FeasiblePoint, may_make: bool = True) -> Entry | None:
+        """Find an entry, or make it.
+
+        Args:
+            problem: The law.
+            solver: Settings.
+            may_make: Whether it may be made.
+
+        Returns:
+            The entry; None if there is none and it may not be made.
+        """
+        law, free = problem.balance, problem.free
+        key = (
+            law.label or law,
+            problem.key,
+            problem.jitter,
+            free.shape,
+            free.device,
+            solver.tol,
+            solver.kappa,
+        )
+        if key not in self.entries and may_make:
+            self.entries[key] = self.make(problem, solver)
+            while len(self.entries) > self.size:
+                del self.entries[next(iter(self.entries))]
+        return self.entries.get(key)
 
 
 def passes_of(problem: Problem, solver: FeasiblePoint) -> Passes:
@@ -40,13 +78,7 @@ def passes_of(problem: Problem, solver: FeasiblePoint) -> Passes:
         return EagerPasses(problem, solver)
     if solver.execution.compiled is None and not (problem.free.is_cuda and has_triton()):
         return EagerPasses(problem, solver)
-    law, free = problem.balance, problem.free
-    key = (law.label or law, problem.key, problem.jitter, free.shape, free.device, solver.tol, solver.kappa)
-    if key not in _programs:
-        _programs[key] = CompiledPasses(problem, solver)
-        while len(_programs) > MAX_PROGRAMS:
-            del _programs[next(iter(_programs))]
-    return _programs[key]
+    return _programs.find(problem, solver) or EagerPasses(problem, solver)
 
 
 class CompiledPasses:
@@ -136,6 +168,9 @@ class CompiledPasses:
                 stacklevel=2,
             )
             return None
+
+
+_programs = LawCache(CompiledPasses)
 
 
 def _compile(function: Program, inputs: tuple[Tensor, ...]) -> Program:

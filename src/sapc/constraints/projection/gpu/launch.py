@@ -25,9 +25,7 @@ from ..banded import BandedProblem
 from ..feasible import attempts, choose
 from ..linearisation import Problem
 from ..solvers import FeasiblePoint
-
-# Kernels kept, the latest ones.
-MAX_KERNELS = 16
+from .compiled import LawCache
 
 
 @dataclass(frozen=True)
@@ -53,23 +51,15 @@ def _power(n: int) -> int:
     return 1 << (n - 1).bit_length()
 
 
-_tuning = KernelTuning()
-_kernels: dict[tuple[object, ...], Kernel] = {}
-_kernels_in_graphs: set[Kernel] = (
-    set()
-    # A captured graph reads their memory as long as it lives: they never go.
-)
-
-
 @contextmanager
 def use_tuning(**changes: int) -> Iterator[None]:
     """Launch kernels with other numbers in this context; for measurements."""
-    global _tuning
-    before, _tuning = _tuning, replace(_tuning, **changes)
+    usual_tuning = _kernels.tuning
+    _kernels.tuning = replace(usual_tuning, **changes)
     try:
         yield
     finally:
-        _tuning = before
+        _kernels.tuning = usual_tuning
 
 
 def kernel_of(problem: Problem, solver: FeasiblePoint) -> Kernel | None:
@@ -92,16 +82,8 @@ def kernel_of(problem: Problem, solver: FeasiblePoint) -> Kernel | None:
     )
     if not is_wanted or triton_unavailable_reason():
         return None
-    law, free = problem.balance, problem.free
-    key = (law.label or law, problem.key, problem.jitter, free.shape, free.device, solver.tol, solver.kappa)
-    if key not in _kernels:
-        # Its constants would have to be copied to the device.
-        if is_capturing(free):
-            return None
-        _kernels[key] = Kernel(problem, solver)
-        while len(_kernels) > MAX_KERNELS:
-            del _kernels[next(iter(_kernels))]
-    return _kernels[key]
+    # A kernel is not made while a graph is captured: its constants would have to be copied to the device.
+    return _kernels.find(problem, solver, may_make=not is_capturing(problem.free))
 
 
 class Kernel:
@@ -166,7 +148,7 @@ class Kernel:
         self, u: Tensor, limit: int, strict: bool, only: Tensor | None = None
     ) -> tuple[Tensor, Tensor, Tensor, Tensor] | None:
         """Run one attempt of all samples, or of some; the others come back as they are."""
-        variant = (_tuning, only is None)
+        variant = (_kernels.tuning, only is None)
         if self.has_failed or (is_capturing(u) and variant not in self.ready):
             return None
         u, n = u.contiguous(), u.shape[0]
@@ -190,7 +172,7 @@ class Kernel:
             return None
         self.ready.add(variant)
         if is_capturing(u):
-            _kernels_in_graphs.add(self)
+            _kernels.in_graphs.add(self)
         return out, size, excess, passes
 
     def _run(
@@ -206,16 +188,34 @@ class Kernel:
         small = u.new_empty(n, SLOTS, frames)
         out, size, excess, passes = results
         functions: tuple[Any, ...] = (*self.load(), None, None)[:3]
+        tuning = _kernels.tuning
         constants = {
-            "X": self.points, "T": self.frames, "XB": _tuning.block(self.points, frames), "TB": frames,
+            "X": self.points, "T": self.frames, "XB": tuning.block(self.points, frames), "TB": frames,
             "SLOTS": SLOTS, "SWEEPS": (self.frames - 2).bit_length(), "RATE": self.rate,
             "FITTED": self.has_coefficient, "SOME": only is not None,
         } | dict(zip(("LOCAL", "FIT", "SLOPE"), functions, strict=True))  # fmt: skip
         # Why no fusion: see `kernel`.
-        options = {"num_warps": _tuning.warps, "num_stages": 1, "enable_fp_fusion": False}
+        options = {"num_warps": tuning.warps, "num_stages": 1, "enable_fp_fusion": False}
         with torch.cuda.device_of(u):  # type: ignore[no-untyped-call]
             restore[(n,)](
                 u, out, workspace[0], workspace[-1 - self.has_coefficient], workspace[-1], small, size,
                 excess, passes, self.settings if only is None else only.to(torch.int8), self.free, self.c,
                 self.data, self.settings, limit, int(strict), **constants, **options,
             )  # fmt: skip
+
+
+class KernelCache(LawCache[Kernel]):
+    """The kernels, and how they are launched.
+
+    Attributes:
+        tuning: Numbers of their launches.
+        in_graphs: Kernels whose memory a captured graph reads as long as it lives: they never go.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(Kernel)
+        self.tuning = KernelTuning()
+        self.in_graphs: set[Kernel] = set()
+
+
+_kernels = KernelCache()
