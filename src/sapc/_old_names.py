@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from .errors import SapcError
 
-MOVED = {
+MODULE_PATHS = {
     "card": "models.card",
     "checking": "tasks.check",
     "checkpoint": "training.run_folder",
@@ -51,13 +51,13 @@ MOVED = {
 }
 """Modules: old names, without `sapc.`, and what they are called now."""
 
-GONE = {
+REMOVED_MODULES = {
     "bench": "`sapc bench` stays, and benchmarks/ of the repository measures the rest",
     "calibration": "it is benchmarks/calibrate_frd.py of the repository",
 }
 """Old names of modules that left the package, and where their work is done now."""
 
-RENAMED = {
+ATTRIBUTE_PATHS = {
     "sapc.FrameIntegral": "sapc.grid.FrameIntegral",
     "sapc.Globalised": "sapc._old_names.globalised",
     "sapc.LawKernel": "sapc.constraints.LawKernel",
@@ -105,7 +105,7 @@ RENAMED = {
 }
 """Attributes of modules by their old names."""
 
-INSTEAD = {
+REPLACEMENTS = {
     "sapc._old_names.globalised": "sapc.NearestPoint() or, for nearest=0, sapc.FeasiblePoint()",
     "sapc._old_names.preset": "sapc.training_config(task, method, preset)",
     "sapc.training.config.TrainingConfig": "sapc.TrainingConfig",
@@ -120,12 +120,14 @@ def find_renamed(module: str) -> Callable[[str], Any]:
     """Make the `__getattr__` of a module: it finds modules and attributes by their old names, and warns."""
 
     def find(name: str) -> Any:
-        if module == "sapc" and name in MOVED:
+        if module == "sapc" and name in MODULE_PATHS:
             return import_module(f"sapc.{name}")
-        new = RENAMED.get(f"{module}.{name}")
+        new = ATTRIBUTE_PATHS.get(f"{module}.{name}")
         if new is None:
             raise AttributeError(f"module {module!r} has no attribute {name!r}")
-        warnings.warn(f"{module}.{name} is now {INSTEAD.get(new, new)}", DeprecationWarning, stacklevel=2)
+        warnings.warn(
+            f"{module}.{name} is now {REPLACEMENTS.get(new, new)}", DeprecationWarning, stacklevel=2
+        )
         return attrgetter(new.removeprefix("sapc."))(sys.modules["sapc"])
 
     return find
@@ -325,11 +327,15 @@ class _Finder(MetaPathFinder):
     def find_spec(self, fullname: str, path: Any, target: Any = None) -> ModuleSpec | None:
         package, _, name = fullname.partition(".")
         first, _, subpath = name.partition(".")
-        if package == "sapc" and first in GONE:
-            raise ModuleNotFoundError(f"{fullname} left the package: {GONE[first]}", name=fullname)
-        if package != "sapc" or first not in MOVED:
+        if package == "sapc" and first in REMOVED_MODULES:
+            raise ModuleNotFoundError(f"{fullname} left the package: {REMOVED_MODULES[first]}", name=fullname)
+        if package != "sapc" or first not in MODULE_PATHS:
             return None
-        new = f"{package}.{MOVED[name]}" if name in MOVED else f"{package}.{MOVED[first]}.{subpath}"
+        new = (
+            f"{package}.{MODULE_PATHS[name]}"
+            if name in MODULE_PATHS
+            else f"{package}.{MODULE_PATHS[first]}.{subpath}"
+        )
         warnings.warn(f"{fullname} is now {new}", DeprecationWarning, stacklevel=2)
         # From now on this finder is the first: a part of the module would be found by its path, and be
         # loaded a second time under its old name.

@@ -26,11 +26,11 @@ def fusible_differences() -> Iterator[None]:
 
     Elsewhere they are written piece by piece into memory.
     """
-    before, _is_fusible[0] = _is_fusible[0], True
+    outer_value, _is_fusible[0] = _is_fusible[0], True
     try:
         yield
     finally:
-        _is_fusible[0] = before
+        _is_fusible[0] = outer_value
 
 
 def _fusible_difference(u: Tensor, dim: int, scale: float, transposed: bool) -> Tensor:

@@ -303,22 +303,22 @@ def has_type(value: Any, hint: Any) -> bool:
     Returns:
         Whether it is.
     """
-    kind, of = get_origin(hint) or hint, get_args(hint)
+    kind, args = get_origin(hint) or hint, get_args(hint)
     if hint is None or hint is NoneType:
         return value is None
     if kind in (Union, UnionType):
-        return any(has_type(value, member) for member in of)
+        return any(has_type(value, member) for member in args)
     if kind is Literal:
-        return any(value is word or (type(value) is type(word) and value == word) for word in of)
-    if _holds(kind, Mapping, of):
+        return any(value is word or (type(value) is type(word) and value == word) for word in args)
+    if _holds(kind, Mapping, args):
         return isinstance(value, Mapping) and all(
-            has_type(k, of[0]) and has_type(v, of[1]) for k, v in value.items()
+            has_type(k, args[0]) and has_type(v, args[1]) for k, v in value.items()
         )
-    if kind is tuple and of and of[-1] is not Ellipsis:
-        return isinstance(value, tuple) and len(value) == len(of) and all(map(has_type, value, of))
-    if _holds(kind, Iterable, of):
+    if kind is tuple and args and args[-1] is not Ellipsis:
+        return isinstance(value, tuple) and len(value) == len(args) and all(map(has_type, value, args))
+    if _holds(kind, Iterable, args):
         is_list = isinstance(value, kind) and not isinstance(value, str | bytes)
-        return is_list and all(has_type(v, of[0]) for v in value)
+        return is_list and all(has_type(v, args[0]) for v in value)
     if kind in (int, SupportsIndex):
         return (number := _index(value)) is not None and abs(number) < INT_LIMIT
     if kind is float:
@@ -340,19 +340,21 @@ def has_type(value: Any, hint: Any) -> bool:
 
 def _words(hint: Any, minimum: int | None = None) -> str:
     """Return a declared type in words."""
-    kind, of = get_origin(hint) or hint, get_args(hint)
+    kind, args = get_origin(hint) or hint, get_args(hint)
     if kind in (Union, UnionType):
-        parts = [_words(member, minimum) for member in of if member is not NoneType]
-        return " or ".join(dict.fromkeys((*parts, *(["nothing"] if NoneType in of else []))))
+        parts = [_words(member, minimum) for member in args if member is not NoneType]
+        return " or ".join(dict.fromkeys((*parts, *(["nothing"] if NoneType in args else []))))
     if kind is Literal:
-        return " or ".join(map(repr, of))
-    if _holds(kind, Mapping, of):
-        is_any = of[1] is Any
+        return " or ".join(map(repr, args))
+    if _holds(kind, Mapping, args):
+        is_any = args[1] is Any
         return (
-            "a record of settings by name" if is_any else f"a record in which every entry is {_words(of[1])}"
+            "a record of settings by name"
+            if is_any
+            else f"a record in which every entry is {_words(args[1])}"
         )
-    if _holds(kind, Iterable, of):
-        return f"a list in which every entry is {_words(of[0], minimum)}"
+    if _holds(kind, Iterable, args):
+        return f"a list in which every entry is {_words(args[0], minimum)}"
     if hasattr(hint, "dim_str"):
         return f"a tensor of real numbers ({', '.join(hint.dim_str.split())})"
     count = "a whole number below 2^63" if minimum is None else f"a whole number of at least {minimum}"
@@ -363,9 +365,9 @@ def _words(hint: Any, minimum: int | None = None) -> str:
     return words.get(kind, f"a {getattr(kind, '__name__', kind)}")
 
 
-def _holds(kind: Any, container: type, of: tuple[Any, ...]) -> bool:
+def _holds(kind: Any, container: type, args: tuple[Any, ...]) -> bool:
     """Tell whether a type is a container that declares what it holds."""
-    return bool(of) and isinstance(kind, type) and issubclass(kind, container)
+    return bool(args) and isinstance(kind, type) and issubclass(kind, container)
 
 
 def check_record(record: Any, **minimum: int) -> None:

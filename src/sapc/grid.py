@@ -326,8 +326,8 @@ class Grid:
             SapcError: There is no such channel.
         """
         if name not in self.channels:
-            known = ", ".join(self.channels) or "one channel without a name"
-            raise SapcError(f"the grid has no channel {name!r}; it has {known}")
+            names = ", ".join(self.channels) or "one channel without a name"
+            raise SapcError(f"the grid has no channel {name!r}; it has {names}")
         return self.channels.index(name)
 
     def channel_values(self, u: Float[Tensor, "batch *grid"], name: str) -> Float[Tensor, "batch *points"]:
@@ -402,9 +402,11 @@ class Grid:
         Returns:
             The functional, for fields on this grid.
         """
-        ones = torch.ones_like(self.weights)
-        several = channel is not None and self.n_channels > 1
-        return FrameIntegral(self._weights_of_all(ones, channel or "") if several else ones, self.steady)
+        weights = torch.ones_like(self.weights)
+        has_channels = channel is not None and self.n_channels > 1
+        return FrameIntegral(
+            self._weights_of_all(weights, channel or "") if has_channels else weights, self.steady
+        )
 
     def _weights_of_all(self, weights: Tensor, channel: str) -> Tensor:
         """Extend weights of one channel to all channels; those of the others are zero."""
@@ -446,21 +448,21 @@ class Grid:
         Returns:
             Their indices, by axis.
         """
-        return {name: self._nearest(self[name], at) for name, at in coordinates.items()}
+        return {name: self._nearest(self[name], position) for name, position in coordinates.items()}
 
-    def _nearest(self, axis: Axis, at: float) -> int:
+    def _nearest(self, axis: Axis, x: float) -> int:
         try:
-            off = (axis.points - float(at)).abs()
+            distance = (axis.points - float(x)).abs()
         except (TypeError, ValueError) as error:
-            raise SapcError(f"a place on axis {axis.name!r} is a number, got {at!r}") from error
+            raise SapcError(f"a place on axis {axis.name!r} is a number, got {x!r}") from error
         if axis.kind == "periodic":
-            off = torch.minimum(off % axis.length, axis.length - off % axis.length)
-        if not float(off.min()) <= axis.spacing * (0.5 + 1e-9):
+            distance = torch.minimum(distance % axis.length, axis.length - distance % axis.length)
+        if not float(distance.min()) <= axis.spacing * (0.5 + 1e-9):
             raise SapcError(
-                f"{axis.name} = {at:g} is not on the grid, which has {axis.name} from {axis.start:g} to "
+                f"{axis.name} = {x:g} is not on the grid, which has {axis.name} from {axis.start:g} to "
                 f"{axis.stop:g}; check the units"
             )
-        return int(off.argmin())
+        return int(distance.argmin())
 
     @rename_arguments(what="name")
     def check(self, u: Tensor, name: str = "field") -> None:

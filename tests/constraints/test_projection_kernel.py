@@ -283,7 +283,7 @@ def test_some_samples_alone():
     u = 2 * noise((2, 4, 3, 5), 3)
     _, H = pair((sapc.Pin.frame(0) & own_laws()[0]).on(u))
     kernel = launch.kernel_of(H._problem(), H.solver)
-    every, subset = (kernel._launch(u, 1, strict=True, only=x) for x in (None, torch.tensor([False, True])))
+    every, subset = (kernel._launch(u, 1, strict=True, subset=x) for x in (None, torch.tensor([False, True])))
     assert subset[3].tolist() == [0, 1]
     assert torch.equal(subset[0], torch.stack((u[0], every[0][1])))
 

@@ -220,7 +220,7 @@ def test_a_rehearsal_goes_there_and_back():
 
 def test_evaluations_on_a_cpu_are_not_recorded():
     net, (u, t, _) = network(blocks=1), case(1, (2, 10))
-    replayed = CudaGraphModule(net, after=0)
+    replayed = CudaGraphModule(net, warmup_calls=0)
     with torch.no_grad():
         assert torch.equal(replayed(u, t), net(u, t))
     assert not replayed.graphs

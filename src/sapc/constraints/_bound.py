@@ -234,12 +234,12 @@ def check_pins(parts: Sequence[ConstraintTerm], fields: Tensor) -> None:
     shape, u = tuple(fields.shape[1:]), fields.detach().double()
     masks = {pin: pin.mask(shape) for pin in pins}
     for i, pin in enumerate(pins):
-        for other in pins[:i]:
-            overlap = masks[pin] & masks[other]
-            if (pin.value is None and other.value is None) or not bool(overlap.any()):
+        for earlier_pin in pins[:i]:
+            overlap = masks[pin] & masks[earlier_pin]
+            if (pin.value is None and earlier_pin.value is None) or not bool(overlap.any()):
                 continue
-            a, b = (p.prescribe(u)[:, overlap] for p in (pin, other))
-            is_open = pin.value is None or other.value is None
+            a, b = (p.prescribe(u)[:, overlap] for p in (pin, earlier_pin))
+            is_open = pin.value is None or earlier_pin.value is None
             slack = _slack(u, fields.dtype, overlap) if is_open else 0.0
             difference = (a - b).abs()
             is_off = difference > torch.maximum(
@@ -248,7 +248,7 @@ def check_pins(parts: Sequence[ConstraintTerm], fields: Tensor) -> None:
             if bool(is_off.any()):
                 count = int(is_off.any(0).sum())
                 raise SapcError(
-                    f"the pins {other.label!r} and {pin.label!r} prescribe different values at {count} "
+                    f"the pins {earlier_pin.label!r} and {pin.label!r} prescribe different values at {count} "
                     f"point{'s'[: count - 1]}, by up to {float(difference[is_off].max()):.3g}; leave what "
                     "both hold out of one of them, as with t=slice(1, None), "
                     + (

@@ -393,7 +393,7 @@ class Manifold:
         if check is None:
             check = self._checks and not return_info
         may_wait = check or (return_info and not (isinstance(u, Tensor) and u.is_cuda))
-        projected, info = self._project_and_measure(u, check or return_info, may_wait)
+        result, info = self._project_and_measure(u, check or return_info, may_wait)
         if check:
             _warn_about(
                 ~info.converged, "did not reach the manifold", f"|R| {float(info.residual.max()):.1e}"
@@ -402,7 +402,7 @@ class Manifold:
                 is_far = info.converged & ~info.nearest
                 share = f"share along it {float(info.tangential_fraction.max()):.1e}"
                 _warn_about(is_far, "are on the manifold, but not yet at its nearest point", share)
-        return (projected, info) if return_info else projected
+        return (result, info) if return_info else result
 
     def finish(self, v0: Shaped[Tensor, "batch *grid"]) -> Float[Tensor, "batch *grid"]:
         """Project the end of a sampling run; fields that lie on an affine manifold already keep their bits.
@@ -415,8 +415,8 @@ class Manifold:
         """
         if not self.affine:
             return self.project(v0)
-        pinned = self.local(v0).flatten(1)
-        is_there = self.is_met(v0) & (pinned == 0).all(1)
+        pin_residual = self.local(v0).flatten(1)
+        is_there = self.is_met(v0) & (pin_residual == 0).all(1)
         return torch.where(expand_like(is_there, v0), v0, self.project(v0, check=False))
 
     @explain_misuse
@@ -504,10 +504,10 @@ class Manifold:
 
     @property
     def _frame_integral(self) -> FrameIntegral:
-        stored = self._bound.laws[0].stored  # type: ignore[union-attr]
+        quantity = self._bound.laws[0].stored  # type: ignore[union-attr]
         # What makes a law closed form.
-        assert isinstance(stored, FrameIntegral)
-        return stored
+        assert isinstance(quantity, FrameIntegral)
+        return quantity
 
     def is_met(self, u: Shaped[Tensor, "batch *grid"], slack: float = 1.0) -> Bool[Tensor, " batch"]:
         """Tell of every field on an affine manifold whether each row is met.
@@ -578,11 +578,11 @@ class Manifold:
     def _pin_rows(self) -> PinRows:
         """Return the pins as rows beside laws that move all points."""
         problem, bound = self._problem(), self._bound
-        everywhere = torch.ones_like(bound.free)
+        all_points = torch.ones_like(bound.free)
         if isinstance(problem, BandedProblem):
-            problem = replace(problem, free=everywhere, pin_index=bound.index[:0])
+            problem = replace(problem, free=all_points, pin_index=bound.index[:0])
         else:
-            problem = replace(problem, free=everywhere)
+            problem = replace(problem, free=all_points)
         return PinRows(problem, self.pinned, self.fields)
 
     def _project_curved(self, u: Tensor, measure: bool) -> tuple[Tensor, ProjectionInfo]:

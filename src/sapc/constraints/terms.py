@@ -254,7 +254,9 @@ class Pin(ConstraintTerm):
             raise SapcError(
                 f"these fields are steady and have no frames to pin; use Pin.at(grid, {grid.names[-1]}=0)"
             )
-        indices = {n if n in grid.names else standard_names.get(n, n): at for n, at in self.indices.items()}
+        indices = {
+            n if n in grid.names else standard_names.get(n, n): index for n, index in self.indices.items()
+        }
         return Pin(_point_mask(grid, None, indices), _pin_label(None, indices), self.value)
 
     @explain_misuse
@@ -482,9 +484,11 @@ class Balance(ConstraintTerm):
             out = function(u)
             want = (u.shape[0],) if term == "coefficient" else (u.shape[0], u.shape[-1])
             if not isinstance(out, Tensor) or out.shape != want:
-                got = f"shape {tuple(out.shape)}" if isinstance(out, Tensor) else type(out).__name__
+                result = f"shape {tuple(out.shape)}" if isinstance(out, Tensor) else type(out).__name__
                 number = "field" if term == "coefficient" else "frame"
-                raise SapcError(f"a Balance's {term} must return one number per {number}, {want}, got {got}")
+                raise SapcError(
+                    f"a Balance's {term} must return one number per {number}, {want}, got {result}"
+                )
             return out
 
         return call

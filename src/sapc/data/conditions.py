@@ -85,12 +85,12 @@ def read_conditions(path: Path, grid: Grid, mask: Tensor, order: Sequence[str] =
     masks = mask.reshape(grid.n_channels, *grid.points_per_axis)
     values: dict[str, Tensor] = {}
     with open_variables(path) as variables:
-        for name, pinned in zip(names, masks, strict=True):
+        for name, pin_mask in zip(names, masks, strict=True):
             variable = variables.get(f"{name}{CONDITION_SUFFIX}") or variables.get(name)
             # A channel without a pinned point has no condition: it need not fit.
-            is_relevant = bool(pinned.any()) or not bool(mask.any())
+            is_relevant = bool(pin_mask.any()) or not bool(mask.any())
             if variable is not None and is_relevant:
-                values[name] = _Placement(path, grid, pinned, tuple(order)).read(variable, variables)
+                values[name] = _Placement(path, grid, pin_mask, tuple(order)).read(variable, variables)
         contents = ", ".join(v.describe() for v in variables.values())
     if not values:
         raise SapcError(
@@ -101,8 +101,8 @@ def read_conditions(path: Path, grid: Grid, mask: Tensor, order: Sequence[str] =
     if len(set(counts.values())) > 1:
         numbers = ", ".join(f"{n} of {name}" for name, n in counts.items())
         raise SapcError(f"{path} has different numbers of conditions: {numbers}; give as many of each")
-    nothing = torch.full_like(next(iter(values.values())), torch.nan)
-    channels = [values.get(name, nothing) for name in names]
+    missing_values = torch.full_like(next(iter(values.values())), torch.nan)
+    channels = [values.get(name, missing_values) for name in names]
     return channels[0] if grid.n_channels == 1 else torch.stack(channels, 1)
 
 
@@ -213,10 +213,11 @@ class _Placement:
             return ", ".join(f"{name}: {self.grid[name].n}" for name in names)
 
         part = [name for name in self.grid.names if name != self.name]
-        pinned = f", or ({sizes(part)}), what is pinned" if self.name else ""
+        part_text = f", or ({sizes(part)}), what is pinned" if self.name else ""
         return (
             f"{self.path}: {variable.describe()} does not fit the grid; expected "
-            f"({sizes(self.grid.names)}){pinned}, with a dimension before it if there are several conditions"
+            f"({sizes(self.grid.names)}){part_text}, with a dimension before it "
+            "if there are several conditions"
         )
 
     def _has_size(self, name: str, n: int) -> bool:

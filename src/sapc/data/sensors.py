@@ -164,15 +164,15 @@ def _number(line: str, row: Mapping[str, str], column: str) -> float:
     return number
 
 
-def _place(line: str, axis: Axis, at: float) -> tuple[int, float]:
+def _place(line: str, axis: Axis, x: float) -> tuple[int, float]:
     """Return the nearest point of an axis, and how many steps it is away."""
     h = axis.spacing
-    if not axis.start - h / 2 <= at <= axis.stop + h / 2:
+    if not axis.start - h / 2 <= x <= axis.stop + h / 2:
         raise SapcError(
-            f"{line}: {axis.name} = {at:g} is outside the domain [{axis.start:g}, {axis.stop:g}] by more "
+            f"{line}: {axis.name} = {x:g} is outside the domain [{axis.start:g}, {axis.stop:g}] by more "
             f"than half a step ({h / 2:g}); check the units, or leave out the line"
         )
-    steps = (at - float(axis.points[0])) / h
+    steps = (x - float(axis.points[0])) / h
     nearest = round(steps)
     i = nearest if axis.kind == "periodic" else min(max(nearest, 0), axis.n - 1)
     return i % axis.n, abs(steps - i)

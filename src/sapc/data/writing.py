@@ -142,7 +142,7 @@ def _statistics(
     quantiles: Sequence[float],
 ) -> list[tuple[str, Entry]]:
     """Return a channel with mean, standard deviation and quantiles over the last dimension of samples."""
-    *outer, over = sample_dims
+    *outer, member_dim = sample_dims
     axis = len(outer)
     entries: list[tuple[str, Entry]] = [(name, ((*sample_dims, *grid.names), values, metadata))]
     label = metadata.get("long_name", name)
@@ -150,8 +150,8 @@ def _statistics(
     def add(suffix: str, dims: tuple[str, ...], array: Array, method: str, words: str) -> None:
         attributes = {
             **metadata,
-            "long_name": f"{words} of {label} over the {over}s",
-            "cell_methods": f"{over}: {method}",
+            "long_name": f"{words} of {label} over the {member_dim}s",
+            "cell_methods": f"{member_dim}: {method}",
         }
         entry = ((*dims, *outer, *grid.names), array.astype(values.dtype), attributes)
         entries.append((f"{name}_{suffix}", entry))
@@ -164,7 +164,7 @@ def _statistics(
         levels = np.quantile(values.astype(np.float64), quantiles, axis=axis)
         # CF has no method for quantiles; its free text in brackets may say so, and a median is one.
         is_median = list(quantiles) == [0.5]
-        method = "median" if is_median else f"point (comment: quantiles over {over})"
+        method = "median" if is_median else f"point (comment: quantiles over {member_dim})"
         add("quantile", ("quantile",), levels, method, "quantiles")
     return entries
 

@@ -85,7 +85,8 @@ class EnsembleStatistics:
         try:
             sets = {
                 name: tuple(
-                    Moments(*(tensors[f"{name}/{whose}/{part}"] for part in PARTS)) for whose in ENSEMBLES
+                    Moments(*(tensors[f"{name}/{ensemble}/{part}"] for part in PARTS))
+                    for ensemble in ENSEMBLES
                 )
                 for name in metadata["sets"]
             }
@@ -101,9 +102,9 @@ class EnsembleStatistics:
             path: The file.
         """
         tensors = {
-            f"{name}/{whose}/{part}": getattr(moments, part)
+            f"{name}/{ensemble}/{part}": getattr(moments, part)
             for name, pair in self.sets.items()
-            for whose, moments in zip(ENSEMBLES, pair, strict=True)
+            for ensemble, moments in zip(ENSEMBLES, pair, strict=True)
             for part in PARTS
         }
         save_tensors(path, tensors, {"format": FORMAT, "sets": list(self.sets), "frames": self.frames})

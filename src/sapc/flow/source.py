@@ -300,7 +300,9 @@ def _moving_average(shape: tuple[int, ...], length: float, nu: float) -> Average
         return None
     lattice = torch.tensor(shape) + lags.amax(0) - lags.amin(0)
     starts = (lags - lags.amin(0)).tolist()
-    windows = [(slice(None), *(slice(i, i + n) for i, n in zip(at, shape, strict=True))) for at in starts]
+    windows = [
+        (slice(None), *(slice(i, i + n) for i, n in zip(start, shape, strict=True))) for start in starts
+    ]
     deviation = float(b.flatten()[0])
     taps = list(zip(windows, (b[b != 0] / deviation).tolist(), strict=True))
     return Average(tuple(lattice.tolist()), windows[0], tuple(taps[1:]), deviation)

@@ -210,8 +210,8 @@ def _describe_exactness(run: TrainingConfig, scores: Scores | None) -> str:
     if not (method.exact == "all" or (method.exact == "affine" and affine)):
         return ""
     worst = scores.mean.worst_residual if scores else None
-    measured = "" if not worst else f" (in the samples scored below to {max(worst.values()):.0e} at worst)"
-    return f" that satisfy them and the {'balance law' if run.description.can_draw else 'laws'}{measured}"
+    measurement = "" if not worst else f" (in the samples scored below to {max(worst.values()):.0e} at worst)"
+    return f" that satisfy them and the {'balance law' if run.description.can_draw else 'laws'}{measurement}"
 
 
 def _describe_changes(run: TrainingConfig) -> str:
@@ -233,10 +233,10 @@ def _describe_changes(run: TrainingConfig) -> str:
 
 def _score_table(run: TrainingConfig, scores: Scores, was_rounded: bool) -> str:
     settings, mean = scores.settings, scores.mean
-    before = "; measured before the weights were rounded" if was_rounded else ""
+    rounding = "; measured before the weights were rounded" if was_rounded else ""
     lines = [
         f"\n## Scores\n\nMeans over {', '.join(scores.sets)}: {settings.samples:,} samples each against "
-        f"{settings.reference:,} solutions, {settings.steps} sampling steps{before}.\n",
+        f"{settings.reference:,} solutions, {settings.steps} sampling steps{rounding}.\n",
         "| | this model | sampling floor | printed in the paper |",
         "|---|---|---|---|",
     ]

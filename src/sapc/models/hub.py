@@ -73,9 +73,9 @@ def scores_of_weights(folder: RunFolder, weights: Tensors) -> Scores | None:
     """Return the scores in a run folder, if there are some and they are of these very weights."""
     if (scores := read_scores(folder)) is None:
         return None
-    stored, _ = load_tensors(folder.weights)
-    are_equal = stored.keys() == weights.keys() and all(
-        torch.equal(stored[name].to(value.dtype), value.cpu()) for name, value in weights.items()
+    tensors, _ = load_tensors(folder.weights)
+    are_equal = tensors.keys() == weights.keys() and all(
+        torch.equal(tensors[name].to(value.dtype), value.cpu()) for name, value in weights.items()
     )
     return drop_foreign_scores(folder, scores) if are_equal else None
 

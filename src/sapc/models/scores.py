@@ -51,9 +51,9 @@ class ForeignFormatError(SapcError):
 # -- names of files --
 
 
-def scores_path(folder: Path, method: str, trained: str) -> Path:
-    """Return the file in a run folder for the scores of `method`, where `trained` made the weights."""
-    return folder / ("scores.json" if method == trained else f"scores-{method}.json")
+def scores_path(folder: Path, method: str, trained_method: str) -> Path:
+    """Return the file in a run folder for the scores of `method`, where `trained_method` made the weights."""
+    return folder / ("scores.json" if method == trained_method else f"scores-{method}.json")
 
 
 def part_path(path: Path) -> Path:
@@ -66,10 +66,10 @@ def whole_name(name: str) -> str | None:
     return name.replace(f"{PART}.json", ".json") if name.endswith(f"{PART}.json") else None
 
 
-def method_of_path(path: Path, trained: str) -> str:
+def method_of_path(path: Path, trained_method: str) -> str:
     """Return the method whose scores a file of this name holds."""
     name = path.stem.removesuffix(PART)
-    return name.removeprefix("scores-") if name.startswith("scores-") else trained
+    return name.removeprefix("scores-") if name.startswith("scores-") else trained_method
 
 
 def fields_path(scores: Path) -> Path:
@@ -407,8 +407,8 @@ class Scores(dict[str, Any]):
         # Scores of weights that are no longer there count nothing.
         if existing.weights not in (None, self.weights):
             return self
-        before, after = ((s.samples, s.reference, s.steps) for s in (existing.settings, self.settings))
-        is_smaller = after != tuple(map(max, before, after))
+        old_size, new_size = ((s.samples, s.reference, s.steps) for s in (existing.settings, self.settings))
+        is_smaller = new_size != tuple(map(max, old_size, new_size))
         is_unwatched = bool(existing.trajectories) and not self.trajectories
         if is_smaller or is_unwatched or not existing.sets.keys() <= self.sets.keys():
             return None

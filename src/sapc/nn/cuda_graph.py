@@ -33,11 +33,11 @@ class CudaGraphModule:
 
     Args:
         network: The FNO.
-        after: Evaluations of a shape before it is recorded.
+        warmup_calls: Evaluations of a shape before it is recorded.
     """
 
-    def __init__(self, network: FNO, after: int = CALLS_BEFORE_CAPTURE) -> None:
-        self.network, self.after = network, after
+    def __init__(self, network: FNO, warmup_calls: int = CALLS_BEFORE_CAPTURE) -> None:
+        self.network, self.warmup_calls = network, warmup_calls
         self.call_counts: dict[tuple[object, ...], int] = {}
         self.graphs: dict[tuple[object, ...], CapturedGraph] = {}
         self.has_failed = False
@@ -51,7 +51,7 @@ class CudaGraphModule:
         if key in self.graphs:
             return self.graphs[key](*inputs)
         self.call_counts[key] = self.call_counts.get(key, 0) + 1
-        if self.call_counts[key] > self.after:
+        if self.call_counts[key] > self.warmup_calls:
             # The next caller need not be in inference mode.
             with torch.inference_mode(False), torch.no_grad():
                 self._record(key, inputs)

@@ -174,8 +174,8 @@ class Spectral(nn.Module):
         weight = torch.complex(*self.weight[(slice(None), *transforms.mode_slices)].to(x.dtype))
         out = torch.zeros_like(z)
         out[index] = torch.einsum("b...i,...io->b...o", z[index], weight)
-        back: Tensor = torch.fft.irfftn(out, s=grid, dim=axes)
-        return back + self.bias
+        result: Tensor = torch.fft.irfftn(out, s=grid, dim=axes)
+        return result + self.bias
 
 
 class Block(nn.Module):

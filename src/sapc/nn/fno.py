@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from .kernels.plan import Plan, Tuning
 
 Precision = Literal["float32", "tf32", "fp16", "bf16"]
-Cached = TypeVar("Cached")
+Value = TypeVar("Value")
 Path = Literal["auto", "fused", "dft", "fft"]
 # The choice of the environment: on, off, or unset.
 KERNELS = "SAPC_KERNELS"
@@ -250,14 +250,14 @@ class FNO(nn.Module):
         v = self._core(inputs, t.double(), transforms)
         return v.reshape(u.shape) if self.channels == 1 else v.movedim(-1, 1).reshape(u.shape)
 
-    def _lookup(self, make: Callable[..., Cached], *about: object) -> Cached:
+    def _lookup(self, make: Callable[..., Value], *key: object) -> Value:
         """Keep what depends on a grid alone, for the latest grids."""
-        value = self._cache.get((make, *about))
+        value = self._cache.get((make, *key))
         if value is None:
             if len(self._cache) >= MAX_CACHED:
                 self._cache.clear()
-            value = self._cache[make, *about] = make(*about)
-        return cast(Cached, value)
+            value = self._cache[make, *key] = make(*key)
+        return cast(Value, value)
 
     def path(self, u: Tensor, condition: Tensor | None = None) -> str:
         """Choose the path for fields like these.
@@ -350,11 +350,11 @@ class FNO(nn.Module):
         sizes = self.lift_out.out_features, self.lift_in.out_features, 1 + self.conditions
         p = self.plan = self._lookup(make_plan, transforms, *sizes, self.precision != "float32", self.tuning)
         state, place, tau = self._lift_weights(t)
-        us = torch.cat((state, place[:, -1:]), 1).T.contiguous()
+        scaled_inputs = torch.cat((state, place[:, -1:]), 1).T.contiguous()
         line = (p.lead[:, :, None] * place[:, :-1].T).sum(1)
         rows = u[..., None, :] if condition is None else torch.stack((u, condition), -2)
         linears = (self.lift_out, self.project_in, self.project_out)
-        ends = [us, *(x for layer in linears for x in layer.parameters())]
+        ends = [scaled_inputs, *(x for layer in linears for x in layer.parameters())]
         layers = [x for block in self.blocks for x in cast(Block, block).parameters_for(transforms)]
         return velocity(p, rows.contiguous(), tau, line, *ends, *layers)
 
@@ -401,11 +401,11 @@ class FNO(nn.Module):
                     "this FNO takes tensors of real numbers, "
                     f"got {type(x).__name__} {getattr(x, 'dtype', '')}"
                 )
-        several = (self.channels,) if self.channels > 1 else ()
-        if u.ndim != len(self.modes) + 1 + len(several) or u.shape[1 : 1 + len(several)] != several:
-            expected = f"(batch, {self.channels} channels, *grid)" if several else "(batch, *grid)"
+        lead = (self.channels,) if self.channels > 1 else ()
+        if u.ndim != len(self.modes) + 1 + len(lead) or u.shape[1 : 1 + len(lead)] != lead:
+            requirement = f"(batch, {self.channels} channels, *grid)" if lead else "(batch, *grid)"
             raise SapcError(
-                f"this FNO takes fields {expected} with {len(self.modes)} grid axes, "
+                f"this FNO takes fields {requirement} with {len(self.modes)} grid axes, "
                 f"got shape {tuple(u.shape)}"
             )
         if t.shape != u.shape[:1]:
@@ -416,8 +416,8 @@ class FNO(nn.Module):
                 "they must agree"
             )
         if (condition is not None) != bool(self.conditions):
-            expected = "one condition field per sample" if self.conditions else "no condition"
-            raise SapcError(f"this FNO takes {expected}; use weights trained for this method")
+            requirement = "one condition field per sample" if self.conditions else "no condition"
+            raise SapcError(f"this FNO takes {requirement}; use weights trained for this method")
 
 
 def _check(

@@ -430,10 +430,10 @@ class Execution:
             with torch.autocast(self.device.type, torch.bfloat16, enabled=is_bf16):
                 out = module(fields.to(dtype), times.to(dtype), *(c.to(dtype) for c in condition))
             if not isinstance(out, Tensor) or out.shape != fields.shape:
-                got = tuple(out.shape) if isinstance(out, Tensor) else type(out).__name__
+                result = tuple(out.shape) if isinstance(out, Tensor) else type(out).__name__
                 raise SapcError(
                     f"{name} must return fields of the shape it gets, {tuple(fields.shape)}, "
-                    f"but returned {got}"
+                    f"but returned {result}"
                 )
             return out.to(dtype)
 

@@ -32,14 +32,14 @@ _SERIES = 18
 def phi(z: Float[Tensor, "*any"]) -> tuple[Tensor, Tensor, Tensor]:
     """`phi1(z), phi2(z), phi3(z)` for real z."""
     small = z.abs() < 1
-    near, far = torch.where(small, z, 0.0), torch.where(small, 1.0, z)
+    small_z, large_z = torch.where(small, z, 0.0), torch.where(small, 1.0, z)
     out = []
-    direct = far.exp()
+    direct = large_z.exp()
     for k in (1, 2, 3):
-        direct = (direct - 1 / factorial(k - 1)) / far
+        direct = (direct - 1 / factorial(k - 1)) / large_z
         series = torch.zeros_like(z)
         for j in reversed(range(_SERIES)):
-            series = series * near + 1 / factorial(j + k)
+            series = series * small_z + 1 / factorial(j + k)
         out.append(torch.where(small, series, direct))
     return out[0], out[1], out[2]
 

@@ -98,9 +98,11 @@ def rebuild(
     """
     physics, description = load_physics(physics), description.with_reading(reading)
     if description.physics_sha256 and physics.sha256 != description.physics_sha256:
-        before = f"the physics that {name} was trained with, {description.physics_file or 'a function'}"
-        reason = f"is not {before}: its text has changed since, or it is another one"
-        reason = reason if physics.sha256 else f"has no text to compare with {before}"
+        expected_physics = (
+            f"the physics that {name} was trained with, {description.physics_file or 'a function'}"
+        )
+        reason = f"is not {expected_physics}: its text has changed since, or it is another one"
+        reason = reason if physics.sha256 else f"has no text to compare with {expected_physics}"
         message = f"{physics.label} {reason}; samples will satisfy the laws that are given now"
         warnings.warn(message, SapcWarning, stacklevel=5)
     return _compose(name, physics, description, None if data is None else _same_data(name, description, data))
@@ -223,15 +225,15 @@ def _check_prescribed_values(task: Task, values: Tensor) -> None:
         if pin.value is None:
             continue
         mask = pin.mask(task.grid.shape)
-        off = (pin.prescribe(values.double()) - values).abs()
-        share = off / deviation
+        distance = (pin.prescribe(values.double()) - values).abs()
+        share = distance / deviation
         worst = float(share.max())
         if worst > PIN_TOLERANCE:
             sample = int(share.flatten(1).amax(1).argmax())
             raise SapcError(
-                f"the data violate the pin {pin.label!r} by up to {float(off.max()):.3g}, {worst:.2g} of "
-                "the channel's deviation, "
-                f"at most in sample {sample} ({int((share.flatten(1) > PIN_TOLERANCE).sum())} of "
+                f"the data violate the pin {pin.label!r} by up to {float(distance.max()):.3g}, "
+                f"{worst:.2g} of the channel's deviation, at most in sample {sample} "
+                f"({int((share.flatten(1) > PIN_TOLERANCE).sum())} of "
                 f"{len(values) * int(mask.sum())} pinned "
                 "values are off); correct the data, or the value in the physics"
             )

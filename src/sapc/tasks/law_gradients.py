@@ -57,14 +57,14 @@ def viscosity(grid: Grid, u: Tensor) -> tuple[Tensor, Tensor]:
     slope = torch.empty_like(u)
     u_xx = x.difference_into(torch.empty_like(u), x.difference_into(slope, u, 1), 1)
     u_t = t.difference_into(torch.empty_like(u), u, 2)
-    above = torch.mul(u_t, u_xx, out=slope).flatten(1).sum(1)
-    below = torch.mul(u_xx, u_xx, out=slope).flatten(1).sum(1)
-    nu = above / below
+    numerator = torch.mul(u_t, u_xx, out=slope).flatten(1).sum(1)
+    denominator = torch.mul(u_xx, u_xx, out=slope).flatten(1).sum(1)
+    nu = numerator / denominator
     inner = u_t.addcmul_(u_xx, nu[:, None, None], value=-2)
-    twice = x.difference_into(u_t.new_empty(u.shape), inner, 1, transposed=True)
-    x.difference_into(inner, twice, 1, transposed=True)
+    difference = x.difference_into(u_t.new_empty(u.shape), inner, 1, transposed=True)
+    x.difference_into(inner, difference, 1, transposed=True)
     t.difference_into(slope, u_xx, 2, transposed=True)
-    return nu, slope.add_(inner).div_(below[:, None, None])
+    return nu, slope.add_(inner).div_(denominator[:, None, None])
 
 
 def supply_slope(grid: Grid, flux: float, growth: float, u: Tensor) -> Tensor:
@@ -76,9 +76,9 @@ def supply_slope(grid: Grid, flux: float, growth: float, u: Tensor) -> Tensor:
         The gradient.
     """
     slope = growth * grid.integral().weights_like(u)[:, None] * (1 - 2 * u)
-    for edge, inside in ((0, 1), (-1, -2)):
+    for edge, neighbour in ((0, 1), (-1, -2)):
         slope[:, edge].add_(flux)
-        slope[:, inside].sub_(flux)
+        slope[:, neighbour].sub_(flux)
     return slope
 
 

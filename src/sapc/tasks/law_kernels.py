@@ -31,14 +31,14 @@ def reaction_diffusion(u, i, t, data, X: tl.constexpr, T: tl.constexpr):
     """
     v, w = tl.load(u + i * T + t), tl.load(data + 2 + i)
     edge = ((i == 0).to(tl.int32) + (i == X - 1).to(tl.int32)).to(tl.float64)
-    inside = ((i == 1).to(tl.int32) + (i == X - 2).to(tl.int32)).to(tl.float64)
-    flux, growth = (edge - inside) * tl.load(data), tl.load(data + 1) * w
+    neighbour = ((i == 1).to(tl.int32) + (i == X - 2).to(tl.int32)).to(tl.float64)
+    flux, growth = (edge - neighbour) * tl.load(data), tl.load(data + 1) * w
     return w * v, (flux + growth * (1.0 - v)) * v, w + 0.0 * v, flux + growth * (1.0 - 2.0 * v)
 
 
 @triton.jit
 @no_type_check
-def twice(i, n: tl.constexpr):
+def end_factor(i, n: tl.constexpr):
     """m_i."""
     return 1.0 + ((i == 0) | (i == n - 1)).to(tl.float64)
 
@@ -47,24 +47,27 @@ def twice(i, n: tl.constexpr):
 @no_type_check
 def differences_along_first(u, i, t, k, X: tl.constexpr, T: tl.constexpr):
     """U at i and `D u` along the first axis at i-, i and i+."""
-    before, after = tl.maximum(i - 1, 0), tl.minimum(i + 1, X - 1)
+    left_row, right_row = tl.maximum(i - 1, 0), tl.minimum(i + 1, X - 1)
     v = tl.load(u + i * T + t)
-    one_before, one_after = tl.load(u + before * T + t), tl.load(u + after * T + t)
+    one_before, one_after = tl.load(u + left_row * T + t), tl.load(u + right_row * T + t)
     two_before, two_after = (
         tl.load(u + tl.maximum(i - 2, 0) * T + t),
         tl.load(u + tl.minimum(i + 2, X - 1) * T + t),
     )
-    first = k * twice(before, X) * (tl.where(i == 0, one_after, v) - two_before)
-    last = k * twice(after, X) * (two_after - tl.where(i == X - 1, one_before, v))
-    return v, first, k * twice(i, X) * (one_after - one_before), last
+    first = k * end_factor(left_row, X) * (tl.where(i == 0, one_after, v) - two_before)
+    last = k * end_factor(right_row, X) * (two_after - tl.where(i == X - 1, one_before, v))
+    return v, first, k * end_factor(i, X) * (one_after - one_before), last
 
 
 @triton.jit
 @no_type_check
 def difference_along_last(u, i, t, k, T: tl.constexpr):
     """`D u` along the last axis."""
-    after, before = tl.load(u + i * T + tl.minimum(t + 1, T - 1)), tl.load(u + i * T + tl.maximum(t - 1, 0))
-    return k * twice(t, T) * (after - before)
+    next_u, last_u = (
+        tl.load(u + i * T + tl.minimum(t + 1, T - 1)),
+        tl.load(u + i * T + tl.maximum(t - 1, 0)),
+    )
+    return k * end_factor(t, T) * (next_u - last_u)
 
 
 @triton.jit
@@ -79,14 +82,17 @@ def stokes(u, i, t, data, X: tl.constexpr, T: tl.constexpr):
     """
     k, w = tl.load(data), tl.load(data + 2 + i)
     v, first, u_x, last = differences_along_first(u, i, t, k, X, T)
-    before, after = tl.maximum(i - 1, 0), tl.minimum(i + 1, X - 1)
+    left_row, right_row = tl.maximum(i - 1, 0), tl.minimum(i + 1, X - 1)
     b = (i == X - 1).to(tl.float64) - (i == 0).to(tl.float64)
-    below, above = -2.0 * tl.load(data + 2 + before) * first, -2.0 * tl.load(data + 2 + after) * last
+    left_part, right_part = (
+        -2.0 * tl.load(data + 2 + left_row) * first,
+        -2.0 * tl.load(data + 2 + right_row) * last,
+    )
     # b u at i- and i+, which is zero except at the ends
-    below -= tl.where(before == 0, tl.load(u + before * T + t), 0.0)
-    above += tl.where(after == X - 1, tl.load(u + after * T + t), 0.0)
-    below, above = k * twice(before, X) * below, k * twice(after, X) * above
-    adjoint = tl.where(i == 0, -below, below) - tl.where(i == X - 1, -above, above)
+    left_part -= tl.where(left_row == 0, tl.load(u + left_row * T + t), 0.0)
+    right_part += tl.where(right_row == X - 1, tl.load(u + right_row * T + t), 0.0)
+    left_part, right_part = k * end_factor(left_row, X) * left_part, k * end_factor(right_row, X) * right_part
+    adjoint = tl.where(i == 0, -left_part, left_part) - tl.where(i == X - 1, -right_part, right_part)
     return w * v * v, 2.0 * (b * v - w * u_x) * u_x, 2.0 * w * v, 2.0 * (adjoint + b * u_x)
 
 
@@ -96,7 +102,7 @@ def viscosity(u, i, t, data, X: tl.constexpr, T: tl.constexpr):
     """The terms of <u_t, u_xx> and <u_xx, u_xx>, whose quotient it is; u_xx is kept."""
     k = tl.load(data)
     _, first, _, last = differences_along_first(u, i, t, k, X, T)
-    u_xx = k * twice(i, X) * (last - first)
+    u_xx = k * end_factor(i, X) * (last - first)
     return difference_along_last(u, i, t, tl.load(data + 1), T) * u_xx, u_xx * u_xx, u_xx
 
 
@@ -104,29 +110,31 @@ def viscosity(u, i, t, data, X: tl.constexpr, T: tl.constexpr):
 @no_type_check
 def residual_slope(u, u_xx, i, t, k, l, nu, X: tl.constexpr, T: tl.constexpr):
     """`z = k m (u_t - 2 nu u_xx)` at row i."""
-    return k * twice(i, X) * (difference_along_last(u, i, t, l, T) - 2.0 * nu * tl.load(u_xx + i * T + t))
+    return (
+        k * end_factor(i, X) * (difference_along_last(u, i, t, l, T) - 2.0 * nu * tl.load(u_xx + i * T + t))
+    )
 
 
 @triton.jit
 @no_type_check
-def viscosity_slope(u, u_xx, i, t, data, above, below, X: tl.constexpr, T: tl.constexpr):
+def viscosity_slope(u, u_xx, i, t, data, numerator, denominator, X: tl.constexpr, T: tl.constexpr):
     """`(D^T D^T (u_t - 2 nu u_xx) + D_t^T u_xx) / <u_xx, u_xx>`."""
-    k, l, nu = tl.load(data), tl.load(data + 1), above / below
-    before, after = tl.maximum(i - 1, 0), tl.minimum(i + 1, X - 1)
+    k, l, nu = tl.load(data), tl.load(data + 1), numerator / denominator
+    left_row, right_row = tl.maximum(i - 1, 0), tl.minimum(i + 1, X - 1)
     z = residual_slope(u, u_xx, i, t, k, l, nu, X, T)
     z_before, z_after = (
-        residual_slope(u, u_xx, before, t, k, l, nu, X, T),
-        residual_slope(u, u_xx, after, t, k, l, nu, X, T),
+        residual_slope(u, u_xx, left_row, t, k, l, nu, X, T),
+        residual_slope(u, u_xx, right_row, t, k, l, nu, X, T),
     )
     first = residual_slope(u, u_xx, tl.maximum(i - 2, 0), t, k, l, nu, X, T)
     last = residual_slope(u, u_xx, tl.minimum(i + 2, X - 1), t, k, l, nu, X, T)
     # D^T at i- and i+, then once more
-    first = tl.where(before == 0, -first, first) - tl.where(i == 0, z_after, z)
-    last = tl.where(i == X - 1, z_before, z) - tl.where(after == X - 1, -last, last)
-    first, last = k * twice(before, X) * first, k * twice(after, X) * last
+    first = tl.where(left_row == 0, -first, first) - tl.where(i == 0, z_after, z)
+    last = tl.where(i == X - 1, z_before, z) - tl.where(right_row == X - 1, -last, last)
+    first, last = k * end_factor(left_row, X) * first, k * end_factor(right_row, X) * last
     adjoint = tl.where(i == 0, -first, first) - tl.where(i == X - 1, -last, last)
-    earlier, later = tl.maximum(t - 1, 0), tl.minimum(t + 1, T - 1)
-    y_earlier = l * twice(earlier, T) * tl.load(u_xx + i * T + earlier)
-    y_later = l * twice(later, T) * tl.load(u_xx + i * T + later)
+    last_frame, next_frame = tl.maximum(t - 1, 0), tl.minimum(t + 1, T - 1)
+    y_earlier = l * end_factor(last_frame, T) * tl.load(u_xx + i * T + last_frame)
+    y_later = l * end_factor(next_frame, T) * tl.load(u_xx + i * T + next_frame)
     adjoint += tl.where(t == 0, -y_earlier, y_earlier) - tl.where(t == T - 1, -y_later, y_later)
-    return adjoint / below
+    return adjoint / denominator

@@ -237,11 +237,11 @@ class FieldsSource:
 
     def dataset(self, task: Task, split: str, size: int, *_: Any) -> Dataset:
         """Return samples as they are in the file."""
-        name, about = task.name, self.description.data
+        name, origin = task.name, self.description.data
         if self.fields is None:
             raise SapcError(
                 f"the data of {name} are not loaded; give their file "
-                f"({about.get('path') or 'of the training'}) "
+                f"({origin.get('path') or 'of the training'}) "
                 "as --data FILE, or in Python as load(..., data=FILE)"
             )
         if self.fields.grid != task.grid:
@@ -254,7 +254,7 @@ class FieldsSource:
                 "--condition FILE, in Python condition=fields"
             )
         rows = self.fields.split_rows(**self.description.split)[FILE_SPLITS.index(split)][:size]
-        provenance = {key: str(value) for key, value in about.items()}
+        provenance = {key: str(value) for key, value in origin.items()}
         return Dataset(name, split, 0, task.grid, self.fields.values[rows].float(), {}, {}, provenance)
 
 

@@ -50,14 +50,14 @@ def describe_class_file(cls: type) -> dict[str, str]:
 
 def refuse_solution(task: Task, u: object, n: int) -> NoReturn:
     """Say how what a solver returned differs from `n` fields of the grid."""
-    expected = (n, *task.grid.shape)
+    shape = (n, *task.grid.shape)
     result = f"shape {tuple(u.shape)}" if isinstance(u, Tensor) else type(u).__name__
     advice = "(batch, *space), as the fields are steady" if task.grid.steady else "(batch, *space, time)"
-    axis = _time_axis(u, expected) if isinstance(u, Tensor) and not task.grid.steady else None
+    axis = _time_axis(u, shape) if isinstance(u, Tensor) and not task.grid.steady else None
     if axis is not None:
         advice = f"time is the last axis: return u.movedim({axis}, -1)"
     raise SapcError(
-        f"the solver of {task.name} returned {result} for {n} samples; expected {expected}: {advice}"
+        f"the solver of {task.name} returned {result} for {n} samples; expected {shape}: {advice}"
     )
 
 
@@ -118,9 +118,9 @@ def warn_of_conditions(task: Task, split: str, fields: Tensor) -> None:
         warnings.warn(problem, SapcWarning, stacklevel=4)
 
 
-def _time_axis(u: Tensor, expected: tuple[int, ...]) -> int | None:
+def _time_axis(u: Tensor, shape: tuple[int, ...]) -> int | None:
     """Return the axis which, moved to the end, gives the expected shape; None if there is none."""
-    axes = (axis for axis in range(1, u.ndim - 1) if tuple(u.movedim(axis, -1).shape) == expected)
+    axes = (axis for axis in range(1, u.ndim - 1) if tuple(u.movedim(axis, -1).shape) == shape)
     return next(axes, None)
 
 

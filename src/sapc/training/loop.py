@@ -89,8 +89,8 @@ def train(
     if start is not None:
         run = fine_tuning(run, start, network)
     if extend:
-        extended = extension(path, run.steps)
-        run = replace(run, stages=extended.stages, parent=extended.parent)
+        longer_run = extension(path, run.steps)
+        run = replace(run, stages=longer_run.stages, parent=longer_run.parent)
     if tensorboard:
         # Fail early if it is missing.
         _summary_writer()

@@ -82,8 +82,8 @@ class RunFolder:
         self.weights = self.path / "weights.safetensors"
         self.optimiser = self.path / "optimiser.safetensors"
         self.card = self.path / "README.md"
-        if not self.weights.exists() and (published := self.path / "model.safetensors").is_file():
-            self.weights = published
+        if not self.weights.exists() and (hub_file := self.path / "model.safetensors").is_file():
+            self.weights = hub_file
         self.scores = self.path / "scores.json"
         self.physics = self.path / "physics.py"
 
@@ -383,7 +383,7 @@ def resolve_model_path(model: str | os.PathLike[str]) -> Path:
 # -- files of tensors --
 
 
-def save_tensors(path: Path, tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> None:
+def save_tensors(path: Path, tensors: Mapping[str, Tensor], description: Mapping[str, Any]) -> None:
     """Write tensors with a JSON description and a digest of all of it, atomically.
 
     The digest is a part of the description, because safetensors writes several entries of metadata in an
@@ -392,16 +392,18 @@ def save_tensors(path: Path, tensors: Mapping[str, Tensor], about: Mapping[str, 
     Args:
         path: The file.
         tensors: Tensors by name.
-        about: Their description, which JSON can hold.
+        description: Their description, which JSON can hold.
     """
     cpu_tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    content = save(cpu_tensors, {"about": json.dumps({**about, "sha256": _digest(cpu_tensors, about)})})
+    content = save(
+        cpu_tensors, {"about": json.dumps({**description, "sha256": _digest(cpu_tensors, description)})}
+    )
     with atomic_write(path) as partial:
         partial.write_bytes(content)
 
 
-def _digest(tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> str:
-    digest = hashlib.sha256(json.dumps(dict(about)).encode())
+def _digest(tensors: Mapping[str, Tensor], description: Mapping[str, Any]) -> str:
+    digest = hashlib.sha256(json.dumps(dict(description)).encode())
     for name, tensor in sorted(tensors.items()):
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
         digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
@@ -432,8 +434,8 @@ def load_tensors(
     with _open_tensors(path) as file:
         # The file is no mapping, so its keys are asked for.
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        about, digest = _about(file)
-    if digest is not None and digest != _digest(tensors, about):
+        description, digest = _read_about(file)
+    if digest is not None and digest != _digest(tensors, description):
         raise SapcError(
             f"the contents of {path} do not match their SHA-256: it is damaged; restore it, or train again"
         )
@@ -447,18 +449,18 @@ def load_tensors(
             f"{path} holds {names[0]!r} as {tensors[names[0]].dtype}; "
             "numbers of this package are floating-point: restore it"
         )
-    return {name: tensor.to(device) for name, tensor in tensors.items()}, about
+    return {name: tensor.to(device) for name, tensor in tensors.items()}, description
 
 
 def read_description(path: Path) -> dict[str, Any]:
     """Read the description of a file of tensors, without the tensors."""
     with _open_tensors(path) as file:
-        return _about(file)[0]
+        return _read_about(file)[0]
 
 
-def read_step(about: Mapping[str, Any], path: Path) -> int:
+def read_step(description: Mapping[str, Any], path: Path) -> int:
     """Read the number of training steps from a description of weights."""
-    step = about.get("step")
+    step = description.get("step")
     if not isinstance(step, int) or isinstance(step, bool) or not 0 <= step < INT_LIMIT:
         raise SapcError(
             f"{path} does not say after how many steps its weights were: its step is {step!r:.40}"
@@ -466,9 +468,9 @@ def read_step(about: Mapping[str, Any], path: Path) -> int:
     return step
 
 
-def read_range(about: Mapping[str, Any], path: Path) -> tuple[float, float] | None:
+def read_range(description: Mapping[str, Any], path: Path) -> tuple[float, float] | None:
     """Read the range of the training data from a description of weights; None if it has none."""
-    if (values := about.get("range")) is None:
+    if (values := description.get("range")) is None:
         return None
     try:
         low, high = (check_number(value, "range") for value in values)
@@ -527,12 +529,12 @@ def _open_tensors(path: Path) -> Iterator[Any]:
         ) from error
 
 
-def _about(file: Any) -> tuple[dict[str, Any], Any]:
+def _read_about(file: Any) -> tuple[dict[str, Any], Any]:
     """Read the description in a file of tensors, and the digest in it, if there is one."""
-    about = parse_json((file.metadata() or {})["about"])
-    if not isinstance(about, dict):
-        raise SapcError(f"it describes itself as {about!r:.40}")
-    return about, about.pop("sha256", None)
+    description = parse_json((file.metadata() or {})["about"])
+    if not isinstance(description, dict):
+        raise SapcError(f"it describes itself as {description!r:.40}")
+    return description, description.pop("sha256", None)
 
 
 __getattr__ = find_renamed(__name__)

@@ -133,14 +133,14 @@ class BandedProblem(Problem):
         """
         (m, l), (d, tau) = weights, directions
         with torch.enable_grad():
-            at = u.detach().requires_grad_()
-            values, slopes = self._gradients(at, graph=True)
+            point = u.detach().requires_grad_()
+            values, slopes = self._gradients(point, graph=True)
             lin = BandedLinearisation(values, slopes, self.balance.steps(u.shape[-1], u) / 2, 0.0)
             total = (m * (lin.rows - lin.apply(d))).sum() + (l * lin.apply(tau)).sum()
             # Nothing in the law reads the field.
             if not total.requires_grad:
                 return torch.zeros_like(u)
-            return torch.autograd.grad(total, at, materialize_grads=True)[0]
+            return torch.autograd.grad(total, point, materialize_grads=True)[0]
 
     def _mask_pins(self, slope: Tensor, graph: bool) -> tuple[Tensor, Tensor]:
         """Return a gradient at the free points, and the whole of it or its entries at the pinned points.
@@ -244,18 +244,20 @@ class BandedLinearisation(Linearisation):
     def _tridiagonal(self) -> tuple[Tensor, Tensor]:
         """M, its diagonal and the one beside it; made for the first solve, because not everybody solves."""
         c, (ee, ss) = self.c, self._squares
-        diagonal, off = ee[:, 1:] + ee[:, :-1], -ee[:, 1:-1]
+        diagonal, off_diagonal = ee[:, 1:] + ee[:, :-1], -ee[:, 1:-1]
         if self.S is not None:
             es = self._frames(self.E, self.S)
             diagonal = diagonal + 2 * c * (es[:, :-1] - es[:, 1:]) + c * c * (ss[:, 1:] + ss[:, :-1])
-            off = off + (c[:, :-1] - c[:, 1:]) * es[:, 1:-1] + c[:, :-1] * c[:, 1:] * ss[:, 1:-1]
+            off_diagonal = (
+                off_diagonal + (c[:, :-1] - c[:, 1:]) * es[:, 1:-1] + c[:, :-1] * c[:, 1:] * ss[:, 1:-1]
+            )
         if self.mu > 0:
             first = torch.ones_like(diagonal[:, :1])
-            diagonal = diagonal + self.mu * torch.cat((first, 2 * torch.ones_like(off)), 1)
-            off = off - self.mu
+            diagonal = diagonal + self.mu * torch.cat((first, 2 * torch.ones_like(off_diagonal)), 1)
+            off_diagonal = off_diagonal - self.mu
         # A row without any gradient cannot be met by moving; unit pivot, so that it stays finite and is
         # reported.
-        return torch.where(diagonal > 0, diagonal * (1 + self.jitter), 1.0), off
+        return torch.where(diagonal > 0, diagonal * (1 + self.jitter), 1.0), off_diagonal
 
     @cached_property
     def _rank_two(self) -> tuple[Tensor, Tensor]:
@@ -307,8 +309,8 @@ class BandedLinearisation(Linearisation):
         """
         e, s, _ = self.values
         size, (ee, ss) = torch.linalg.vector_norm(u.flatten(1), dim=1)[:, None], self._squares
-        stored, supplied = e.abs() + ee.sqrt() * size, None if s is None else s.abs() + ss.sqrt() * size
-        total = Balance.add_up(stored, supplied, self.c).amax(1)
+        storage, supply = e.abs() + ee.sqrt() * size, None if s is None else s.abs() + ss.sqrt() * size
+        total = Balance.add_up(storage, supply, self.c).amax(1)
         return (
             total if self.g is None else total + self.q.abs().sum(1) * (self._rank_two[1].sqrt() * size[:, 0])
         )
@@ -342,13 +344,13 @@ class BandedLinearisation(Linearisation):
 
     def weight_columns(self, root: Tensor) -> BandedLinearisation:
         """Weight the gradients of e, s and theta."""
-        other = copy(self)
+        result = copy(self)
         # What is cached belongs to the gradients that were there.
         for name in ("_squares", "_tridiagonal", "_rank_two"):
-            other.__dict__.pop(name, None)
-        other.E = self.E * root
-        other.S, other.g = (None if a is None else a * root for a in (self.S, self.g))
-        return other
+            result.__dict__.pop(name, None)
+        result.E = self.E * root
+        result.S, result.g = (None if a is None else a * root for a in (self.S, self.g))
+        return result
 
     def transpose(self, l: Tensor) -> Tensor:
         """Return `J^T l`: three fields, each times a number per frame."""
@@ -367,12 +369,12 @@ class BandedLinearisation(Linearisation):
 
     def solve(self, rhs: Tensor) -> Tensor:
         """Solve by Woodbury: `J J^T = M + [h q] K [h q]^T` with `K^-1 = [[-|g|^2, -1], [-1, 0]]`."""
-        diagonal, off = self._tridiagonal
+        diagonal, off_diagonal = self._tridiagonal
         if self.g is None:
-            return solve_tridiagonal(diagonal, off, rhs)[0]
+            return solve_tridiagonal(diagonal, off_diagonal, rhs)[0]
         (h, gg), q = self._rank_two, self.q
         right_sides = (rhs, h, q) if self.is_traced else (torch.stack((rhs, h, q)),)
-        solutions = solve_tridiagonal(diagonal, off, *right_sides)
+        solutions = solve_tridiagonal(diagonal, off_diagonal, *right_sides)
         y, mh, mq = solutions if self.is_traced else solutions[0]
         k11, k12, k22 = dot(h, mh) - gg, dot(h, mq) - 1, dot(q, mq)
         b1, b2 = dot(h, y), dot(q, y)
@@ -384,7 +386,7 @@ class BandedLinearisation(Linearisation):
 
 def solve_tridiagonal(
     diagonal: Float[Tensor, "batch n"],
-    off: Float[Tensor, "batch n_minus_1"],
+    off_diagonal: Float[Tensor, "batch n_minus_1"],
     *rhs: Float[Tensor, "*many batch n"],
 ) -> tuple[Tensor, ...]:
     """Solve `T x = y` for symmetric T and every right-hand side y.
@@ -394,7 +396,7 @@ def solve_tridiagonal(
 
     Args:
         diagonal: The diagonal of T.
-        off: Its first off-diagonal.
+        off_diagonal: Its first off-diagonal.
         *rhs: The right-hand sides.
 
     Returns:
@@ -402,7 +404,7 @@ def solve_tridiagonal(
     """
     n = diagonal.shape[1]
     pad = torch.nn.functional.pad
-    a, c = pad(off, (1, 0)) / diagonal, pad(off, (0, 1)) / diagonal
+    a, c = pad(off_diagonal, (1, 0)) / diagonal, pad(off_diagonal, (0, 1)) / diagonal
     ys = [y / diagonal for y in rhs]
     k = 1
     while k < n:

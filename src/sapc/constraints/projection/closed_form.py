@@ -102,12 +102,12 @@ class GramSolver:
         target = v @ self.full.T
         u = self.project(torch.zeros_like(v), target)
         limit = row_tolerance((u.abs() + v.abs()) @ self.full.abs().T)
-        off = float(excess(u @ self.full.T - target, limit))
-        if off > 1:
+        worst = float(excess(u @ self.full.T - target, limit))
+        if worst > 1:
             warnings.warn(
                 f"the Gram matrix of an affine constraint of {len(gram)} rows has condition number "
                 f"{float(torch.linalg.cond(gram)):.1e}, and its {self.method} loses "
-                f"{math.log10(ROUNDING * off):.0f} of 16 digits: some rows are nearly, but not quite, "
+                f"{math.log10(ROUNDING * worst):.0f} of 16 digits: some rows are nearly, but not quite, "
                 "implied by others; leave those out, or state them exactly",
                 SapcWarning,
                 stacklevel=5,

@@ -27,7 +27,7 @@ from ...flow.path import expand_like
 from .linearisation import Linearisation, Problem, dot, norm
 from .solvers import FeasiblePoint
 from .stop import StopCheck
-from .tolerance import NEAR, excess, row_tolerance, sup
+from .tolerance import NEAR_RATIO, excess, row_tolerance, sup
 
 # A shorter step than this share of Newton's is no progress.
 MIN_ALPHA = 2.0**-12
@@ -168,7 +168,7 @@ class EagerPasses:
                 choose(accept, step, d),
                 torch.where(active, next_alpha, alpha),
                 new_length,
-                self._tolerance(lin, trial, accept & (largest <= NEAR * known_tol), tol),
+                self._tolerance(lin, trial, accept & (largest <= NEAR_RATIO * known_tol), tol),
                 passes + active,
                 active,
             )
@@ -182,11 +182,11 @@ class EagerPasses:
         tol = row_tolerance(bound, self.solver.tol)[:, None].expand_as(r)
         return self._tolerance(lin, u, ~(sup(r) > FAR_FROM_MANIFOLD * bound), tol)
 
-    def _tolerance(self, lin: Linearisation, u: Tensor, near: Tensor, tol: Tensor) -> Tensor:
+    def _tolerance(self, lin: Linearisation, u: Tensor, is_near: Tensor, tol: Tensor) -> Tensor:
         """Compute the tolerances at `u` for samples near the manifold; take the known ones for the others."""
-        if not u.is_cuda and not self.problem.is_traced and not bool(near.any()):
+        if not u.is_cuda and not self.problem.is_traced and not bool(is_near.any()):
             return tol
-        return choose(near, row_tolerance(lin.terms(u), self.solver.tol), tol)
+        return choose(is_near, row_tolerance(lin.terms(u), self.solver.tol), tol)
 
     def prepare(self, u: Tensor) -> None:
         """Do nothing."""
@@ -212,9 +212,9 @@ def newton_step(lin: Linearisation) -> tuple[Tensor, Tensor]:
 
 def _update_active(state: State) -> tuple[State, Tensor]:
     """Update which samples are active; also count them and those off the manifold."""
-    off = excess(state.r, state.tol) > 1
-    active = state.active & off & (state.alpha > MIN_ALPHA) & state.length.isfinite()
-    return state._replace(active=active), torch.stack((active.sum(), off.sum()))
+    is_off = excess(state.r, state.tol) > 1
+    active = state.active & is_off & (state.alpha > MIN_ALPHA) & state.length.isfinite()
+    return state._replace(active=active), torch.stack((active.sum(), is_off.sum()))
 
 
 def _next_alpha(alpha: Tensor, accept: Tensor, bend: Tensor, growth: Tensor) -> Tensor:
@@ -254,10 +254,10 @@ class _Loop:
 
     def advance(self, strict: Tensor) -> Tensor:
         """Take one pass; return the counts of all samples."""
-        before = self.state
-        self.state, counts = self.passes.advance(before, strict)
+        start = self.state
+        self.state, counts = self.passes.advance(start, strict)
         if self.path is not None:
-            self.path.append(Step(before.u, _share_of_step(before, self.state), self.index))
+            self.path.append(Step(start.u, _share_of_step(start, self.state), self.index))
         return counts if self.index is None else counts + self.dropped_counts
 
     def shrink(self, count: int, drop_others: bool = False) -> None:
@@ -270,11 +270,11 @@ class _Loop:
             self.state.u.is_cuda and not drop_others and (n <= MIN_SAMPLES or count > n // 2)
         ):
             return
-        self.all_samples, before = self.merge(), _update_active(self.state)[1]
+        self.all_samples, counts = self.merge(), _update_active(self.state)[1]
         index = self.state.active.to(torch.int8).argsort(descending=True, stable=True)[:count]
         self.index = index if self.index is None else self.index[index]
         self.state = State(*(x[index] for x in self.state))
-        self.dropped_counts = self.dropped_counts + before - _update_active(self.state)[1]
+        self.dropped_counts = self.dropped_counts + counts - _update_active(self.state)[1]
         self.passes = self.passes.select(index)
 
     def merge(self) -> State:
@@ -288,12 +288,12 @@ class _Loop:
         return self.all_samples._replace(**rows)
 
 
-def _share_of_step(before: State, after: State) -> Tensor:
+def _share_of_step(start: State, end: State) -> Tensor:
     """Return the share of the step that a pass took.
 
     A refused trial shortens alpha, an accepted one never does.
     """
-    return torch.where(before.active & (after.alpha >= before.alpha), before.alpha, 0.0)
+    return torch.where(start.active & (end.alpha >= start.alpha), start.alpha, 0.0)
 
 
 def _select_path(path: Path, keep: Tensor) -> Path:
@@ -378,12 +378,12 @@ def restore(passes: Passes, u: Tensor, solver: FeasiblePoint, path: Path | None 
         is_long = attempt.strict in ran_out
         if n_missed == 0 or (is_long and is_capturing(u)):
             break
-        off = excess(best.r, best.tol) > 1
-        candidates = start.active & off & ran_out.get(attempt.strict, off)
+        is_off = excess(best.r, best.tol) > 1
+        candidates = start.active & is_off & ran_out.get(attempt.strict, is_off)
         n_active = int(candidates.sum()) if is_long else n_missed
         if n_active == 0:
             continue
-        counts = torch.stack((candidates.sum(), off.sum()))
+        counts = torch.stack((candidates.sum(), is_off.sum()))
         retry_path: Path | None = None if path is None else []
         retry = start._replace(active=candidates)
         end, _ = run(passes, retry, counts, attempt, n_active, retry_path, drop_others=is_long)

@@ -213,14 +213,14 @@ def polish(
     """
     stop = StopCheck()
     for _ in range(steps):
-        lin, off = linearise_and_measure(problem, u, tol)
-        active = active & (off > 1 / 16)
+        lin, ratio = linearise_and_measure(problem, u, tol)
+        active = active & (ratio > 1 / 16)
         if stop(count_active(active)):
             break
         u = choose(active, u - lin.normal_step(lin.rows), u)
     else:
-        lin, off = linearise_and_measure(problem, u, tol)
-    return u, lin, off
+        lin, ratio = linearise_and_measure(problem, u, tol)
+    return u, lin, ratio
 
 
 def linearise_and_measure(problem: Problem, u: Tensor, tol: float) -> tuple[Linearisation, Tensor]:

@@ -140,18 +140,18 @@ class Problem(ABC):
         """
         (m, l), (d, tau) = weights, directions
         with torch.enable_grad():
-            at = u.detach().requires_grad_()
-            rows = self.rows(at)
+            point = u.detach().requires_grad_()
+            rows = self.rows(point)
             # Nothing in it reads the field.
             if not rows.requires_grad:
                 return torch.zeros_like(u)
             first = (m * rows).sum()
             Jm, Jl = (
-                torch.autograd.grad(f, at, create_graph=True, materialize_grads=True)[0]
+                torch.autograd.grad(f, point, create_graph=True, materialize_grads=True)[0]
                 for f in (first, (l * rows).sum())
             )
             total = first - (Jm * d).sum() + (Jl * tau).sum()
-            return torch.autograd.grad(total, at, materialize_grads=True)[0]
+            return torch.autograd.grad(total, point, materialize_grads=True)[0]
 
 
 @dataclass

@@ -136,14 +136,14 @@ def approach(
         )
         # Never farther than the distance itself.
         d = d * expand_like((norm(v) / norm(d).clamp(min=tiny)).clamp(max=1.0), d)
-        trial, lin, off = polish(problem_part, ui + expand_like(ai, ui) * d, solver.tol, is_active)
+        trial, lin, off_by = polish(problem_part, ui + expand_like(ai, ui) * d, solver.tol, is_active)
         gain = dot(v, v) - dot(trial - start, trial - start)
         is_nearer = gain >= -2e-4 * ai * dot(d, tau)
         # Close to the solution the distances agree to rounding, and the tangential part decides.
         is_flatter = (gain >= -1e-9 * dot(v, v)) & (
             norm(_stationarity(lin, trial - start)[1]) <= norm(tau) / 2
         )
-        accept = is_active & (off <= 1) & (is_nearer | is_flatter)
+        accept = is_active & (off_by <= 1) & (is_nearer | is_flatter)
         u = work.scatter(u, choose(accept, trial, ui))
         ai = torch.where(accept, (3 * ai).clamp(max=1.0), ai / 3)
         alpha, active = work.scatter(alpha, ai), work.scatter(active, is_active & (ai > 2.0**-12))
@@ -189,15 +189,15 @@ def project_by_restoration(
         Where each sample ended.
     """
     with torch.no_grad():
-        u, size, off, iterations = _feasible(problem, u0, solver, path)
+        u, size, off_by, iterations = _feasible(problem, u0, solver, path)
         if not isinstance(solver, NearestPoint) and not measure:
-            return Outcome(u, size, torch.zeros_like(size), iterations, off <= 1)
+            return Outcome(u, size, torch.zeros_like(size), iterations, off_by <= 1)
         if isinstance(solver, NearestPoint):
-            u, steps = approach(problem, u, u0, solver, off <= 1)
+            u, steps = approach(problem, u, u0, solver, off_by <= 1)
             iterations = iterations + steps
-        end, off = linearise_and_measure(problem, u, solver.tol)
+        end, off_by = linearise_and_measure(problem, u, solver.tol)
         size = sup(problem.residual(end.rows))
-        return Outcome(u, size, tangential_fraction_of(end, u - u0), iterations, off <= 1)
+        return Outcome(u, size, tangential_fraction_of(end, u - u0), iterations, off_by <= 1)
 
 
 class NearestFunction(torch.autograd.Function):
@@ -252,8 +252,8 @@ class NearestFunction(torch.autograd.Function):
             return z, None, None, None
         m = lin.solve(lin.apply(free - hessian(z)))
         with torch.enable_grad():
-            at = u.detach().requires_grad_()
-            rows = problem.rows(at)
-            (slope,) = torch.autograd.grad((l * rows).sum(), at, create_graph=True)
-            (pull,) = torch.autograd.grad((m * rows).sum() + (slope * z).sum(), at)
+            point = u.detach().requires_grad_()
+            rows = problem.rows(point)
+            (slope,) = torch.autograd.grad((l * rows).sum(), point, create_graph=True)
+            (pull,) = torch.autograd.grad((m * rows).sum() + (slope * z).sum(), point)
         return z + (w - pull) * (1 - problem.free), None, None, None

@@ -19,8 +19,8 @@ start of a projection, nor another row, nor another sample has a part in it. `Pr
 max_i |R_i|, `ProjectionInfo.converged` is whether every row is met.
 
 To measure T costs a pass over the field. A restoration pass therefore keeps the tolerance of an earlier point
-as long as |R|_inf is more than `NEAR` times that: it is then off the manifold either way. What is reported is
-always measured at the result.
+as long as |R|_inf is more than `NEAR_RATIO` times that: it is then off the manifold either way. What is
+reported is always measured at the result.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from torch import Tensor
 # Times eps T_i is what a row can be expected to meet.
 ROUNDING = 16
 # Tolerances; within this distance they are measured anew at every point.
-NEAR = 32.0
+NEAR_RATIO = 32.0
 
 
 def row_tolerance(terms: Tensor, tol: float = 0.0) -> Tensor:

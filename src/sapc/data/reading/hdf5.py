@@ -50,8 +50,8 @@ def _check_heaps(path: Path) -> None:
     """Refuse a damaged heap of texts that HDF5 would read for ever: free space in it that has no size."""
     with open(path, "rb") as content, mmap.mmap(content.fileno(), 0, access=mmap.ACCESS_READ) as data:
 
-        def number(at: int, n: int) -> int:
-            return int.from_bytes(data[at : at + n], "little")
+        def number(start: int, n: int) -> int:
+            return int.from_bytes(data[start : start + n], "little")
 
         heap = data.find(HEAP)
         while heap >= 0:

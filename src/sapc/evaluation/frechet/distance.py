@@ -274,8 +274,8 @@ def _compute(encoder: Encoder, fields: Fields, counter: _ProgressCounter) -> Ten
     frames = fields.unbind(-1) if fields.ndim == 4 else (fields,)
     tensors = []
     for frame in frames:
-        before = counter.count
-        report = lambda done, total, before=before: counter.step(before + done - counter.count)
+        n_earlier = counter.count
+        report = lambda done, total, n_earlier=n_earlier: counter.step(n_earlier + done - counter.count)
         tensors.append(features(encoder, frame, progress=report))
     return torch.stack(tensors)
 

@@ -124,8 +124,8 @@ class Attention(nn.Module):
         offset = offset.sign() * offset.abs().add(1).log2() / 3
         pairs = torch.stack(torch.meshgrid(offset, offset, indexing="ij"), -1).flatten(0, 1)
         table: Tensor = self.continuous_position_bias_mlp(pairs)
-        at = torch.arange(w, device=scale.device)
-        delta = at[:, None] - at + w - 1
+        position = torch.arange(w, device=scale.device)
+        delta = position[:, None] - position + w - 1
         index = delta[:, None, :, None] * (2 * w - 1) + delta[None, :, None, :]
         bias = 16 * table[index.reshape(w * w, w * w)].permute(2, 0, 1).sigmoid()
         return (bias + self._edge_mask(rows, columns)[:, None]).flatten(0, 1)[None]

@@ -62,10 +62,10 @@ def load_encoder(path: str | os.PathLike[str], device: str | torch.device = "cpu
         SapcError: There are no weights of Poseidon at this path.
     """
     file = find_weights(path)
-    before = file.stat()
+    file_state = file.stat()
     tensors, digest = _read(file), sha256(file)
     _check_config(file.parent / "config.json")
-    if (file.stat().st_mtime_ns, file.stat().st_size) != (before.st_mtime_ns, before.st_size):
+    if (file.stat().st_mtime_ns, file.stat().st_size) != (file_state.st_mtime_ns, file_state.st_size):
         raise SapcError(f"{file} was written to while it was read; try again when that is done")
     with torch.device("meta"):
         encoder = Encoder(_size(tensors, file))
@@ -211,18 +211,18 @@ def _size(tensors: Mapping[str, Tensor], file: Path) -> str:
 
 def _check(tensors: Mapping[str, Tensor], encoder: Encoder, file: Path) -> None:
     """Check names, shapes and values; a model that was never trained has zero gains, and so zero features."""
-    targets, whose = encoder.state_dict(), f"{file} is not Poseidon-{encoder.size}"
+    targets, problem = encoder.state_dict(), f"{file} is not Poseidon-{encoder.size}"
     for verb, names in (
         ("lacks", targets.keys() - tensors.keys()),
         ("also has", tensors.keys() - targets.keys()),
     ):
         if names:
             suffix = f" and {len(names) - 1} more" if len(names) > 1 else ""
-            raise SapcError(f"{whose}: it {verb} {min(names)}{suffix}; {DOWNLOAD_HINT}")
+            raise SapcError(f"{problem}: it {verb} {min(names)}{suffix}; {DOWNLOAD_HINT}")
     for name, tensor in tensors.items():
         if tensor.shape != targets[name].shape:
             raise SapcError(
-                f"{whose}: {name} has shape {tuple(tensor.shape)}, expected {tuple(targets[name].shape)}; "
+                f"{problem}: {name} has shape {tuple(tensor.shape)}, expected {tuple(targets[name].shape)}; "
                 f"{DOWNLOAD_HINT}"
             )
         if not tensor.isfinite().all():

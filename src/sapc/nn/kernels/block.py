@@ -127,16 +127,16 @@ def block_backward(
 @no_type_check
 def load_mode(p, n, mode, part, modes, batch, C: tl.constexpr):
     """Load one part of one mode of some samples, `(n, C)`."""
-    at = (n.to(tl.int64)[:, None] * 2 + part) * modes * C + mode * C + tl.arange(0, C)[None, :]
-    return tl.load(p + at, mask=n[:, None] < batch, other=0.0)
+    address = (n.to(tl.int64)[:, None] * 2 + part) * modes * C + mode * C + tl.arange(0, C)[None, :]
+    return tl.load(p + address, mask=n[:, None] < batch, other=0.0)
 
 
 @triton.jit
 @no_type_check
 def store_mode(p, z, n, mode, part, modes, batch, C: tl.constexpr):
     """Store what `load_mode` loads."""
-    at = (n.to(tl.int64)[:, None] * 2 + part) * modes * C + mode * C + tl.arange(0, C)[None, :]
-    tl.store(p + at, z.to(p.dtype.element_ty), mask=n[:, None] < batch)
+    address = (n.to(tl.int64)[:, None] * 2 + part) * modes * C + mode * C + tl.arange(0, C)[None, :]
+    tl.store(p + address, z.to(p.dtype.element_ty), mask=n[:, None] < batch)
 
 
 @triton.jit(do_not_specialize=["modes", "batch"])
@@ -146,8 +146,8 @@ def mix_forward(z_p, w_p, y_p, modes, batch, C: tl.constexpr, NB: tl.constexpr, 
     kind = z_p.dtype.element_ty
     mode, c = tl.program_id(0), tl.arange(0, C)
     n = tl.program_id(1) * NB + tl.arange(0, NB)
-    at = w_p + mode.to(tl.int64) * C * C
-    R, I = load_matrix(at, c, c, C, 1, kind), load_matrix(at + modes * C * C, c, c, C, 1, kind)
+    address = w_p + mode.to(tl.int64) * C * C
+    R, I = load_matrix(address, c, c, C, 1, kind), load_matrix(address + modes * C * C, c, c, C, 1, kind)
     a, b = load_mode(z_p, n, mode, 0, modes, batch, C), load_mode(z_p, n, mode, 1, modes, batch, C)
     real = product(a, R, PRECISION) - product(b, I, PRECISION)
     imag = add_product(b, R, product(a, I, PRECISION), PRECISION)
@@ -167,9 +167,9 @@ def mix_backward(
     """
     kind = z_p.dtype.element_ty
     mode, i = tl.program_id(0), tl.arange(0, C)
-    at = w_p + mode.to(tl.int64) * C * C
+    address = w_p + mode.to(tl.int64) * C * C
     # Transposed.
-    R, I = load_matrix(at, i, i, 1, C, kind), load_matrix(at + modes * C * C, i, i, 1, C, kind)
+    R, I = load_matrix(address, i, i, 1, C, kind), load_matrix(address + modes * C * C, i, i, 1, C, kind)
     gR = tl.zeros([C, C], tl.float32)
     gI = tl.zeros([C, C], tl.float32)
     for first in range(0, batch, NB):

@@ -107,8 +107,8 @@ def load_row(p, row, t, T: tl.constexpr, C: tl.constexpr):
 def store_row(p, x, row, t, T: tl.constexpr, C: tl.constexpr):
     """Store some points of a row."""
     c = tl.arange(0, C)
-    at = p + row_offset(row, T * C) + t[:, None] * C + c[None, :]
-    tl.store(at, x.to(p.dtype.element_ty), mask=t[:, None] < T)
+    address = p + row_offset(row, T * C) + t[:, None] * C + c[None, :]
+    tl.store(address, x.to(p.dtype.element_ty), mask=t[:, None] < T)
 
 
 @triton.jit
@@ -118,8 +118,8 @@ def load_spectrum(p, row, T: tl.constexpr, C: tl.constexpr, M: tl.constexpr, MP:
     c, r = tl.arange(0, C), tl.arange(0, 2 * MP)
     k = 1 + r % MP
     start = p + row_offset(row, 2 * M * C)
-    at = start + ((r // MP) * M + k)[:, None] * C + c[None, :]
-    return tl.load(at, mask=k[:, None] < M, other=0.0), tl.load(start + c).to(tl.float32) * (T**-0.5)
+    address = start + ((r // MP) * M + k)[:, None] * C + c[None, :]
+    return tl.load(address, mask=k[:, None] < M, other=0.0), tl.load(start + c).to(tl.float32) * (T**-0.5)
 
 
 @triton.jit
@@ -129,8 +129,8 @@ def store_spectrum(p, z, row, C: tl.constexpr, M: tl.constexpr, MP: tl.constexpr
     c, r = tl.arange(0, C), tl.arange(0, R)
     k = tl.where(r < 2 * MP, 1 + r % MP, 0)
     part = tl.where(r < 2 * MP, r // MP, r - 2 * MP)
-    at = p + row_offset(row, 2 * M * C) + (part * M + k)[:, None] * C + c[None, :]
-    tl.store(at, z.to(p.dtype.element_ty), mask=((k < M) & (part < 2))[:, None])
+    address = p + row_offset(row, 2 * M * C) + (part * M + k)[:, None] * C + c[None, :]
+    tl.store(address, z.to(p.dtype.element_ty), mask=((k < M) & (part < 2))[:, None])
 
 
 @triton.jit

@@ -137,11 +137,11 @@ def lift_backward(
         tl.store(gbase_p + row_offset(row, H) + j, g_base)
     program = tl.program_id(0)
     tl.store(ga_p + (program * H + j)[:, None] * C + c[None, :], ga)
-    at = gus_p + program * (INPUTS + 1) * H + j
-    tl.store(at, g_first)
+    address = gus_p + program * (INPUTS + 1) * H + j
+    tl.store(address, g_first)
     if INPUTS > 1:
-        tl.store(at + H, g_second)
-    tl.store(at + INPUTS * H, gw_t)
+        tl.store(address + H, g_second)
+    tl.store(address + INPUTS * H, gw_t)
 
 
 @triton.jit(do_not_specialize=["rows"])
@@ -240,7 +240,7 @@ def project_weights(
             go += tl.sum(q * gv[None, :], 1)
             gb0 += tl.sum(slope * gv[None, :], 1)
             gB = add_product(slope.to(kind), (gv[:, None] * h).to(kind), gB, PRECISION)
-    at = tl.program_id(0) * H + j
-    tl.store(gB_p + at[:, None] * C + c[None, :], gB)
-    tl.store(gb0_p + at, gb0)
-    tl.store(go_p + at, go)
+    address = tl.program_id(0) * H + j
+    tl.store(gB_p + address[:, None] * C + c[None, :], gB)
+    tl.store(gb0_p + address, gb0)
+    tl.store(go_p + address, go)

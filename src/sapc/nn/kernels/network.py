@@ -160,8 +160,8 @@ def backward_pass(
     gu, g_tau, g_line, g_us, gA = _lift_back(p, g, state, e, needs_u_grad)
     g_ends = Ends(g_us, gA, _over_points(p, gy), gB, gb, go, gv.sum().reshape(1))
     if unscale is not p.unit:
-        others = [g_tau, g_line, *g_ends, *([] if gu is None else [gu])]
-        torch._foreach_mul_(others + [x for layer in layer_gradients for x in layer[1:]], unscale[0])
+        gradients = [g_tau, g_line, *g_ends, *([] if gu is None else [gu])]
+        torch._foreach_mul_(gradients + [x for layer in layer_gradients for x in layer[1:]], unscale[0])
     return gu, g_tau, g_line, g_ends, layer_gradients
 
 
@@ -268,10 +268,10 @@ class NetworkFunction(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, gv: Tensor) -> tuple[Tensor | None, ...]:
         """Compute the gradients, in the order of the inputs."""
-        u, tau, line, x, *others = ctx.saved_tensors
+        u, tau, line, x, *gradients = ctx.saved_tensors
         n = ctx.depth
-        e, layers = _unpack(others[2 * n :])
-        state = ForwardState(u, tau, line, x, others[:n], others[n : 2 * n])
+        e, layers = _unpack(gradients[2 * n :])
+        state = ForwardState(u, tau, line, x, gradients[:n], gradients[n : 2 * n])
         with torch.cuda.device_of(u):  # type: ignore[no-untyped-call]
             gu, g_tau, g_line, g_ends, g_layers = backward_pass(
                 ctx.plan, gv, state, e, layers, needs_u_grad=ctx.needs_input_grad[1]

@@ -112,8 +112,8 @@ class CompiledPasses:
         """Do what `EagerPasses.advance` does."""
 
         def pure(strict: Tensor, *state: Tensor) -> tuple[Tensor, ...]:
-            after, counts = self.pure.advance(State(*state), strict)
-            return (*after, counts)
+            end, counts = self.pure.advance(State(*state), strict)
+            return (*end, counts)
 
         out = self._call("advance", pure, (strict, *state))
         return self.eager.advance(state, strict) if out is None else (State(*out[:-1]), out[-1])

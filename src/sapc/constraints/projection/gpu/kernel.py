@@ -38,12 +38,12 @@ from .kernel_fields import (
     L_,
     SG,
     SS,
-    at,
     copy,
     excess_of,
     finite,
     fit_slope,
     increments,
+    load,
     measure,
     move,
     sup,
@@ -51,21 +51,21 @@ from .kernel_fields import (
     wide,
 )
 
-NEAR = tl.constexpr(tolerance.NEAR)
+NEAR_RATIO = tl.constexpr(tolerance.NEAR_RATIO)
 
 
 @triton.jit
 @no_type_check
 def neighbours(vector, t, k, TB: tl.constexpr):
     """Return the entries k before and k after each; zero outside."""
-    before = tl.load(vector + t - k, mask=t >= k, other=0.0)
-    return before, tl.load(vector + t + k, mask=t < TB - k, other=0.0)
+    earlier_entry = tl.load(vector + t - k, mask=t >= k, other=0.0)
+    return earlier_entry, tl.load(vector + t + k, mask=t < TB - k, other=0.0)
 
 
 @triton.jit
 @no_type_check
 def cyclic_reduction(
-    small, lower, upper, x, y, z, TB: tl.constexpr, SWEEPS: tl.constexpr, FITTED: tl.constexpr
+    small, lower, upper, x, y, z, TB: tl.constexpr, SWEEPS: tl.constexpr, WITH_FIT: tl.constexpr
 ):
     """Apply `T^-1` to x, y and z (unless fitted, to x), divided by the diagonal already; see `banded`."""
     t = tl.arange(0, TB)
@@ -76,7 +76,7 @@ def cyclic_reduction(
         tl.store(v + t, lower)
         tl.store(v + TB + t, upper)
         tl.store(v + 2 * TB + t, x)
-        if FITTED:
+        if WITH_FIT:
             tl.store(v + 3 * TB + t, y)
             tl.store(v + 4 * TB + t, z)
         tl.debug_barrier()
@@ -85,7 +85,7 @@ def cyclic_reduction(
         x_before, x_after = neighbours(v + 2 * TB, t, k, TB)
         p = 1.0 / (1.0 - lower * upper_before - upper * lower_after)
         x = (x - lower * x_before - upper * x_after) * p
-        if FITTED:
+        if WITH_FIT:
             y_before, y_after = neighbours(v + 3 * TB, t, k, TB)
             z_before, z_after = neighbours(v + 4 * TB, t, k, TB)
             y = (y - lower * y_before - upper * y_after) * p
@@ -98,32 +98,40 @@ def cyclic_reduction(
 @no_type_check
 def newton(
     small, c, theta, rows, q, gg, jitter,
-    T: tl.constexpr, TB: tl.constexpr, SWEEPS: tl.constexpr, RATE: tl.constexpr, FITTED: tl.constexpr,
+    T: tl.constexpr, TB: tl.constexpr, SWEEPS: tl.constexpr, RATE: tl.constexpr, WITH_FIT: tl.constexpr,
 ):  # fmt: skip
     """Solve `J J^T l = rows`, l into `small`; return |d| = sqrt(l . rows), and q . l."""
     t = tl.arange(0, TB)
     row = (t > 0) & (t < T)
-    diagonal = at(small, EE, t, TB, 0, T) + at(small, EE, t - 1, TB, 0, T)
-    lower, upper = -at(small, EE, t - 1, TB, 0, T), -at(small, EE, t, TB, 0, T)
+    diagonal = load(small, EE, t, TB, 0, T) + load(small, EE, t - 1, TB, 0, T)
+    lower, upper = -load(small, EE, t - 1, TB, 0, T), -load(small, EE, t, TB, 0, T)
     h = rows
     if RATE:
-        before, now, after = at(c, 0, t - 1, TB, 1, T), at(c, 0, t, TB, 1, T), at(c, 0, t + 1, TB, 1, T)
-        before, now, after = theta * before, theta * now, theta * after
-        es, es_before = at(small, ES, t, TB, 0, T), at(small, ES, t - 1, TB, 0, T)
-        ss, ss_before = at(small, SS, t, TB, 0, T), at(small, SS, t - 1, TB, 0, T)
-        diagonal += 2.0 * now * (es_before - es) + now * now * (ss + ss_before)
-        lower += (before - now) * es_before + before * now * ss_before
-        upper += (now - after) * es + now * after * ss
-        if FITTED:
-            h = at(small, EG, t, TB, 0, T) - at(small, EG, t - 1, TB, 0, T)
-            h = tl.where(row, h - now * (at(small, SG, t, TB, 0, T) + at(small, SG, t - 1, TB, 0, T)), 0.0)
+        c_left, c_here, c_right = (
+            load(c, 0, t - 1, TB, 1, T),
+            load(c, 0, t, TB, 1, T),
+            load(c, 0, t + 1, TB, 1, T),
+        )
+        c_left, c_here, c_right = theta * c_left, theta * c_here, theta * c_right
+        es, es_before = load(small, ES, t, TB, 0, T), load(small, ES, t - 1, TB, 0, T)
+        ss, ss_before = load(small, SS, t, TB, 0, T), load(small, SS, t - 1, TB, 0, T)
+        diagonal += 2.0 * c_here * (es_before - es) + c_here * c_here * (ss + ss_before)
+        lower += (c_left - c_here) * es_before + c_left * c_here * ss_before
+        upper += (c_here - c_right) * es + c_here * c_right * ss
+        if WITH_FIT:
+            h = load(small, EG, t, TB, 0, T) - load(small, EG, t - 1, TB, 0, T)
+            h = tl.where(
+                row,
+                h - c_here * (load(small, SG, t, TB, 0, T) + load(small, SG, t - 1, TB, 0, T)),
+                0.0,
+            )
     # A row without any gradient cannot be met by moving: unit pivot. So have the entries that are no rows.
     diagonal = wide(1.0) / tl.where(row & (diagonal > 0.0), diagonal * (1.0 + jitter), 1.0)
     lower = tl.where(row & (t > 1), lower * diagonal, 0.0)
     upper = tl.where(row & (t < T - 1), upper * diagonal, 0.0)
     x, y, z = rows * diagonal, h * diagonal, q * diagonal
-    l, mh, mq = cyclic_reduction(small, lower, upper, x, y, z, TB, SWEEPS, FITTED)
-    if FITTED:
+    l, mh, mq = cyclic_reduction(small, lower, upper, x, y, z, TB, SWEEPS, WITH_FIT)
+    if WITH_FIT:
         k11, k12, k22 = tl.sum(h * mh, 0) - gg, tl.sum(h * mq, 0) - 1.0, tl.sum(q * mq, 0)
         b1, b2 = tl.sum(h * l, 0), tl.sum(q * l, 0)
         determinant = k11 * k22 - k12 * k12
@@ -150,10 +158,10 @@ def bend_of(r, rt, alpha):
         The bend and the two norms.
     """
     size = tl.sqrt(tl.sum(r * r, 0))
-    off = rt - (1.0 - alpha) * r
+    deviation = rt - (1.0 - alpha) * r
     # Before the first trial there is no residual.
     scale = tl.where(size > 0.0, alpha * size, wide(1.0))
-    return tl.sqrt(tl.sum(off * off, 0)) / scale, tl.sqrt(tl.sum(rt * rt, 0)), size
+    return tl.sqrt(tl.sum(deviation * deviation, 0)) / scale, tl.sqrt(tl.sum(rt * rt, 0)), size
 
 
 @triton.jit
@@ -197,29 +205,29 @@ def lengthen_alpha(alpha, bend, growth):
 @triton.jit(do_not_specialize=["limit", "strict"], do_not_specialize_on_alignment=range(14))
 @no_type_check
 def restore(
-    start, out, other, kept, g, small, size_out, excess_out, passes_out,
-    only, free, c, data, settings, limit, strict,
+    start, out, scratch, work, g, small, size_out, excess_out, passes_out,
+    subset, free, c, data, settings, limit, strict,
     X: tl.constexpr, T: tl.constexpr, XB: tl.constexpr, TB: tl.constexpr,
     SLOTS: tl.constexpr, SWEEPS: tl.constexpr,
     LOCAL: tl.constexpr, FIT: tl.constexpr, SLOPE: tl.constexpr,
-    RATE: tl.constexpr, FITTED: tl.constexpr, SOME: tl.constexpr,
+    RATE: tl.constexpr, WITH_FIT: tl.constexpr, HAS_SUBSET: tl.constexpr,
 ):  # fmt: skip
     """Try at most `limit` points from `start`.
 
     It writes the field reached, its |R|_inf, the excess of that and the number of trial points. With SOME,
-    samples whose entry of `only` is zero are copied. `strict`: the test of `gauss_newton`, otherwise any
+    samples whose entry of `subset` is zero are copied. `strict`: the test of `gauss_newton`, otherwise any
     decrease.
     """
     sample = tl.program_id(0).to(tl.int64)
-    out, other, small = out + sample * (X * T), other + sample * (X * T), small + sample * (SLOTS * TB)
-    if FITTED:
-        kept, g = kept + sample * (X * T), g + sample * (X * T)
+    out, scratch, small = out + sample * (X * T), scratch + sample * (X * T), small + sample * (SLOTS * TB)
+    if WITH_FIT:
+        work, g = work + sample * (X * T), g + sample * (X * T)
     solver_tol, kappa, jitter = tl.load(settings), tl.load(settings + 1), tl.load(settings + 2)
     copy(start + sample * (X * T), out, X, T, XB, TB)
     tl.debug_barrier()
     going = tl.full([], 1, tl.int32)
-    if SOME:
-        going = tl.load(only + sample).to(tl.int32)
+    if HAS_SUBSET:
+        going = tl.load(subset + sample).to(tl.int32)
     current, n = tl.full([], 0, tl.int32), tl.full([], 0, tl.int32)
     alpha, length, theta, drag = wide(1.0), wide(1.0), wide(1.0), wide(0.0)
     size, excess = wide(float("inf")), wide(float("inf"))
@@ -227,16 +235,16 @@ def restore(
     largest_tol = solver_tol
     r = tl.zeros([TB], tl.float64)
     while (going != 0) & (n <= limit):
-        u = tl.where(current == 0, out, other)
+        u = tl.where(current == 0, out, scratch)
         # The start is the first trial.
         trial = tl.where(n == 0, current, 1 - current)
-        w = tl.where(trial == 0, out, other)
+        w = tl.where(trial == 0, out, scratch)
         if n > 0:
-            move(u, w, g, alpha, theta, drag, small, free, c, data, X, T, XB, TB, LOCAL, RATE, FITTED)
+            move(u, w, g, alpha, theta, drag, small, free, c, data, X, T, XB, TB, LOCAL, RATE, WITH_FIT)
             tl.debug_barrier()
-        above, below = measure(w, kept, small, free, data, X, T, XB, TB, LOCAL, FIT, RATE, FITTED)
+        numerator, denominator = measure(w, work, small, free, data, X, T, XB, TB, LOCAL, FIT, RATE, WITH_FIT)
         tl.debug_barrier()
-        quotient = above / below
+        quotient = numerator / denominator
         rows, q = increments(small, c, quotient, T, TB, RATE)
         rt = tl.where(tl.arange(0, TB) < T, tl.cumsum(rows, 0), 0.0)
         largest = sup(rt)
@@ -246,10 +254,10 @@ def restore(
             current, r, size, theta = trial, rt, largest, quotient
             # Far away the field is off the manifold by any tolerance.
             excess = largest / largest_tol
-            if (n == 0) | (largest <= wide(NEAR) * largest_tol):
+            if (n == 0) | (largest <= wide(NEAR_RATIO) * largest_tol):
                 tol = tolerances(
-                    w, kept, solver_tol, theta, above, below, small, c, q, data,
-                    X, T, XB, TB, LOCAL, SLOPE, RATE, FITTED,
+                    w, work, solver_tol, theta, numerator, denominator, small, c, q, data,
+                    X, T, XB, TB, LOCAL, SLOPE, RATE, WITH_FIT,
                 )  # fmt: skip
                 excess = excess_of(rt, tol, T, TB)
                 largest_tol = tl.where(excess == excess, tl.max(tol, 0), solver_tol)
@@ -257,10 +265,12 @@ def restore(
             going = (excess > 1.0).to(tl.int32)
             if excess > 1.0:
                 gg = wide(0.0)
-                if FITTED:
-                    gg = fit_slope(w, kept, g, above, below, small, free, data, X, T, XB, TB, LOCAL, SLOPE)
+                if WITH_FIT:
+                    gg = fit_slope(
+                        w, work, g, numerator, denominator, small, free, data, X, T, XB, TB, LOCAL, SLOPE
+                    )
                     tl.debug_barrier()
-                new_length, drag = newton(small, c, theta, rows, q, gg, jitter, T, TB, SWEEPS, RATE, FITTED)
+                new_length, drag = newton(small, c, theta, rows, q, gg, jitter, T, TB, SWEEPS, RATE, WITH_FIT)
                 tl.debug_barrier()
                 alpha = tl.where(n == 0, alpha, lengthen_alpha(alpha, bend / kappa, new_length / length))
                 length = new_length
@@ -272,7 +282,7 @@ def restore(
             going = tl.where(alpha > wide(2.0**-12), going, 0)
         n += 1
     if current != 0:
-        copy(other, out, X, T, XB, TB)
+        copy(scratch, out, X, T, XB, TB)
     tl.store(size_out + sample, size)
     tl.store(excess_out + sample, excess)
     tl.store(passes_out + sample, tl.maximum(n - 1, 0).to(tl.int64))

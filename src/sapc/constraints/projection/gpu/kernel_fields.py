@@ -54,7 +54,7 @@ def points(k, X: tl.constexpr, T: tl.constexpr, XB: tl.constexpr, TB: tl.constex
 
 @triton.jit
 @no_type_check
-def at(vectors, slot: tl.constexpr, t, TB: tl.constexpr, first: tl.constexpr, end: tl.constexpr):
+def load(vectors, slot: tl.constexpr, t, TB: tl.constexpr, first: tl.constexpr, end: tl.constexpr):
     """Load entries t of a vector over frames, zero outside [first, end)."""
     return tl.load(vectors + slot * TB + t, mask=(t >= first) & (t < end), other=0.0)
 
@@ -64,22 +64,22 @@ def at(vectors, slot: tl.constexpr, t, TB: tl.constexpr, first: tl.constexpr, en
 def copy(a, b, X: tl.constexpr, T: tl.constexpr, XB: tl.constexpr, TB: tl.constexpr):
     """Copy field a to b."""
     for k in range((X + XB - 1) // XB):
-        i, t, inside = points(k, X, T, XB, TB)
-        tl.store(b + i * T + t, tl.load(a + i * T + t), mask=inside)
+        i, t, in_range = points(k, X, T, XB, TB)
+        tl.store(b + i * T + t, tl.load(a + i * T + t), mask=in_range)
 
 
 @triton.jit
 @no_type_check
-def gradients(u, i, t, inside, free, data, X: tl.constexpr, T: tl.constexpr, LOCAL: tl.constexpr):
+def gradients(u, i, t, in_range, free, data, X: tl.constexpr, T: tl.constexpr, LOCAL: tl.constexpr):
     """Return the terms of e and s, and E and S, at some points.
 
     E and S are zero where a point is pinned or repeated.
     """
     e, s, E, S = LOCAL(u, i, t, data, X, T)
-    moves = inside & (tl.load(free + i * T + t) != 0)
+    moves = in_range & (tl.load(free + i * T + t) != 0)
     return (
-        tl.where(inside, e, 0.0),
-        tl.where(inside, s, 0.0),
+        tl.where(in_range, e, 0.0),
+        tl.where(in_range, s, 0.0),
         tl.where(moves, E, 0.0),
         tl.where(moves, S, 0.0),
     )
@@ -90,47 +90,47 @@ def gradients(u, i, t, inside, free, data, X: tl.constexpr, T: tl.constexpr, LOC
 def move(
     u, w, g, alpha, theta, drag, small, free, c, data,
     X: tl.constexpr, T: tl.constexpr, XB: tl.constexpr, TB: tl.constexpr,
-    LOCAL: tl.constexpr, RATE: tl.constexpr, FITTED: tl.constexpr,
+    LOCAL: tl.constexpr, RATE: tl.constexpr, WITH_FIT: tl.constexpr,
 ):  # fmt: skip
     """Write w = u - alpha d."""
     t = tl.arange(0, TB)[None, :]
-    l, after = at(small, L_, t, TB, 1, T), at(small, L_, t + 1, TB, 1, T)
-    cl = theta * (at(c, 0, t, TB, 1, T) * l + at(c, 0, t + 1, TB, 1, T) * after)
+    l, l_right = load(small, L_, t, TB, 1, T), load(small, L_, t + 1, TB, 1, T)
+    cl = theta * (load(c, 0, t, TB, 1, T) * l + load(c, 0, t + 1, TB, 1, T) * l_right)
     for k in range((X + XB - 1) // XB):
-        i, t, inside = points(k, X, T, XB, TB)
-        _, _, E, S = gradients(u, i, t, inside, free, data, X, T, LOCAL)
-        d = E * (l - after)
+        i, t, in_range = points(k, X, T, XB, TB)
+        _, _, E, S = gradients(u, i, t, in_range, free, data, X, T, LOCAL)
+        d = E * (l - l_right)
         if RATE:
             d -= S * cl
-        if FITTED:
+        if WITH_FIT:
             d -= tl.load(g + i * T + t) * drag
-        tl.store(w + i * T + t, tl.load(u + i * T + t) - alpha * d, mask=inside)
+        tl.store(w + i * T + t, tl.load(u + i * T + t) - alpha * d, mask=in_range)
 
 
 @triton.jit
 @no_type_check
 def measure(
-    w, kept, small, free, data,
+    w, work, small, free, data,
     X: tl.constexpr, T: tl.constexpr, XB: tl.constexpr, TB: tl.constexpr,
-    LOCAL: tl.constexpr, FIT: tl.constexpr, RATE: tl.constexpr, FITTED: tl.constexpr,
+    LOCAL: tl.constexpr, FIT: tl.constexpr, RATE: tl.constexpr, WITH_FIT: tl.constexpr,
 ):  # fmt: skip
     """Write e, s, E.E, E.S and S.S of every frame into `small`; return the sums whose quotient is theta."""
     zero = tl.zeros([XB, TB], tl.float64)
-    e, s, ee, es, ss, above, below = zero, zero, zero, zero, zero, zero, zero
+    e, s, ee, es, ss, numerator, denominator = zero, zero, zero, zero, zero, zero, zero
     for k in range((X + XB - 1) // XB):
-        i, t, inside = points(k, X, T, XB, TB)
-        e_part, s_part, E, S = gradients(w, i, t, inside, free, data, X, T, LOCAL)
+        i, t, in_range = points(k, X, T, XB, TB)
+        e_part, s_part, E, S = gradients(w, i, t, in_range, free, data, X, T, LOCAL)
         e += e_part
         ee += E * E
         if RATE:
             s += s_part
             es += E * S
             ss += S * S
-        if FITTED:
+        if WITH_FIT:
             a, b, keep = FIT(w, i, t, data, X, T)
-            above += tl.where(inside, a, 0.0)
-            below += tl.where(inside, b, 0.0)
-            tl.store(kept + i * T + t, keep, mask=inside)
+            numerator += tl.where(in_range, a, 0.0)
+            denominator += tl.where(in_range, b, 0.0)
+            tl.store(work + i * T + t, keep, mask=in_range)
     t = tl.arange(0, TB)
     tl.store(small + E_ * TB + t, tl.sum(e, 0))
     tl.store(small + EE * TB + t, tl.sum(ee, 0))
@@ -138,8 +138,8 @@ def measure(
         tl.store(small + S_ * TB + t, tl.sum(s, 0))
         tl.store(small + ES * TB + t, tl.sum(es, 0))
         tl.store(small + SS * TB + t, tl.sum(ss, 0))
-    if FITTED:
-        return tl.sum(tl.sum(above, 1), 0), tl.sum(tl.sum(below, 1), 0)
+    if WITH_FIT:
+        return tl.sum(tl.sum(numerator, 1), 0), tl.sum(tl.sum(denominator, 1), 0)
     else:
         return wide(1.0), wide(1.0)
 
@@ -152,50 +152,50 @@ def increments(small, c, theta, T: tl.constexpr, TB: tl.constexpr, RATE: tl.cons
     Entry T belongs to the row between frames T - 1 and T, entry zero to none.
     """
     t = tl.arange(0, TB)
-    rows = tl.where(t > 0, at(small, E_, t, TB, 0, T) - at(small, E_, t - 1, TB, 0, T - 1), 0.0)
+    rows = tl.where(t > 0, load(small, E_, t, TB, 0, T) - load(small, E_, t - 1, TB, 0, T - 1), 0.0)
     rows = tl.where(t < T, rows, 0.0)
     q = tl.zeros([TB], tl.float64)
     if RATE:
-        q = at(c, 0, t, TB, 1, T) * (at(small, S_, t, TB, 0, T) + at(small, S_, t - 1, TB, 0, T))
+        q = load(c, 0, t, TB, 1, T) * (load(small, S_, t, TB, 0, T) + load(small, S_, t - 1, TB, 0, T))
     return rows - theta * q, q
 
 
 @triton.jit
 @no_type_check
 def tolerances(
-    w, kept, solver_tol, theta, above, below, small, c, q, data,
+    w, work, solver_tol, theta, numerator, denominator, small, c, q, data,
     X: tl.constexpr, T: tl.constexpr, XB: tl.constexpr, TB: tl.constexpr,
-    LOCAL: tl.constexpr, SLOPE: tl.constexpr, RATE: tl.constexpr, FITTED: tl.constexpr,
+    LOCAL: tl.constexpr, SLOPE: tl.constexpr, RATE: tl.constexpr, WITH_FIT: tl.constexpr,
 ):  # fmt: skip
     """Return tol_i of every row (see `tolerance`), zero where an entry is no row.
 
-    It is NaN where what a row adds up is not finite. It runs after `measure`, whose e, s and field `kept` it
+    It is NaN where what a row adds up is not finite. It runs after `measure`, whose e, s and field `work` it
     reads, and it writes the slot of l.
     """
     zero = tl.zeros([XB, TB], tl.float64)
-    stored, supplied, fitted = zero, zero, zero
+    storage, supply, fit = zero, zero, zero
     for k in range((X + XB - 1) // XB):
-        i, t, inside = points(k, X, T, XB, TB)
+        i, t, in_range = points(k, X, T, XB, TB)
         _, _, E, S = LOCAL(w, i, t, data, X, T)
         size = tl.abs(tl.load(w + i * T + t))
-        stored += tl.where(inside, tl.abs(E) * size, 0.0)
+        storage += tl.where(in_range, tl.abs(E) * size, 0.0)
         if RATE:
-            supplied += tl.where(inside, tl.abs(S) * size, 0.0)
-        if FITTED:
-            slope = SLOPE(w, kept, i, t, data, above, below, X, T)
-            fitted += tl.where(inside, tl.abs(slope) * size, 0.0)
+            supply += tl.where(in_range, tl.abs(S) * size, 0.0)
+        if WITH_FIT:
+            slope = SLOPE(w, work, i, t, data, numerator, denominator, X, T)
+            fit += tl.where(in_range, tl.abs(slope) * size, 0.0)
     t = tl.arange(0, TB)
     row = (t > 0) & (t < T)
-    terms = tl.sum(stored, 0) + tl.abs(at(small, E_, t, TB, 0, T))
+    terms = tl.sum(storage, 0) + tl.abs(load(small, E_, t, TB, 0, T))
     terms += tl.sum(tl.where(t == 0, terms, 0.0), 0)
     if RATE:
-        rates = tl.sum(supplied, 0) + tl.abs(at(small, S_, t, TB, 0, T))
+        rates = tl.sum(supply, 0) + tl.abs(load(small, S_, t, TB, 0, T))
         tl.store(small + L_ * TB + t, rates)
         tl.debug_barrier()
-        rates += at(small, L_, t - 1, TB, 0, T)
-        terms += tl.cumsum(tl.where(row, tl.abs(theta * at(c, 0, t, TB, 1, T)) * rates, 0.0), 0)
-        if FITTED:
-            terms += tl.abs(tl.cumsum(q, 0)) * tl.sum(tl.sum(fitted, 1), 0)
+        rates += load(small, L_, t - 1, TB, 0, T)
+        terms += tl.cumsum(tl.where(row, tl.abs(theta * load(c, 0, t, TB, 1, T)) * rates, 0.0), 0)
+        if WITH_FIT:
+            terms += tl.abs(tl.cumsum(q, 0)) * tl.sum(tl.sum(fit, 1), 0)
         tl.debug_barrier()
     rounding = wide(16 * 2.0**-52) * terms
     solver_limit = solver_tol * tl.where(terms < 1.0, terms, 1.0)
@@ -218,7 +218,7 @@ def excess_of(r, limit, T: tl.constexpr, TB: tl.constexpr):
 @triton.jit
 @no_type_check
 def fit_slope(
-    w, kept, g, above, below, small, free, data,
+    w, work, g, numerator, denominator, small, free, data,
     X: tl.constexpr, T: tl.constexpr, XB: tl.constexpr, TB: tl.constexpr,
     LOCAL: tl.constexpr, SLOPE: tl.constexpr,
 ):  # fmt: skip
@@ -226,14 +226,14 @@ def fit_slope(
     zero = tl.zeros([XB, TB], tl.float64)
     eg, sg, gg = zero, zero, zero
     for k in range((X + XB - 1) // XB):
-        i, t, inside = points(k, X, T, XB, TB)
-        _, _, E, S = gradients(w, i, t, inside, free, data, X, T, LOCAL)
-        slope = SLOPE(w, kept, i, t, data, above, below, X, T)
-        slope = tl.where(inside & (tl.load(free + i * T + t) != 0), slope, 0.0)
+        i, t, in_range = points(k, X, T, XB, TB)
+        _, _, E, S = gradients(w, i, t, in_range, free, data, X, T, LOCAL)
+        slope = SLOPE(w, work, i, t, data, numerator, denominator, X, T)
+        slope = tl.where(in_range & (tl.load(free + i * T + t) != 0), slope, 0.0)
         eg += E * slope
         sg += S * slope
         gg += slope * slope
-        tl.store(g + i * T + t, slope, mask=inside)
+        tl.store(g + i * T + t, slope, mask=in_range)
     t = tl.arange(0, TB)
     tl.store(small + EG * TB + t, tl.sum(eg, 0))
     tl.store(small + SG * TB + t, tl.sum(sg, 0))

@@ -130,9 +130,9 @@ class Kernel:
         # Of each kind of attempt, who ran out of passes.
         ran_out = {strict: passes >= limit}
         for strict, limit in later_attempts:
-            off = excess > 1
-            candidates = off & ran_out.get(strict, off)
-            retry = self._launch(u, limit, strict, only=candidates)
+            is_off = excess > 1
+            candidates = is_off & ran_out.get(strict, is_off)
+            retry = self._launch(u, limit, strict, subset=candidates)
             if retry is None:
                 return None
             ran_out[strict] = retry[3] >= limit
@@ -145,10 +145,10 @@ class Kernel:
         return end, size, excess, passes
 
     def _launch(
-        self, u: Tensor, limit: int, strict: bool, only: Tensor | None = None
+        self, u: Tensor, limit: int, strict: bool, subset: Tensor | None = None
     ) -> tuple[Tensor, Tensor, Tensor, Tensor] | None:
         """Run one attempt of all samples, or of some; the others come back as they are."""
-        variant = (_kernels.tuning, only is None)
+        variant = (_kernels.tuning, subset is None)
         if self.has_failed or (is_capturing(u) and variant not in self.ready):
             return None
         u, n = u.contiguous(), u.shape[0]
@@ -156,7 +156,7 @@ class Kernel:
         out, size, excess = torch.empty_like(u), u.new_empty(n), u.new_empty(n)
         passes = torch.empty(n, dtype=torch.long, device=u.device)
         try:
-            self._run(u, (out, size, excess, passes), limit, strict, only)
+            self._run(u, (out, size, excess, passes), limit, strict, subset)
         except torch.cuda.OutOfMemoryError:
             raise
         except Exception as error:
@@ -176,7 +176,7 @@ class Kernel:
         return out, size, excess, passes
 
     def _run(
-        self, u: Tensor, results: tuple[Tensor, ...], limit: int, strict: bool, only: Tensor | None
+        self, u: Tensor, results: tuple[Tensor, ...], limit: int, strict: bool, subset: Tensor | None
     ) -> None:
         """Launch on the device of `u`."""
         # Needs Triton.
@@ -192,14 +192,14 @@ class Kernel:
         constants = {
             "X": self.points, "T": self.frames, "XB": tuning.block(self.points, frames), "TB": frames,
             "SLOTS": SLOTS, "SWEEPS": (self.frames - 2).bit_length(), "RATE": self.rate,
-            "FITTED": self.has_coefficient, "SOME": only is not None,
+            "WITH_FIT": self.has_coefficient, "HAS_SUBSET": subset is not None,
         } | dict(zip(("LOCAL", "FIT", "SLOPE"), functions, strict=True))  # fmt: skip
         # Why no fusion: see `kernel`.
         options = {"num_warps": tuning.warps, "num_stages": 1, "enable_fp_fusion": False}
         with torch.cuda.device_of(u):  # type: ignore[no-untyped-call]
             restore[(n,)](
                 u, out, workspace[0], workspace[-1 - self.has_coefficient], workspace[-1], small, size,
-                excess, passes, self.settings if only is None else only.to(torch.int8), self.free, self.c,
+                excess, passes, self.settings if subset is None else subset.to(torch.int8), self.free, self.c,
                 self.data, self.settings, limit, int(strict), **constants, **options,
             )  # fmt: skip
 
