@@ -60,10 +60,24 @@ class Residuals(Protocol):
     """The part of a manifold that constraint errors need: pin and balance rows, `(batch, rows)` each."""
 
     def local(self, u: Tensor) -> Tensor:
-        """Compute the residual of the pins."""
+        """Compute the residual of the pins.
+
+        Args:
+            u: Fields `(batch, *grid)`.
+
+        Returns:
+            Residuals `(batch, rows)`.
+        """
 
     def balance(self, u: Tensor) -> Tensor:
-        """Compute the residual of the balance laws."""
+        """Compute the residual of the balance laws.
+
+        Args:
+            u: Fields `(batch, *grid)`.
+
+        Returns:
+            Residuals `(batch, rows)`.
+        """
 
 
 @explain_misuse

@@ -23,7 +23,7 @@ from .sapc import sample_from
 
 
 def loss_through_projection(v: Velocity, v0: Tensor, v1: Tensor, t: Tensor, H: Manifold) -> Float[Tensor, ""]:
-    """The velocity that leads to the projected estimate, regressed."""
+    """Regress the velocity that leads to the projected estimate."""
     return cafm.fit(v, v0, v1, t, H)[0]
 
 

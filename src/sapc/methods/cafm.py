@@ -31,7 +31,7 @@ WEIGHT = 1e-3
 
 
 def fit(v: Velocity, v0: Tensor, v1: Tensor, t: Tensor, H: Manifold) -> tuple[Float[Tensor, ""], Tensor]:
-    """The regression through the projection, and the projected estimates."""
+    """Regress through the projection; return the loss and the projected estimates."""
     vt = interpolate(v0, v1, t)
     estimate = H.approximate().project(predict_data(vt, t, v(vt, t)))
     velocity = (vt - estimate) / expand_like(t.clamp(min=MIN_TIME), vt)
@@ -39,7 +39,7 @@ def fit(v: Velocity, v0: Tensor, v1: Tensor, t: Tensor, H: Manifold) -> tuple[Fl
 
 
 def loss(v: Velocity, v0: Tensor, v1: Tensor, t: Tensor, H: Manifold) -> Float[Tensor, ""]:
-    """The regression, and what the projection left of the residual."""
+    """Add what the projection left of the residual to the regression."""
     regression, estimate = fit(v, v0, v1, t, H)
     return regression + WEIGHT * H.residual(estimate).square().sum(1).mean()
 

@@ -17,7 +17,7 @@ from .ffm import loss, sample
 
 
 def pinned_values(H: Manifold) -> Tensor:
-    """The pinned values of every condition on the whole grid, zero where nothing is pinned."""
+    """Spread the pinned values of every condition over the whole grid, zero where nothing is pinned."""
     return H.fields * H.pinned
 
 

@@ -37,7 +37,7 @@ def sample(v: Velocity, v1: Tensor, H: Manifold, steps: int = 100) -> Tensor:
 
 
 def optimise_source(v: Velocity, v1: Tensor, H: Manifold, steps: int) -> Tensor:
-    """The source after L-BFGS; the last finite one if the iteration runs away, with a warning."""
+    """Optimise the source by L-BFGS; if it diverges, warn and return the last finite one."""
     source, finite = v1.detach().clone(), v1
     optimiser = torch.optim.LBFGS([source], lr=RATE, max_iter=ITERATIONS, history_size=HISTORY)
 
@@ -63,7 +63,7 @@ def optimise_source(v: Velocity, v1: Tensor, H: Manifold, steps: int) -> Tensor:
 
 
 def slope(v: Velocity, v1: Tensor, H: Manifold, steps: int) -> tuple[Tensor, Tensor]:
-    """The objective and its gradient in the source, step by step backwards."""
+    """Compute the objective and its gradient in the source, step by step backwards."""
     states = []
 
     def step(vt: Tensor, t: float, s: float) -> Tensor:

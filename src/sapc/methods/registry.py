@@ -105,7 +105,7 @@ def method_names(variants: bool = False, user_defined: bool = True) -> list[str]
 
 
 def find_method(name: str) -> Method | None:
-    """The method of that name, if there is one."""
+    """Return the method of that name, or None if there is none."""
     if name not in METHODS:
         load_all_plugins()
     return METHODS.get(name)
@@ -221,7 +221,7 @@ def load_all_plugins() -> None:
 
 
 def plugin_files() -> list[str]:
-    """The files that SAPC_PLUGINS lists, which `load_plugin` adds to."""
+    """List the files of the variable SAPC_PLUGINS; `load_plugin` adds to it."""
     return [name for name in os.environ.get(VARIABLE, "").split(os.pathsep) if name]
 
 
@@ -255,7 +255,7 @@ def _caller() -> FrameType:
 
 
 def _find_file(path: Path, caller: Path) -> Path:
-    """The file that is meant, as an absolute path."""
+    """Find a file in the current folder or beside its caller, and return its absolute path."""
     places = [path] if path.is_absolute() else [Path.cwd() / path, caller.absolute().parent / path]
     for place in places:
         if place.is_file():
@@ -333,7 +333,7 @@ def _from(file: Path) -> dict[str, Method]:
 
 
 def _attempt(name: str, load: Callable[..., Any], *arguments: Any) -> Any:
-    """What loading gives, or a warning and None."""
+    """Load a plug-in; where that fails, warn and return None."""
     try:
         return load(*arguments)
     except (Exception, SystemExit) as error:
@@ -395,7 +395,7 @@ def _check(method: Any) -> None:
 
 
 def _is_title(title: Any) -> bool:
-    """It is a label in tables and figures, where $ would begin a formula."""
+    """Tell whether a title can be a label in tables and figures, where $ would begin a formula."""
     is_line = isinstance(title, str) and title.isprintable() and "$" not in title
     return is_line and 0 < len(title.strip()) <= MAX_TITLE_LENGTH
 

@@ -46,6 +46,13 @@ class Task:
 
     A subclass declares a PDE: the texts, `paper_grid`, `constraint`, `_draw` and `_solve`; it is made with a
     grid and its own options. `Task.from_data` makes one of fields and physics.
+
+    Args:
+        grid: Grid, or its numbers of points; `paper_grid` unless given.
+        name: Name in folders and reports, for a user's data.
+        physics: Constraints of a user's data.
+        normalizer: Map between fields in units and what the network sees; the identity unless given.
+        source: What makes the data; the task's own solver unless given.
     """
 
     name: str
@@ -388,11 +395,11 @@ class Task:
     # -- what a subclass with a solver defines --
 
     def _draw(self, streams: Streams, size: int) -> dict[str, Tensor]:
-        """The parameters of the first `size` samples, float64."""
+        """Draw the parameters of the first `size` samples, float64."""
         raise SapcError(f"{self.name} has no solver; there are no parameters to draw")
 
     def _solve(self, parameters: Parameters) -> Tensor:
-        """The float64 fields of one block of parameters, on their device."""
+        """Solve the PDE for one block of parameters: fields in float64, on the device of the parameters."""
         raise SapcError(f"{self.name} has no solver; there is nothing to solve")
 
     def _workspace(self, block: int) -> int:

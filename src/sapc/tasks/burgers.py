@@ -112,7 +112,7 @@ def advect(
     points: int = INTERNAL_POINTS,
     max_step: float = MAX_STEP,
 ) -> Float[Tensor, "n x t"]:
-    """The solution at all times of the axis, solved on at least `points` points."""
+    """Solve the equation on at least `points` points, and return all times of the axis."""
     n = u0.shape[1]
     ratio = -(-points // n)
     m = ratio * n

@@ -58,7 +58,7 @@ class ETDRK4:
         self.f3 = h * (4 * phi3 - phi2)
 
     def __call__(self, u: Tensor) -> Tensor:
-        """The state one step later."""
+        """Advance the state by one step."""
         Nu = self.N(u)
         Eu = self.E2 * u
         a = torch.addcmul(Eu, self.Q, Nu)

@@ -33,7 +33,7 @@ def sines(k: Float[Tensor, "n m"], a: Float[Tensor, "n m"], p: Float[Tensor, "n 
 
 
 def rescale_profile(profile: Profile, low: float, high: float) -> Profile:
-    """The profile stretched so that it spans [low, high]."""
+    """Stretch a profile so that it spans [low, high]."""
     fine = profile((torch.arange(FINE_POINTS, dtype=torch.float64) + 0.5) / FINE_POINTS)
     low_end, high_end = fine.amin(1, keepdim=True), fine.amax(1, keepdim=True)
     return lambda x: low + (high - low) * (profile(x) - low_end) / (high_end - low_end)

@@ -99,7 +99,7 @@ def stokes(u, i, t, data, X: tl.constexpr, T: tl.constexpr):
 @triton.jit
 @no_type_check
 def viscosity(u, i, t, data, X: tl.constexpr, T: tl.constexpr):
-    """The terms of <u_t, u_xx> and <u_xx, u_xx>, whose quotient it is; u_xx is kept."""
+    """Return the terms of <u_t, u_xx> and of <u_xx, u_xx>, whose quotient is the viscosity, and u_xx."""
     k = tl.load(data)
     _, first, _, last = differences_along_first(u, i, t, k, X, T)
     u_xx = k * end_factor(i, X) * (last - first)

@@ -117,7 +117,7 @@ def flow(
     points: int = INTERNAL_POINTS,
     max_step: float = MAX_STEP,
 ) -> Float[Tensor, "n x y t"]:
-    """The vorticity at all times of the axis, solved with at least `points` points per axis."""
+    """Solve for the vorticity with at least `points` points per axis, and return all times of the axis."""
     nx, ny = w0.shape[1:]
     rx, ry = -(-points // nx), -(-points // ny)
     shape = (rx * nx, ry * ny)
@@ -154,7 +154,7 @@ class Advection:
 
 
 def wave_numbers(shape: tuple[int, int], device: torch.device) -> tuple[Tensor, Tensor]:
-    """The wave numbers of a half spectrum, `(nx, 1)` and `(ny // 2 + 1,)`."""
+    """Return the wave numbers of a half spectrum, `(nx, 1)` and `(ny // 2 + 1,)`."""
     kx = torch.fft.fftfreq(shape[0], 1 / shape[0], dtype=torch.float64, device=device)[:, None]
     return kx, torch.arange(shape[1] // 2 + 1, dtype=torch.float64, device=device)
 
@@ -168,7 +168,7 @@ def dealiasing_mask(shape: tuple[int, int], device: torch.device) -> Tensor:
 def refine(
     w: Spectrum, shape: tuple[int, int], finer: tuple[int, int]
 ) -> Complex[Tensor, "n finer_k finer_l"]:
-    """The same function's half spectrum on a finer grid, less the Nyquist modes, whose phase is unknown."""
+    """Move a half spectrum to a finer grid, without the Nyquist modes, whose phase is unknown."""
     (nx, ny), (mx, my) = shape, finer
     kx = torch.arange(-((nx - 1) // 2), (nx - 1) // 2 + 1, device=w.device)
     ky = torch.arange((ny - 1) // 2 + 1, device=w.device)

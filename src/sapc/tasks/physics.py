@@ -43,7 +43,7 @@ class Physics:
     text: str = field(default="", repr=False)
 
     def on(self, grid: Grid) -> ConstraintTerm:
-        """The constraints of fields on a grid; a mistake in a user's function is told with its line."""
+        """Make the constraints of a grid; an error in a user's function is reported with its line."""
         try:
             constraints = self.make(grid)
         except (Exception, SystemExit) as error:
@@ -120,7 +120,7 @@ def explain_failure(error: BaseException, file: str) -> str:
 
 
 def digest_of(text: str) -> str:
-    """The SHA-256 by which a run knows its physics again."""
+    """Return the SHA-256 by which a run recognizes its physics."""
     return hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -132,5 +132,5 @@ def _digest_of(function: Make) -> str:
 
 
 def pins_of(constraint: ConstraintTerm) -> list[Pin]:
-    """The pins among stacked constraints."""
+    """List the pins among stacked constraints."""
     return [part for part in constraint.parts if isinstance(part, Pin)]

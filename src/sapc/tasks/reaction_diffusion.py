@@ -106,7 +106,7 @@ class ReactionDiffusion(Task):
 
 
 def initial_profiles(r: Float[Tensor, "n 13"]) -> Profile:
-    """Initial profiles from 13 uniform numbers each."""
+    """Make initial profiles from 13 uniform numbers each."""
     waves = (r[:, :2] * 3).long()
     count = torch.nn.functional.one_hot(waves, 3).sum(1)
     wave = sines(count * torch.arange(1.0, 4.0, dtype=torch.float64), r[:, 2:5], 2 * pi * r[:, 5:8])
@@ -133,7 +133,7 @@ def react(
     rho: float = GROWTH,
     max_step: float = MAX_STEP,
 ) -> Float[Tensor, "n x t"]:
-    """The cell values at all times of the axis."""
+    """Solve for the cell values at all times of the axis."""
     n = u0.shape[1]
     C, eigenvalues = (tensor.to(u0) for tensor in neumann_basis(n))
     flux = torch.zeros_like(u0)
@@ -149,7 +149,7 @@ def react(
 
 
 def neumann_basis(n: int) -> tuple[Float[Tensor, "n n"], Float[Tensor, " n"]]:
-    """The orthogonal DCT-II matrix, modes in rows, with eigenvalues of the Laplacian of n insulated cells."""
+    """Return the orthogonal DCT-II matrix, modes in rows, and the Laplacian's eigenvalues on n insulated cells."""
     k = torch.arange(n, dtype=torch.float64)
     C = torch.cos(pi / n * k[:, None] * (k + 0.5)) * (2 / n) ** 0.5
     C[0] /= 2**0.5

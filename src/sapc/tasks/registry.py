@@ -32,7 +32,11 @@ REQUIRED_MEMBERS = ("_draw", "_solve", "constraint")
 
 
 def task_names() -> tuple[str, ...]:
-    """The names of PDE systems that `get_task` knows."""
+    """List the names of the PDE systems that `get_task` knows.
+
+    Returns:
+        The names, those of the package first.
+    """
     return tuple(name for name, entry in TASKS.items() if isinstance(entry, type))
 
 

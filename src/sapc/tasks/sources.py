@@ -80,7 +80,7 @@ class Streams:
         return self if self.test_set is None else Streams(self.task, self.split, seed=0)
 
     def generator(self, parameter: str) -> np.random.Generator:
-        """The stream of one parameter, from its start."""
+        """Start the random numbers of one parameter."""
         key = (crc32(self.task.encode()), SPLITS.index(self.split), crc32(parameter.encode()))
         return np.random.Generator(np.random.Philox(np.random.SeedSequence(entropy=self.seed, spawn_key=key)))
 
@@ -171,7 +171,7 @@ class Streams:
 
 
 def square_shells(n: int) -> tuple[Indices, Indices]:
-    """The first `n` pairs in the Rosenberg-Strong order: shell m holds the pairs whose larger entry is m."""
+    """List the first `n` pairs in the Rosenberg-Strong order: shell m has the pairs whose larger entry is m."""
     z = np.arange(n)
     m = np.floor(np.sqrt(z)).astype(np.int64)
     excess = z - m * m

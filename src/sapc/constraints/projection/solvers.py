@@ -92,6 +92,7 @@ class NearestPoint(FeasiblePoint):
     """The nearest point: Newton steps along the manifold, from the first point found.
 
     Attributes:
+        tol, passes, kappa, retry, patience, execution: As in `FeasiblePoint`.
         newton_steps: Largest number of steps along the manifold.
         cg_steps: Largest number of conjugate gradient steps in each of them.
         rtol: A point is the nearest when |tau| <= rtol |u - u_0|.
