@@ -93,10 +93,11 @@ def _escape(line):
     return "`".join(parts)
 
 
-def _skip_public(app, what, name, obj, skip, options):
-    """Leave what is documented as `sapc.NAME` out of the page of modules."""
+def _skip(app, what, name, obj, skip, options):
+    """Leave out old names and, on the page of modules, what is documented as `sapc.NAME`."""
     is_public = any(obj is getattr(sapc, public, None) for public in sapc.__all__)
-    return True if what == "module" and is_public else None
+    is_old = isinstance(obj, property) and (obj.__doc__ or "").startswith("Old name of")
+    return True if is_old or (what == "module" and is_public) else None
 
 
 def _shorten_signature(app, what, name, obj, options, signature, annotation):
@@ -104,9 +105,19 @@ def _shorten_signature(app, what, name, obj, options, signature, annotation):
     return (signature or "").replace("<factory>", "...") or None, annotation
 
 
+def _mark_options(app, pagename, templatename, context, doctree):
+    """Mark the options of commands, which the style sheet does not break at their hyphens."""
+    command = re.compile(r'<div class="highlight-sh notranslate">.*?</div>', re.DOTALL)
+    marked = r'<span class="option">\1</span>'
+    mark = lambda match: re.sub(r"(?<=\s)(--?[a-z][\w-]*)", marked, match[0])
+    body = command.sub(mark, context.get("body", ""))
+    context["body"] = re.sub(r'(?<=<span class="pre)(">--?[a-z])', r" option\1", body)
+
+
 def setup(app):
     """Connect the hooks; Sphinx calls this."""
     # Before napoleon, whose priority is 500.
     app.connect("autodoc-process-docstring", _escape_docstring, priority=400)
     app.connect("autodoc-process-signature", _shorten_signature)
-    app.connect("autodoc-skip-member", _skip_public)
+    app.connect("autodoc-skip-member", _skip)
+    app.connect("html-page-context", _mark_options)

@@ -9,8 +9,7 @@ A network is any `torch.nn.Module` `(fields, times[, condition]) -> fields`:
 
 `Backbone` holds the sizes of the FNO, from which it is made. `OwnNetwork` describes a network that the user
 passes: a folder never names code that is run, so whoever loads such a run gives the network again, as a
-    module, which is
-copied, or as a function that makes one.
+module, which is copied, or as a function that makes one.
 
 `make_execution` decides how a network runs on a device. `Execution` is for any network: it runs as it is,
 compiled if asked for, in its own dtype or under bfloat16 autocast (precision bf16; fp16 is tf32, as for the
