@@ -280,8 +280,21 @@ def _find_misuse(function: Any, signature: inspect.Signature, args: Any, kwargs:
     with jaxtyped("context"):
         for name, value, hint in pairs:
             if not has_type(value, hint):
-                return f"{name} of {qualified_name} must be {_words(hint)}, got {_format(value)}"
+                wrong = f"{name} of {qualified_name} must be {_words(hint)}, got {_format(value)}"
+                return wrong + _describe_others(name, value, hint, pairs)
     return ""
+
+
+def _describe_others(name: str, value: Any, hint: Any, pairs: list[tuple[str, Any, Any]]) -> str:
+    """Return the shapes beside which a tensor is wrong that would be right by itself, or an empty string."""
+    from jaxtyping import jaxtyped
+
+    with jaxtyped("context"):
+        if not hasattr(hint, "dim_str") or not has_type(value, hint):
+            return ""
+    tensors = ((other, x) for other, x, h in pairs if other != name and hasattr(h, "dim_str"))
+    others = [f"{other} of shape {tuple(x.shape)}" for other, x in tensors if hasattr(x, "shape")]
+    return f", beside {' and '.join(others)}" if others else ""
 
 
 def _hints(function: Any) -> dict[str, Any]:
@@ -326,7 +339,8 @@ def has_type(value: Any, hint: Any) -> bool:
     if kind is str:
         return isinstance(value, str) and "\0" not in value
     if kind is Callable:
-        return callable(value) and not isinstance(value, type)
+        # A class is a function of the arguments of its constructor: it serves where none are passed.
+        return callable(value) and (not isinstance(value, type) or args[:1] == ([],))
     if not isinstance(kind, type):
         return True
     if hasattr(value, "is_meta") and (value.is_meta or "strided" not in str(value.layout)):

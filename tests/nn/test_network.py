@@ -153,6 +153,20 @@ def test_the_config_names_the_network_and_loading_does_not_import_it(model, tmp_
     assert sapc.load(tmp_path / "run", "cpu", network=net()).step == 6
 
 
+def test_a_mistake_inside_a_network_is_not_said_to_be_its_type(tmp_path):
+    """A class is as good as a module: what its `forward` raises stays what it is."""
+
+    class Mistaken(nn.Linear):
+        def __init__(self):
+            super().__init__(5, 5)
+
+        def forward(self, fields, times):
+            return super().forward(fields)
+
+    with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
+        sapc.train("heat", network=Mistaken, steps=1, out=tmp_path / "run", **TINY)
+
+
 def test_a_network_that_does_not_fit_is_refused(model, tmp_path):
     home = model.folder.path
     with pytest.raises(sapc.SapcError, match="pass one of the same sizes"):
@@ -168,8 +182,15 @@ def test_a_network_that_does_not_fit_is_refused(model, tmp_path):
         sapc.load(home, network=Renamed())
     with pytest.raises(sapc.SapcError, match="leave out network="):
         sapc.load("heat-sapc", network=net())
+
+    class Sized(Net):
+        def __init__(self, width):
+            super().__init__(width=width)
+
     for wrong, words in [
         (lambda: 3, "takes a torch.nn.Module"),
+        (lambda u, t: u, r"without arguments .* takes \(u, t\): pass what it makes"),
+        (Sized, r"Sized takes \(width\): pass what it makes, as Sized\(\.\.\.\)"),
         (nn.Sequential(), "no parameters"),
         (nn.LazyLinear(3), "without sizes"),
         (nn.Linear(2, 2, dtype=torch.complex64), "not real"),

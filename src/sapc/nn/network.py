@@ -273,6 +273,7 @@ def _example(network: NetworkSource) -> nn.Module:
     if isinstance(network, nn.Module) or not callable(network):
         example = network
     else:
+        _check_no_arguments(network)
         with torch.random.fork_rng(devices=[]):
             example = network()
     name = type(example).__name__
@@ -290,6 +291,23 @@ def _example(network: NetworkSource) -> nn.Module:
     if not any(True for _ in example.parameters()):
         raise SapcError(f"{name} has no parameters to train")
     return example
+
+
+def _check_no_arguments(make: Callable[[], nn.Module]) -> None:
+    """Refuse a class or function that cannot be called without arguments."""
+    try:
+        signature = inspect.signature(make)
+    # Some callables, as those of C, have no signature.
+    except ValueError:
+        return
+    try:
+        signature.bind()
+    except TypeError as error:
+        name = getattr(make, "__name__", type(make).__name__)
+        raise SapcError(
+            "network= takes a torch.nn.Module, or a class or function without arguments that makes one; "
+            f"{name} takes {signature}: pass what it makes, as {name}(...)"
+        ) from error
 
 
 def _check_arguments(network: nn.Module, conditions: int) -> None:
