@@ -9,7 +9,7 @@ import inspect
 import math
 import operator
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import is_dataclass
 from functools import wraps
@@ -157,6 +157,35 @@ def check_choice(value: Any, label: str, choices: Iterable[str]) -> str:
     if not isinstance(value, str) or value not in words:
         raise SapcError(f"unknown {label} {_format(value)}; choose one of {', '.join(words)}")
     return value
+
+
+def tensor_advice(value: Any) -> str:
+    """Say how to make a tensor of fields of another value.
+
+    Args:
+        value: What was given in place of the tensor.
+
+    Returns:
+        The advice, as the end of a message.
+    """
+    for name in ("fields", "values"):
+        if hasattr(getattr(value, name, None), "dtype"):
+            return f"give its .{name}"
+    return "use torch.as_tensor to make it a tensor" if hasattr(value, "__array__") else "give a tensor"
+
+
+def order_advice(shape: Sequence[int], expected: Sequence[int]) -> str:
+    """Say that axes are in another order, if that is all that is wrong.
+
+    Args:
+        shape: Sizes that were given.
+        expected: Sizes that are needed.
+
+    Returns:
+        The advice, as the end of a message, or an empty string.
+    """
+    is_permuted = tuple(shape) != tuple(expected) and sorted(shape) == sorted(expected)
+    return ": the axes are in another order; time, where there is one, is the last" if is_permuted else ""
 
 
 # -- memory --
@@ -376,7 +405,8 @@ def _words(hint: Any, minimum: int | None = None) -> str:
         int: count, SupportsIndex: count, str: "a word", bool: "true or false", os.PathLike: "a path",
         Callable: "a function", float: "a number" if minimum is None else "a positive number",
     }  # fmt: skip
-    return words.get(kind, f"a {getattr(kind, '__name__', kind)}")
+    name = str(getattr(kind, "__name__", kind))
+    return words.get(kind, f"{'an' if name[0] in 'AEIOU' else 'a'} {name}")
 
 
 def _holds(kind: Any, container: type, args: tuple[Any, ...]) -> bool:

@@ -28,7 +28,7 @@ from torch import Tensor
 
 from ._old_names import old_attribute, rename_arguments, rename_method
 from ._stencils import difference, difference_into
-from .errors import SapcError, explain_misuse, has_type, is_finite
+from .errors import SapcError, explain_misuse, has_type, is_finite, order_advice, tensor_advice
 
 Kind = Literal["periodic", "closed", "cells"]
 # Names that an axis of space has, and time never.
@@ -359,8 +359,7 @@ class Grid:
         """
         if len(shape) != len(self.axes):
             raise SapcError(
-                f"this grid has {len(self.axes)} axes ({', '.join(self.names)}), got {len(shape)} sizes "
-                f"{shape}"
+                f"this grid has {len(self.axes)} axes ({', '.join(self.names)}), got the sizes {shape}"
             )
         return replace(self, axes=tuple(replace(a, n=n) for a, n in zip(self.axes, shape, strict=True)))
 
@@ -476,11 +475,11 @@ class Grid:
             SapcError: It is no tensor, or has another shape.
         """
         if not isinstance(u, Tensor):
-            raise SapcError(f"the {name} is a {type(u).__name__}; use torch.as_tensor to make it a tensor")
+            raise SapcError(f"the {name} is a {type(u).__name__}; {tensor_advice(u)}")
         if tuple(u.shape[1:]) != self.shape or u.ndim != len(self.shape) + 1:
             raise SapcError(
                 f"the {name} has shape {tuple(u.shape)}; this grid needs (batch, "
-                f"{', '.join(map(str, self.shape))})"
+                f"{', '.join(map(str, self.shape))}){order_advice(u.shape[1:], self.shape)}"
             )
 
     lattice = old_attribute("Grid.lattice", "Grid.points_per_axis")

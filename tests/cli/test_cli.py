@@ -119,6 +119,7 @@ def test_names_are_printed_as_they_are(call, name):
 
 
 BAD = {
+    "plugin after": (["train", "heat", "--plugin", "a.py"], "--plugin goes before the command"),
     "unknown task": (["data", "haet", "--out", "n/u.h5"], "unknown task 'haet'"),
     "unknown split": ([*BURGERS, "--split", "tset", "--out", "n/u.h5"], "unknown split 'tset'"),
     "unknown option": ([*BURGERS, "--option", "range=1", "--out", "n/u.h5"], "unknown option 'range'"),

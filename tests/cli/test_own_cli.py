@@ -154,6 +154,12 @@ def test_conditions_from_a_file_need_only_what_is_pinned(folder, trained_run, tm
     assert np.abs(fields[:, 0, :, 0].numpy() - h[..., 0]).max() < 1e-6
 
 
+def test_one_field_of_each_condition_is_said_so(folder, trained_run, tmp_path, capsys):
+    line = ("--physics", folder / "my_physics.py", "--data", folder / "my.h5", "--steps", 1)
+    assert run("sample", trained_run, *line, "--n", 2, "--out", tmp_path / "two.npz") == 0
+    assert "2 conditions, one field of each in a row" in capsys.readouterr().out
+
+
 def test_more_fields_than_were_held_out_are_as_many_of_each(folder, trained_run, tmp_path, capsys):
     """Two were held out, so four fields are two of each; five are refused, not begun again with the first."""
     line = ("--physics", folder / "my_physics.py", "--data", folder / "my.h5", "--steps", 1)
@@ -371,11 +377,11 @@ BAD = {
     ),
     "no such time": (
         "check {f}/my_physics.py --data {f}/my.h5 --time z",
-        "no dimension 'z' for --time; name",
+        "no dimension 'z' for --time; choose one of",
     ),
     "no such samples": (
         "check {f}/my_physics.py --data {f}/my.h5 --samples-dim z",
-        "'z' for --samples-dim; name",
+        "'z' for --samples-dim; choose one of",
     ),
     "time is not said": (
         "check {f}/my_physics.py --data {f}/bare.npz",

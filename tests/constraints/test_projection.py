@@ -505,6 +505,7 @@ def test_dense_cholesky_is_right_for_many_rows_after_setting_threads():
 
 BAD = [
     (lambda H, f: H.project(f[:, :-1]), r"expected floating-point fields \(batch, 12, 9\)"),
+    (lambda H, f: H.project(f.transpose(1, 2)), "the axes are in another order"),
     (lambda H, f: H.project(f.long()), "got torch.int64"),
     (lambda H, f: H.project(f[:2]), "2 fields for 3 conditions"),
     (lambda H, f: sapc.Pin.frame(0).on(f * torch.nan), "3 of 3 conditioning fields contain NaN"),

@@ -172,7 +172,7 @@ class TestFormats:
         assert (found.grid.names, len(found), found.grid.steady) == (("b", "a"), 6, False)
         assert read_fields(here, steady=False).grid.names == ("b", "c")
         refused(here, "'q'", time="q")
-        refused(here, "'q'", samples="q")
+        refused(here, "no dimension 'q' for samples=; choose one of ", samples="q")
         refused(here, "cannot be samples and time", samples="a", time="a")
         refused(here, "no axis 'q'", "b, c", periodic=("q",))
 

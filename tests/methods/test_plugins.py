@@ -448,3 +448,11 @@ def test_plug_ins_are_loaded_by_the_old_name_of_the_function(tmp_path):
     for owner, old in ((sapc, "when_unknown"), (sapc.tasks, "when_unknown"), (sapc.methods, "Penalty")):
         with pytest.warns(DeprecationWarning, match=f"{old} is now"):
             getattr(owner, old)
+
+
+def test_a_loss_that_does_not_depend_on_the_network_is_refused_in_one_sentence(tmp_path):
+    sapc.register_method(own(loss=lambda v, v0, v1, t, H: v0.mean()))
+    with pytest.raises(
+        SapcError, match="loss of method mine must return one number that depends on the network"
+    ):
+        sapc.train("heat", "mine", preset="tiny", steps=1, out=tmp_path / "run", device="cpu")

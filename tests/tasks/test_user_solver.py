@@ -222,3 +222,15 @@ def test_runs_notice_that_the_text_of_a_plug_in_has_changed(tmp_path):
     del start["plugins"]
     environment.write_text(json.dumps({"starts": [start]}))
     sapc.load(run_folder)
+
+
+def test_a_test_set_without_its_value_is_named():
+    class TwoValues(Wave):
+        def _draw(self, streams, size):
+            return super()._draw(streams, size) | {
+                "shift": streams.uniform_condition("shift", 0, 1, (0.2, 0.4), size)
+            }
+
+    assert len(TwoValues().dataset("test1", size=2)) == 2
+    with pytest.raises(sapc.SapcError, match="'shift' has 2 values for test sets, and there is a test2"):
+        TwoValues().dataset("test2", size=2)

@@ -433,7 +433,7 @@ def test_published_settings():
         ({"lr": float("nan")}, "lr must be a positive number"),
         ({"precision": "float16"}, "unknown precision"),
         ({"projector": "dense"}, "unknown projector"),
-        ({"colour": 3}, "unknown setting 'colour'"),
+        ({"colour": 3}, "unknown setting 'colour' of a run; choose from batch, .* lr, .* steps"),
         ({"seed": -1}, "seed"),
     ],
 )

@@ -77,7 +77,9 @@ def root(
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
     plugins: Annotated[
         list[Path] | None,
-        typer.Option("--plugin", metavar="FILE", help="A Python file that defines methods; may be repeated."),
+        typer.Option(
+            "--plugin", metavar="FILE", help="A Python file that defines methods or tasks; may be repeated."
+        ),
     ] = None,
 ) -> None:
     """Take the options that every command has."""
@@ -150,7 +152,10 @@ def _describe_error(error: Exception) -> str | None:
     if hasattr(error, "format_message"):
         context = getattr(error, "ctx", None)
         command = context.command_path if context else "sapc"
-        return f"{error.format_message().rstrip('.')}; see {command} --help"
+        words = error.format_message().rstrip(".")
+        if getattr(error, "option_name", None) == "--plugin":
+            words = "--plugin goes before the command, as in sapc --plugin FILE train heat"
+        return f"{words}; see {command} --help"
     return None
 
 

@@ -178,7 +178,7 @@ def check_target(path: Path, force: bool) -> None:
     if os.path.exists(path) and not path.is_file():
         raise SapcError(f"{path} is not a regular file; choose another --out")
     if os.path.lexists(path) and not force:
-        raise SapcError(f"{path} exists already; choose another name or add --force to replace it")
+        raise SapcError(f"{path} exists already; choose another --out or add --force to replace it")
     try:
         path.stat()
     except (FileNotFoundError, NotADirectoryError):

@@ -250,5 +250,7 @@ def _print(path: Path, fields: Tensor, metadata: dict[str, Any], law: str, as_js
         f"{metadata['steps']} steps, seed {metadata['seed']}) on {shape} points"
     )
     if metadata["conditions"] > 1:
-        print(f"{metadata['conditions']} conditions, {metadata['members']} fields of each in a row")
+        members = metadata["members"]
+        fields_of_each = "one field" if members == 1 else f"{members} fields"
+        print(f"{metadata['conditions']} conditions, {fields_of_each} of each in a row")
     print(f"largest residual: pinned values {worst['local']:.1e}, {law} {worst['balance']:.1e}")

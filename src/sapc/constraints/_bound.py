@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..errors import SapcError
+from ..errors import SapcError, order_advice, tensor_advice
 from .terms import Affine, Balance, Constraint, ConstraintTerm, Pin
 
 
@@ -175,11 +175,12 @@ class Binding:
         expected_shape = f"(batch, {', '.join(map(str, self.shape))})"
         if not isinstance(u, Tensor):
             raise SapcError(
-                f"expected a tensor of fields {expected_shape}, got {type(u).__name__}; use torch.as_tensor"
+                f"expected a tensor of fields {expected_shape}, got {type(u).__name__}; {tensor_advice(u)}"
             )
         if tuple(u.shape[1:]) != self.shape or u.ndim != len(self.shape) + 1 or not u.is_floating_point():
             raise SapcError(
                 f"expected floating-point fields {expected_shape}, got {u.dtype} {tuple(u.shape)}"
+                f"{order_advice(u.shape[1:], self.shape)}"
             )
         n = len(self.fields)
         if len(u) == 0 or (len(u) != n and n != 1):
@@ -201,7 +202,7 @@ def _kind(x: object) -> str:
 def _check_fields(fields: Tensor) -> None:
     if not isinstance(fields, Tensor):
         raise SapcError(
-            f"conditions must be a tensor of fields, got {type(fields).__name__}; use torch.as_tensor"
+            f"conditions must be a tensor of fields, got {type(fields).__name__}; {tensor_advice(fields)}"
         )
     if fields.ndim < 2 or not fields.is_floating_point() or fields.numel() == 0:
         raise SapcError(

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import InitVar, dataclass, replace
+from numbers import Integral
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
@@ -191,6 +192,8 @@ class Pin(ConstraintTerm):
         """
         if not indices and channel is None:
             raise SapcError("Pin.at needs at least one axis, as in Pin.at(x=0)")
+        if places := [v for v in indices.values() if isinstance(v, float)]:
+            raise _not_an_index(places[0])
         if grid is not None:
             return cls(_point_mask(grid, channel, indices), _pin_label(channel, indices), value)
         if channel is not None:
@@ -328,16 +331,20 @@ def _frame_mask(shape: tuple[int, ...], index: int) -> Tensor:
     return mask
 
 
+def _not_an_index(value: object) -> SapcError:
+    return SapcError(
+        f"Pin.at takes indices or slices, got {value!r}; places in the units of an axis go to Pin.near"
+    )
+
+
 def _point_mask(grid: Grid, channel: Channels, indices: Mapping[str, int | slice]) -> Tensor:
     """Return a mask of some channels at indices along named axes."""
     if unknown := sorted(set(indices) - set(grid.names)):
         raise SapcError(f"Pin.at has no axis {unknown[0]!r}; the grid has {', '.join(grid.names)}")
     mask = torch.zeros(grid.n_channels, *grid.points_per_axis, dtype=torch.bool)
     names = grid.channels if channel is None else (channel,) if isinstance(channel, str) else tuple(channel)
-    if wrong := [v for v in indices.values() if not isinstance(v, int | slice)]:
-        raise SapcError(
-            f"Pin.at takes indices or slices, got {wrong[0]!r}; places in the units of an axis go to Pin.near"
-        )
+    if wrong := [v for v in indices.values() if not isinstance(v, Integral | slice)]:
+        raise _not_an_index(wrong[0])
     if not all(isinstance(name, str) for name in names):
         raise SapcError(f"channels are named, as channel='h', got {channel!r}")
     for i in [grid.channel(name) for name in names] or range(grid.n_channels):

@@ -26,7 +26,7 @@ from torch import Tensor
 
 from .._files import atomic_write, ensure_folder
 from .._version import __version__
-from ..errors import SapcError, explain_misuse
+from ..errors import SapcError, check_type, explain_misuse
 from ..grid import Grid
 from .conditions import CONDITION, CONDITION_SUFFIX, MEMBER
 from .reading.formats import Dataset, import_xarray, make_coordinate
@@ -68,6 +68,7 @@ def to_xarray(
         SapcError: There is nothing to write, or fields, conditions, quantiles or names do not fit.
     """
     xr = import_xarray("writing")
+    check_type(grid, Grid, "grid of to_xarray", "a Grid, as task.grid")
     fields = torch.as_tensor(fields)
     grid.check(fields)
     if len(fields) == 0:
@@ -94,7 +95,7 @@ def to_xarray(
         variables += _statistics(name, array, tuple(counts), grid, metadata[name], quantiles)
     if conditions is not None:
         for name, array in zip(names, _by_channel(conditions, grid), strict=True):
-            label = f"pinned values of {metadata[name].get('long_name', name)}, NaN elsewhere"
+            label = f"condition of {metadata[name].get('long_name', name)}: its pinned values count"
             entry = ((CONDITION, *grid.names), array, {**metadata[name], "long_name": label})
             variables.append((f"{name}{CONDITION_SUFFIX}", entry))
     _check_names(grid, [name for name, _ in (*variables, *coordinates)])

@@ -28,7 +28,7 @@ from ..constraints import Manifold
 from ..constraints._bound import check_pins
 from ..constraints.terms import Constraint, ConstraintTerm, Pin
 from ..data import Fields, Sensors
-from ..errors import SapcError, SapcWarning
+from ..errors import SapcError, SapcWarning, tensor_advice
 from ..flow import source
 from ..flow.path import Velocity, clip_endpoint
 from ..methods import Method
@@ -257,12 +257,15 @@ def _tensor(condition: Tensor | Dataset | Fields, task: Task) -> Tensor:
     shape = task.grid.shape
     if not isinstance(condition, Tensor) or condition.is_complex() or condition.dtype == torch.bool:
         got = str(condition.dtype) if isinstance(condition, Tensor) else type(condition).__name__
-        raise SapcError(f"the condition must be a real tensor or a Dataset, got {got}; use torch.as_tensor")
+        raise SapcError(
+            f"the condition must be a real tensor or a Dataset, got {got}; {tensor_advice(condition)}"
+        )
     if tuple(condition.shape[1:]) != shape or len(condition) == 0:
         sizes = ", ".join(map(str, shape))
         raise SapcError(
             f"the condition has shape {tuple(condition.shape)}; expected (1, {sizes}), or one per sample, "
-            f"(n, {sizes}); for another resolution give grid= as well"
+            f"(n, {sizes}), whole fields, NaN where nothing is pinned; for another resolution give grid= as "
+            "well"
         )
     return condition
 

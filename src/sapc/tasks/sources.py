@@ -138,9 +138,17 @@ class Streams:
 
         Returns:
             `n` numbers.
+
+        Raises:
+            SapcError: There are fewer values than test sets.
         """
         if self.test_set is None:
             return self.uniform(parameter, low, high, n)
+        if self.test_set >= len(tests):
+            raise SapcError(
+                f"{parameter!r} has {len(tests)} values for test sets, and there is a test{self.test_set}; give "
+                "uniform_condition one value for each test set"
+            )
         return torch.full((n,), tests[self.test_set], dtype=torch.float64)
 
     def independent_pairs(self, n: int) -> tuple[Indices, Indices]:

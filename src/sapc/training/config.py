@@ -375,7 +375,9 @@ def training_config(
     settings |= {"grid": shape, "options": resolved_task.options}
     settings["backbone"] = _backbone(settings["backbone"], len(shape), changes, network)
     if unknown_names := sorted(set(changes) - set(SETTINGS)):
-        raise SapcError(f"unknown setting {unknown_names[0]!r} of a run")
+        settable = set(SETTINGS) - {"task", "method", "preset", "backbone", "stages", "parent"}
+        choices = ", ".join(sorted(settable | {size.name for size in fields(Backbone)}))
+        raise SapcError(f"unknown setting {unknown_names[0]!r} of a run; choose from {choices}")
     settings |= {"task": resolved_task.name, "method": method, "preset": preset}
     settings["attached_task"] = None if resolved_task.can_draw else resolved_task
     return TrainingConfig(**settings | changes)

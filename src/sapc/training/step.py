@@ -169,6 +169,11 @@ class Training:
                 loss, *second_objective = self._two_gradients(objective, v0, v1, t)
             else:
                 loss = self.loss(v0, v1, t)
+                if not isinstance(loss, Tensor) or loss.numel() != 1 or not loss.requires_grad:
+                    raise SapcError(
+                        f"the loss of method {self.method.name} must return one number that depends on the network, "
+                        f"as a tensor; got {loss!r:.80}"
+                    )
                 torch.autograd.backward(loss)
         norm = torch.nn.utils.clip_grad_norm_(self.parameters.values(), self.run.max_grad_norm)
         self.optimiser.step()

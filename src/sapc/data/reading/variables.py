@@ -252,7 +252,7 @@ class _LayoutFinder:
         if dim not in self.dims:
             raise SapcError(
                 f"{self.path}: {self.channel.describe()} has no dimension {dim!r} for {argument}=; "
-                "name another"
+                f"choose one of {', '.join(self.dims)}"
             )
         return dim
 
