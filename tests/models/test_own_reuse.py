@@ -335,6 +335,8 @@ def test_the_card_of_a_run_with_scores_and_a_name(home, tmp_path):
     assert "import sapc\nfrom huggingface_hub import hf_hub_download" in card
     assert "--channels h --periodic x --method sapc" in card
     assert "that satisfy them and the laws" in card
+    assert "| | this model |\n|---|---|\n| MMSE | " in card
+    assert "in the paper" not in card
     function = sapc.Task.from_data(waves(), Pin.frame(0), "own")
     sapc.training.loop.train(sapc.training_config(function, "ffm", "tiny", steps=1), tmp_path / "run")
     assert run("export", tmp_path / "run", tmp_path / "y") == 0

@@ -49,6 +49,10 @@ The floor is the same metric between independent draws of solutions, below which
 CE_L and CE_G are the errors of
 the pinned values and of the balance law.
 """
+ERRORS = """
+CE_L and CE_G are the errors of the pinned values and of the laws. There is no sampling floor: the data have no
+further draws.
+"""
 LIMITS = """
 ## Limits
 
@@ -109,7 +113,7 @@ def model_card(
     device = f"| on | {metadata['device']} |\n" if metadata.get("device") else ""
     if scores is None:
         return head + device + NO_SCORES.format(command=evaluation) + LIMITS
-    floor = FLOOR if run.description.can_draw else FLOOR.replace("balance law", "laws")
+    floor = FLOOR if run.description.can_draw else ERRORS
     return head + device + _score_table(run, scores, was_rounded) + floor + LIMITS
 
 
@@ -237,13 +241,14 @@ def _score_table(run: TrainingConfig, scores: Scores, was_rounded: bool) -> str:
     lines = [
         f"\n## Scores\n\nMeans over {', '.join(scores.sets)}: {settings.samples:,} samples each against "
         f"{settings.reference:,} solutions, {settings.steps} sampling steps{rounding}.\n",
-        "| | this model | sampling floor | printed in the paper |",
-        "|---|---|---|---|",
     ]
+    # Data of one's own have no floor, and are not in the paper.
+    columns = ("this model", "sampling floor", "printed in the paper")[: 3 if run.description.can_draw else 1]
+    lines += [f"| | {' | '.join(columns)} |", "|---" * (1 + len(columns)) + "|"]
     for name in METRICS:
         value, floor = mean.metrics[name], mean.floor.get(name)
         cells = (f"{value:.2g}", "" if floor is None else f"{floor:.2g}", _printed_score(run, name))
-        lines.append(f"| {paper.METRIC_LABELS[name]} | {' | '.join(cells)} |")
+        lines.append(f"| {paper.METRIC_LABELS[name]} | {' | '.join(cells[: len(columns)])} |")
     return "\n".join(lines) + "\n"
 
 
