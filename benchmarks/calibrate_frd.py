@@ -120,7 +120,7 @@ def main() -> None:
     parser.add_argument("--json", help="write the figures here as well")
     options = parser.parse_args()
     model = sapc.load(options.run, options.device)
-    sampler = model.sampler(options.method)
+    sampler = model.sampling_method(options.method)
     options.method, options.set = sampler.name, options.set or list(TEST_SETS)
     options.steps = options.steps or sampler.steps
     result = calibrate(model, fpd.distances(options.poseidon, True, model.device), options)

@@ -92,6 +92,7 @@ ATTRIBUTE_PATHS = {
     "sapc.methods.is_own": "sapc.methods.is_user_defined",
     "sapc.methods.paper.Printed": "sapc.methods.paper.PrintedMean",
     "sapc.methods.paper.printed": "sapc.methods.paper.printed_mean",
+    "sapc.methods.Sampler": "sapc.methods.SampleFunction",
     "sapc.methods.Penalty": "sapc.methods.SecondObjective",
     "sapc.methods.use": "sapc.load_plugin",
     "sapc.tasks.check.Report": "sapc.tasks.check.DataCheck",

@@ -180,7 +180,7 @@ def test_weights_of_the_wrong_kind_are_refused_by_name(trained):
     own = model(trained)
     for name, m in METHODS.items():
         if m.weights == trained:
-            assert own.sampler(name) is m
+            assert own.sampling_method(name) is m
             continue
         with pytest.raises(
             SapcError, match=f"{name} samples with the weights of {m.weights}.* {trained}; train"

@@ -7,7 +7,22 @@ The docstring of a command is its help text, so it has no sections on arguments 
 """
 
 # ruff: isort: off
-from . import lists, models, data, check, train, sample, evaluate, compare, study, report, demo, bench, cite
+from . import (
+    lists,
+    models,
+    data,
+    check,
+    train,
+    tune,
+    sample,
+    evaluate,
+    compare,
+    study,
+    report,
+    demo,
+    bench,
+    cite,
+)
 from .app import main
 
 __all__ = [
@@ -25,4 +40,5 @@ __all__ = [
     "sample",
     "study",
     "train",
+    "tune",
 ]

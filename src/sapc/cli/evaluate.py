@@ -37,6 +37,15 @@ from .options import (
 from .own_data import ModelOptions
 from .progress import stage_bar
 
+EvaluationSampler = Annotated[
+    str | None,
+    typer.Option(
+        "--sampler",
+        help="euler, multistep or heun. \\[euler, as the paper's scores; of your own data and of the presets "
+        "small and tiny multistep]",
+    ),
+]
+
 
 @dataclass(frozen=True)
 class EvaluationOptions:
@@ -50,6 +59,7 @@ class EvaluationOptions:
     ] = None
     reference: Reference = 1225
     steps: SamplingSteps = None
+    sampler: EvaluationSampler = None
     seed: SourceSeed = 0
     floor_repeats: FloorRepeats = 3
     method: SamplerName = None
@@ -171,7 +181,8 @@ def _mean(value: float | list[float]) -> float:
 def _print_summary(result: Scores) -> None:
     mean, settings = result.mean, result.settings
     print(
-        f"{settings.samples} samples per set with {settings.method}, {mean.evaluations} evaluations and "
+        f"{settings.samples} samples per set with {settings.method}, {settings.steps} {settings.sampler_name} "
+        f"steps, {mean.evaluations} evaluations and "
         f"{mean.seconds_per_sample:.3g} s each on {settings.device}, "
         f"peak memory {mean.peak_memory / 2**30:.2f} GiB"
     )

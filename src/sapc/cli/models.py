@@ -13,6 +13,7 @@ from ..errors import SapcError
 from ..models.card import CardText
 from ..models.hub import drop_foreign_scores, physics_text, read_scores, write_model
 from ..models.model import read_network
+from ..models.times import read_record
 from ..nn.network import parameter_count
 from ..training.run_folder import RunFolder, model_names, read_description, resolve_model_path
 from .app import app, make_table, out
@@ -67,7 +68,10 @@ def export(
     metadata.setdefault("device", _device(home))
     card = CardText(name, license, physics_text(run, home))
     scores = drop_foreign_scores(home, read_scores(home))
-    target = write_model(path, run, network.state_dict(), metadata, half=half, scores=scores, card=card)
+    target = write_model(
+        path, run, network.state_dict(), metadata,
+        half=half, scores=scores, times=read_record(home), card=card,
+    )  # fmt: skip
     size = sum(file.stat().st_size for file in target.iterdir())
     print(
         f"wrote {target}: {run.task} {run.method}, {parameter_count(network):,} parameters, "

@@ -39,7 +39,15 @@ SamplerName = Annotated[
     ),
 ]
 SamplingSteps = Annotated[
-    int | None, typer.Option(help="Sampling steps. \\[the method's own number, mostly 100]")
+    int | None, typer.Option(help="Sampling steps. \\[20, or of euler the method's own number, mostly 100]")
+]
+StepperName = Annotated[
+    str | None,
+    typer.Option(
+        "--sampler",
+        help="multistep, of second order on measured times; euler, as published; or heun. "
+        "\\[multistep where the method accepts it]",
+    ),
 ]
 SourceSeed = Annotated[int, typer.Option(help="Seed of the source draws.")]
 TaskName = Annotated[str, typer.Argument(help="A task name; `sapc tasks` lists them.")]

@@ -27,6 +27,7 @@ from .options import (
     SamplerName,
     SamplingSteps,
     SourceSeed,
+    StepperName,
     check_target,
     parse_grid,
     take_records,
@@ -173,6 +174,7 @@ class SamplingOptions:
     """How samples are drawn."""
 
     steps: SamplingSteps = None
+    sampler: StepperName = None
     seed: SourceSeed = 0
     grid: GridText = None
     method: SamplerName = None
@@ -211,13 +213,15 @@ def sample(
     conditions.check()
     model = model_options.load(folder)
     points = parse_grid(sampling.grid)
-    task, sampler = model.task_at(points), model.sampler(sampling.method)
+    task, method = model.task_at(points), model.sampling_method(sampling.method)
     values, sensor_pin, count = conditions.read(task)
     condition = model.bind(values, points, sensor_pin)
-    with progress_bar(f"{task.name} {sampler.name}") as bar:
+    sampler, steps = model.discretize(method, sampling.sampler, sampling.steps)
+    with progress_bar(f"{task.name} {method.name}") as bar:
         fields = model.sample(
-            count, condition, sampling.steps, sampling.seed, method=sampling.method, batch=batch, progress=bar
-        )
+            count, condition, steps, sampling.seed,
+            sampler=sampler, method=method.name, batch=batch, progress=bar,
+        )  # fmt: skip
     H = condition.manifold
     metadata = {
         "conditions": len(H),
@@ -225,8 +229,9 @@ def sample(
         "run": model.run.to_dict(),
         "folder": str(folder),
         "trained": model.step,
-        "method": sampler.name,
-        "steps": sampler.steps if sampling.steps is None else sampling.steps,
+        "method": method.name,
+        "sampler": sampler.name,
+        "steps": steps,
         "seed": sampling.seed,
         "grid": task.grid.to_dict(),
         "condition": conditions.origin(task),
@@ -247,7 +252,7 @@ def _print(path: Path, fields: Tensor, metadata: dict[str, Any], law: str, as_js
     origin = ", ".join(metadata["condition"].values())
     print(
         f"wrote {path}: {len(fields)} fields of {run['task']} ({metadata['method']}, {origin}, "
-        f"{metadata['steps']} steps, seed {metadata['seed']}) on {shape} points"
+        f"{metadata['steps']} {metadata['sampler']} steps, seed {metadata['seed']}) on {shape} points"
     )
     if metadata["conditions"] > 1:
         members = metadata["members"]

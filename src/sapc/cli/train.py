@@ -14,6 +14,8 @@ import typer
 
 from ..errors import SapcError, SapcWarning
 from ..methods.registry import plugin_files
+from ..models.model import read_model
+from ..models.times import tune_after_training
 from ..tasks import Task, get_task
 from ..tasks.check import check as check_task
 from ..training import distributed
@@ -24,7 +26,7 @@ from ..training.run_folder import RunFolder, default_folder, is_shipped, resolve
 from .app import app, interrupt_advice, warn
 from .options import AsJson, Device, PresetName, TaskOptions, default_preset, take_records
 from .own_data import OwnDataOptions
-from .progress import TrainingBar, describe_training
+from .progress import TrainingBar, describe_training, progress_bar
 
 
 @dataclass(frozen=True)
@@ -136,6 +138,7 @@ def train(
         else:
             distributed.spawn(execution.devices, job.work, device=execution.device)
     if is_main_process():
+        _tune(run, folder, execution.device)
         _report(run, folder, was_trained, as_json, own_data)
 
 
@@ -241,6 +244,13 @@ class _Job:
 def is_main_process() -> bool:
     """Tell whether this process is alone, or the first of those that torchrun or srun started."""
     return os.environ.get("RANK", os.environ.get("SLURM_PROCID", "0")) == "0"
+
+
+def _tune(run: TrainingConfig, folder: RunFolder, device: str) -> None:
+    """Measure the times of the sampler for weights that are new."""
+    advice = f"stopped; the training is kept; measure the times of its sampler: sapc tune {folder.path}"
+    with interrupt_advice(advice), progress_bar(f"{run.task} {run.method}: times of the sampler") as bar:
+        tune_after_training(read_model(folder.path, folder, run, device), bar)
 
 
 def _report(

@@ -31,7 +31,7 @@ from torch import Tensor
 from .._old_names import rename_arguments
 from ..errors import SapcError, explain_misuse
 from ..methods import Method
-from ..models.model import Model, load
+from ..models.model import DEFAULT_SAMPLER, Model, load
 from ..models.sampling import worst_residuals as worst_residuals
 from ..models.scores import RunDescription, Scores, ScoreSettings, SetScores
 from ..tasks import TEST_SETS as TEST_SETS
@@ -87,14 +87,15 @@ def evaluate(
     model = model if isinstance(model, Model) else load(model, device)
     config = EvaluationConfig.from_settings(config, *values, **settings)
     config.check()
-    sampler = model.sampler(config.method)
-    task = model.task
-    config = config.resolve(
-        sampler, len(task.grid.shape), None if task.can_draw else task.sizes["validation"]
-    )
+    method, task = model.sampling_method(config.method), model.task
+    if config.sampler is None and method.accepts_sampler and _is_quick(model):
+        config = replace(config, sampler=DEFAULT_SAMPLER)
+    config = config.resolve(method, len(task.grid.shape), None if task.can_draw else task.sizes["validation"])
+    # Refuses what the method does not accept.
+    model.discretize(method, config.sampler, config.steps)
     distances = tuple(distances) or frechet.distances(None, config.frd, model.device)
     ignore: Progress = lambda stage, done, total: None
-    evaluation = _Evaluation(model, sampler, config, distances, progress or ignore, on_fields, statistics)
+    evaluation = _Evaluation(model, method, config, distances, progress or ignore, on_fields, statistics)
     return evaluation.score()
 
 
@@ -126,6 +127,12 @@ class _Evaluation:
         return self.config.steps or 0
 
     @property
+    def evaluations(self) -> int:
+        """Network evaluations per field."""
+        sampler, steps = self.model.discretize(self.method, self.config.sampler, self.steps)
+        return self.method.evaluations(steps, sampler)
+
+    @property
     def batch(self) -> int:
         """Fields at a time."""
         return self.model.batch_size(self.samples, self.task, self.config.batch, self.method)
@@ -136,8 +143,7 @@ class _Evaluation:
         self.config.check_sets(self.task.test_sets)
         for split in names:
             self.task.check(split, max(self.config.reference, self.samples))
-        evaluations = self.method.evaluations(self.steps)
-        self.model.compile_for(len(names) * math.ceil(self.samples / self.batch) * evaluations)
+        self.model.compile_for(len(names) * math.ceil(self.samples / self.batch) * self.evaluations)
         sets = {split: self._score_set(split) for split in names}
         if self.config.trajectory_samples:
             sets[names[0]] = replace(sets[names[0]], trajectory=self._trajectory(names[0]))
@@ -155,6 +161,7 @@ class _Evaluation:
             samples=self.samples,
             reference=self.config.reference,
             steps=self.steps,
+            sampler=self.config.sampler,
             seed=self.config.seed,
             floor_repeats=self.config.floor_repeats,
             batch=self.batch,
@@ -188,7 +195,7 @@ class _Evaluation:
             floor=floor,
             floor_left_out=reason or None,
             worst_residual=worst_residuals(H, generated),
-            evaluations=self.method.evaluations(self.steps),
+            evaluations=self.evaluations,
             seconds_per_sample=seconds,
             peak_memory=memory,
             more={f"{name}_each": numbers for name, numbers in by_encoder.items() if len(numbers) > 1},
@@ -204,6 +211,7 @@ class _Evaluation:
             condition,
             steps=self.steps,
             seed=self.config.seed,
+            sampler=self.config.sampler,
             method=self.method.name,
             callback=recorder,
         )
@@ -221,7 +229,13 @@ class _Evaluation:
     ) -> tuple[Tensor, float, int]:
         """Return the fields, the seconds per sample and the peak memory."""
         model, cuda, batch = self.model, self.model.device.type == "cuda", self.batch
-        sample = partial(model.sample, condition=condition, seed=self.config.seed, method=self.method.name)
+        sample = partial(
+            model.sample,
+            condition=condition,
+            seed=self.config.seed,
+            sampler=self.config.sampler,
+            method=self.method.name,
+        )
         if cuda:
             self._warm_up(sample, condition, batch)
             torch.cuda.reset_peak_memory_stats(model.device)
@@ -268,6 +282,11 @@ class _Evaluation:
             for name, value in floor.items():
                 floors[name].append(value)
         return floors, ""
+
+
+def _is_quick(model: Model) -> bool:
+    """Tell whether scores are of a user's own problem or for a CPU, and stand beside none of the paper's."""
+    return not model.task.can_draw or model.run.preset in ("small", "tiny")
 
 
 def _describe(model: Model) -> RunDescription:

@@ -25,6 +25,7 @@ from ..evaluation.evaluate import Progress, evaluate
 from ..evaluation.frechet.distance import Distance
 from ..evaluation.moments import EnsembleStatistics
 from ..evaluation.scores import write_scores
+from ..flow import EULER
 from ..methods import get_method, method_names
 from ..models.model import Model
 from ..models.scores import Scores, part_path, scores_path
@@ -79,7 +80,9 @@ class Cell:
         **settings: Any,
     ) -> None:
         config = EvaluationConfig.from_settings(evaluation, **settings, seed=run.seed, method=method)
-        config = replace(config, sets=config.sets or TEST_SETS)
+        # Beside the paper's scores stand those of its sampler.
+        sampler = config.sampler if get_method(method).accepts_sampler else None
+        config = replace(config, sets=config.sets or TEST_SETS, sampler=sampler or EULER.name)
         if not run.description.can_draw:
             # A user's data cannot be drawn again: they are scored on the validation split, without a floor.
             limit = run.description.sizes["validation"]
@@ -153,7 +156,9 @@ class Cell:
         if not folder.is_trained or not self._is_run_of(folder):
             return None
         for scores in iter_scores(folder, self.method):
-            is_fine = self.can_use(scores, distances, ("steps", "seed")) and self._has_trajectory(scores)
+            is_fine = self.can_use(
+                scores, distances, ("steps", "sampler_name", "seed")
+            ) and self._has_trajectory(scores)
             if is_fine and scores.weights == _digest(folder.weights):
                 return scores
         return None
@@ -230,6 +235,7 @@ class Cell:
             "folder": self.folder,
             "sets": list(self.sets),
             **{name: getattr(self.evaluation, field) for name, field in SETTINGS.items()},
+            **({} if self.evaluation.sampler == EULER.name else {"sampler": self.evaluation.sampler}),
             "label": self.label,
             "run": self.run.to_dict(),
         }
@@ -249,6 +255,7 @@ class Cell:
         """
         try:
             settings = {field: data[name] for name, field in SETTINGS.items()}
+            settings["sampler"] = data.get("sampler")
             cell = cls(
                 TrainingConfig.from_dict(data["run"]), data["method"], data["sets"], data["label"], **settings
             )

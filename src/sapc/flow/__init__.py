@@ -1,7 +1,8 @@
 """The straight path between data and source, the source itself, and the sampling loop.
 
 path      the time convention, once, and the straight path
-samplers  the loop over times that all methods share, and Euler's step
+times     the times of a sampling run
+samplers  steppers, and the loop over times that all methods share
 source    draws of the Gaussian process
 """
 
@@ -16,10 +17,19 @@ from .path import (
     predict_data,
     step_toward,
 )
-from .samplers import Step, euler_step, integrate, time_pairs
+from .samplers import EULER, STEPPERS, Sampler, Step, Stepper, euler_step, integrate, time_pairs
+from .times import UNIFORM, Curve, Shift, TimeGrid
 
 __all__ = [
+    "EULER",
+    "STEPPERS",
+    "UNIFORM",
+    "Curve",
+    "Sampler",
+    "Shift",
     "Step",
+    "Stepper",
+    "TimeGrid",
     "Velocity",
     "clip_endpoint",
     "euler_step",

@@ -1,7 +1,7 @@
 """Methods by name; see `registry` for how one's own become known."""
 
 from .._old_names import find_renamed
-from .base import Loss, Method, Sampler, SecondObjective
+from .base import Loss, Method, SampleFunction, SecondObjective
 from .registry import (
     METHODS,
     SOURCES,
@@ -18,7 +18,7 @@ __all__ = [
     "SOURCES",
     "Loss",
     "Method",
-    "Sampler",
+    "SampleFunction",
     "SecondObjective",
     "find_method",
     "get_method",

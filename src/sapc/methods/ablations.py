@@ -16,10 +16,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ..constraints import Manifold
-from ..flow import Velocity
+from ..flow import EULER, Sampler, Velocity
 from . import cafm, ffm, references
 from .base import Method
-from .sapc import sample_from
 
 
 def loss_through_projection(v: Velocity, v0: Tensor, v1: Tensor, t: Tensor, H: Manifold) -> Float[Tensor, ""]:
@@ -27,14 +26,18 @@ def loss_through_projection(v: Velocity, v0: Tensor, v1: Tensor, t: Tensor, H: M
     return cafm.fit(v, v0, v1, t, H)[0]
 
 
-def sample_unanchored(v: Velocity, v1: Tensor, H: Manifold, steps: int = 100) -> Tensor:
+def sample_unanchored(
+    v: Velocity, v1: Tensor, H: Manifold, steps: int = 100, sampler: Sampler = EULER
+) -> Tensor:
     """SAPC's steps from the bare source."""
-    return sample_from(v1, v, H, steps)
+    return H.finish(sampler.run(v, v1, steps, H.approximate().project))
 
 
-def sample_anchored(v: Velocity, v1: Tensor, H: Manifold, steps: int = 100) -> Tensor:
-    """Euler steps from the anchored source."""
-    return ffm.sample(v, H.approximate().project(v1), H, steps)
+def sample_anchored(
+    v: Velocity, v1: Tensor, H: Manifold, steps: int = 100, sampler: Sampler = EULER
+) -> Tensor:
+    """FFM's steps from the anchored source."""
+    return ffm.sample(v, H.approximate().project(v1), H, steps, sampler)
 
 
 S1 = Method(
@@ -45,6 +48,7 @@ S1 = Method(
     sample=sample_unanchored,
     weights="ffm",
     exact="all",
+    accepts_sampler=True,
     sampler_uses_manifold=True,
 )
 S2 = replace(

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal, Protocol, runtime_checkable
 
 from jaxtyping import Float
@@ -20,8 +21,8 @@ from torch import Tensor
 
 from .._old_names import rename_fields
 from ..constraints import Manifold
-from ..errors import explain_misuse
-from ..flow import Velocity
+from ..errors import SapcError, explain_misuse
+from ..flow import EULER, Sampler, Velocity
 from .references import Reference
 
 Exactness = Literal["none", "affine", "all"]
@@ -36,7 +37,7 @@ class Loss(Protocol):
 
 
 @runtime_checkable
-class Sampler(Protocol):
+class SampleFunction(Protocol):
     """From draws of the source to fields, in `steps` steps; the result has the dtype of `v1`."""
 
     def __call__(self, v: Velocity, v1: Tensor, H: Manifold, steps: int = 100) -> Tensor:
@@ -49,7 +50,8 @@ class Sampler(Protocol):
             steps: Number of steps.
 
         Returns:
-            The fields. A method that `redraws_source` takes one argument more, see `Method.bind_source`.
+            The fields. A method that `redraws_source` takes one argument more, see `Method.bind_source`, and
+            so does one that `accepts_sampler`.
         """
 
 
@@ -81,7 +83,7 @@ class Method:
         name: Small letters, digits and `_`; what commands and files call it.
         title: What it is in a few words: of one's own methods also the label in reports.
         loss: Training objective of one batch.
-        sample: Sampler, from draws of the source to fields.
+        sample: Sampling function, from draws of the source to fields.
         weights: Name of the method whose training this one uses; its own name if it trains itself.
         exact: On which manifolds the residuals of its samples vanish by construction: "none", "affine" ones
             or "all".
@@ -100,13 +102,15 @@ class Method:
             grow from step to step.
         couples_batch: Whether the samples of a batch depend on each other.
         redraws_source: Whether its sampler asks for fresh draws of the source.
+        accepts_sampler: Whether it can sample by any `sapc.flow.Sampler`, given as `sampler=`, and not by
+            its published steps alone.
         variant_of: Name of the method this one is a preset of.
     """
 
     name: str
     title: str
     loss: Loss
-    sample: Sampler
+    sample: SampleFunction
     weights: str
     exact: Exactness
     reference: Reference | None = None
@@ -121,21 +125,43 @@ class Method:
     clips_endpoint: bool = False
     couples_batch: bool = False
     redraws_source: bool = False
+    accepts_sampler: bool = False
     variant_of: str = ""
 
-    def bind_source(self, redraw: Callable[[], Tensor]) -> Sampler:
-        """Return the sampler `(v, v1, H, steps)` for methods that may ask for fresh draws of the source.
+    def bind_source(self, redraw: Callable[[], Tensor], sampler: Sampler = EULER) -> SampleFunction:
+        """Return the sampling function `(v, v1, H, steps)`.
 
         Args:
-            redraw: Function that returns fresh draws of the source.
+            redraw: Function that returns fresh draws of the source, for methods that ask for them.
+            sampler: Stepper and times, for methods that accept them.
 
         Returns:
-            The sampler.
+            The sampling function.
+
+        Raises:
+            SapcError: The method samples by its own steps, and another sampler is asked for.
         """
-        if not self.redraws_source:
-            return self.sample
+        self.check_sampler(sampler)
         sample: Callable[..., Tensor] = self.sample
-        return lambda v, v1, H, steps=self.steps: sample(v, v1, H, steps, redraw)
+        if self.redraws_source:
+            return lambda v, v1, H, steps=self.steps: sample(v, v1, H, steps, redraw)
+        if self.accepts_sampler:
+            return partial(sample, sampler=sampler)
+        return self.sample
+
+    def check_sampler(self, sampler: Sampler) -> None:
+        """Refuse another sampler than the published one, unless the method accepts any.
+
+        Args:
+            sampler: Stepper and times.
+
+        Raises:
+            SapcError: The method samples by its own steps.
+        """
+        if sampler != EULER and not self.accepts_sampler:
+            raise SapcError(
+                f"{self.name} samples by its own steps on uniform times; leave out the sampler, or give 'euler'"
+            )
 
     @property
     def trains(self) -> bool:
@@ -143,16 +169,18 @@ class Method:
         return self.weights == self.name
 
     @explain_misuse
-    def evaluations(self, steps: int | None = None) -> int:
+    def evaluations(self, steps: int | None = None, sampler: Sampler = EULER) -> int:
         """Count the network evaluations per sample.
 
         Args:
             steps: Number of sampling steps; the method's own unless given.
+            sampler: Stepper and times.
 
         Returns:
             The number of evaluations.
         """
-        return self.nfe * (self.steps if steps is None else steps)
+        steps = self.steps if steps is None else steps
+        return sampler.evaluations(steps) if sampler != EULER else self.nfe * steps
 
     def velocity(self, network: Callable[..., Tensor], H: Manifold) -> Velocity:
         """Return the network as this method sees it: with the condition, if that is an input of the network.

@@ -30,6 +30,7 @@ COND_FFM = Method(
     sample=sample,
     weights="cond_ffm",
     exact="none",
+    accepts_sampler=True,
     loss_uses_manifold=True,
     sampler_uses_manifold=True,
     conditioning_input=pinned_values,

@@ -9,13 +9,11 @@ Kerrigan, Migliorini and Smyth, "Functional Flow Matching", 2024.
 
 from __future__ import annotations
 
-from functools import partial
-
 from jaxtyping import Float
 from torch import Tensor
 
 from ..constraints import Manifold
-from ..flow import Velocity, euler_step, integrate, interpolate
+from ..flow import EULER, Sampler, Velocity, interpolate
 from . import references
 from .base import Method
 
@@ -30,9 +28,9 @@ def loss(v: Velocity, v0: Tensor, v1: Tensor, t: Tensor, H: Manifold) -> Float[T
     return regress(v, v0, v1, t)
 
 
-def sample(v: Velocity, v1: Tensor, H: Manifold, steps: int = 100) -> Tensor:
-    """Take Euler steps from the source."""
-    return integrate(partial(euler_step, v), v1, steps)
+def sample(v: Velocity, v1: Tensor, H: Manifold, steps: int = 100, sampler: Sampler = EULER) -> Tensor:
+    """Follow the velocity from the source, by Euler's steps as published."""
+    return sampler.run(v, v1, steps)
 
 
 FFM = Method(
@@ -43,4 +41,5 @@ FFM = Method(
     sample=sample,
     weights="ffm",
     exact="none",
+    accepts_sampler=True,
 )

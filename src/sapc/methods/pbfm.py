@@ -74,6 +74,7 @@ PBFM = Method(
     sample=sample,
     weights="pbfm",
     exact="none",
+    accepts_sampler=True,
     loss_uses_manifold=True,
     second_objective=SecondObjective(residual, config),
 )

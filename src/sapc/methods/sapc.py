@@ -24,7 +24,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ..constraints import Manifold
-from ..flow import Velocity, evaluate_velocity, integrate, predict_data, step_toward
+from ..flow import EULER, Sampler, Velocity
 from . import references
 from .base import Method
 from .ffm import regress
@@ -35,19 +35,10 @@ def loss(v: Velocity, v0: Tensor, v1: Tensor, t: Tensor, H: Manifold) -> Float[T
     return regress(v, v0, H.approximate().project(v1), t)
 
 
-def sample(v: Velocity, v1: Tensor, H: Manifold, steps: int = 100) -> Tensor:
+def sample(v: Velocity, v1: Tensor, H: Manifold, steps: int = 100, sampler: Sampler = EULER) -> Tensor:
     """Start from the anchored source and step towards projected estimates."""
-    return sample_from(H.approximate().project(v1), v, H, steps)
-
-
-def sample_from(v1: Tensor, v: Velocity, H: Manifold, steps: int) -> Tensor:
-    """Step from states at t = 1 towards projected estimates."""
     P = H.approximate().project
-
-    def step(vt: Tensor, t: float, s: float) -> Tensor:
-        return step_toward(vt, P(predict_data(vt, t, evaluate_velocity(v, vt, t))), t, s)
-
-    return H.finish(integrate(step, v1, steps))
+    return H.finish(sampler.run(v, P(v1), steps, P))
 
 
 SAPC = Method(
@@ -58,6 +49,7 @@ SAPC = Method(
     sample=sample,
     weights="sapc",
     exact="all",
+    accepts_sampler=True,
     loss_uses_manifold=True,
     sampler_uses_manifold=True,
 )

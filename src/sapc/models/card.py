@@ -240,7 +240,7 @@ def _score_table(run: TrainingConfig, scores: Scores, was_rounded: bool) -> str:
     rounding = "; measured before the weights were rounded" if was_rounded else ""
     lines = [
         f"\n## Scores\n\nMeans over {', '.join(scores.sets)}: {settings.samples:,} samples each against "
-        f"{settings.reference:,} solutions, {settings.steps} sampling steps{rounding}.\n",
+        f"{settings.reference:,} solutions, {settings.steps} sampling steps ({settings.sampler_name}){rounding}.\n",
     ]
     # Data of one's own have no floor, and are not in the paper.
     columns = ("this model", "sampling floor", "printed in the paper")[: 3 if run.description.can_draw else 1]

@@ -19,9 +19,10 @@ from ..training.config import TrainingConfig
 from ..training.run_folder import RunFolder, Tensors, load_tensors, save_tensors
 from .card import CardText, model_card
 from .scores import Scores
+from .times import FILE as TIMES
 
 REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+")
-FILES = ["config.json", "model.safetensors"]
+FILES = ["config.json", "model.safetensors", TIMES]
 
 
 def is_repository(name: str, revision: str | None) -> bool:
@@ -105,6 +106,7 @@ def write_model(
     *,
     half: bool,
     scores: Mapping[str, Any] | None,
+    times: Mapping[str, Any] | None = None,
     card: CardText,
 ) -> Path:
     """Write the folder of `Model.save_pretrained`; a failure leaves nothing.
@@ -116,6 +118,7 @@ def write_model(
         metadata: What was recorded at the end of the training.
         half: Whether weights are rounded to half precision.
         scores: Scores of the weights, if there are some.
+        times: Content of the file of times of the sampler, if there is one.
         card: What the card says that the run does not know.
 
     Returns:
@@ -145,6 +148,9 @@ def write_model(
             # Measured with other weights, if these were rounded.
             digest = None if was_rounded else sha256(folder / "model.safetensors")
             replace(record, weights=digest).write(folder / "scores.json")
+        if times is not None:
+            digest = sha256(folder / "model.safetensors")
+            write_json(folder / TIMES, {**times, "weights": digest})
         for file, content in (("README.md", text), ("physics.py", card.physics)):
             if content is not None:
                 with atomic_write(folder / file) as partial:

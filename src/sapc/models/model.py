@@ -12,6 +12,7 @@ import time
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, SupportsIndex, overload
 
@@ -31,6 +32,7 @@ from ..errors import (
     explain_misuse,
     require_memory,
 )
+from ..flow import EULER, STEPPERS, Sampler, TimeGrid
 from ..methods import Method, get_method
 from ..nn.fno import matmul_precision
 from ..nn.network import NetworkSource, describe, find_device, make_execution, parameter_count, weights_of
@@ -59,6 +61,7 @@ from .sampling import (
     merge_sensors,
     pinned_values,
 )
+from .times import read_record, read_times
 
 BATCH = {("cpu", 2): 8, ("cpu", 3): 4, ("cuda", 2): 256, ("cuda", 3): 32}
 """Fields at a time, by kind of device and number of axes."""
@@ -67,8 +70,13 @@ COUPLED_BATCH = {2: 32, 3: 16}
 CLIP_MARGIN = 0.1
 """How far estimates that are clipped may leave the range of the training data, as a share of it."""
 
+DEFAULT_SAMPLER, DEFAULT_STEPS = "multistep", 20
+"""How methods sample that accept any sampler: as good as 100 of Euler's steps."""
+
 ConditionLike = Tensor | Dataset | Fields | Condition
 """What conditions can be given as."""
+SamplerLike = str | Sampler
+"""What samplers can be given as."""
 
 
 @explain_misuse
@@ -268,7 +276,10 @@ class Model:
         if self.folder is not None and scores is None:
             scores = scores_of_weights(self.folder, weights)
         card = CardText(name, license, physics_text(self.run, self.folder))
-        return write_model(path, self.run, weights, metadata, half=half, scores=scores, card=card)
+        times = None if self.folder is None else read_record(self.folder)
+        return write_model(
+            path, self.run, weights, metadata, half=half, scores=scores, times=times, card=card
+        )
 
     @classmethod
     @explain_misuse
@@ -295,7 +306,7 @@ class Model:
     def sample(
         self, n: SupportsIndex = 64, condition: ConditionLike | None = None,
         steps: SupportsIndex | None = None, seed: SupportsIndex | None = None, *,
-        generator: torch.Generator | None = None,
+        sampler: SamplerLike | None = None, generator: torch.Generator | None = None,
         extra_constraints: ConstraintTerm | Sensors | None = None, method: str | None = None,
         grid: Sequence[int] | None = None, batch: SupportsIndex | None = None,
         progress: Progress | None = None, callback: SamplingCallback | None = None,
@@ -305,7 +316,7 @@ class Model:
     def sample(
         self, n: SupportsIndex = 64, condition: ConditionLike | None = None,
         steps: SupportsIndex | None = None, seed: SupportsIndex | None = None, *,
-        generator: torch.Generator | None = None,
+        sampler: SamplerLike | None = None, generator: torch.Generator | None = None,
         extra_constraints: ConstraintTerm | Sensors | None = None, method: str | None = None,
         grid: Sequence[int] | None = None, batch: SupportsIndex | None = None,
         progress: Progress | None = None, callback: SamplingCallback | None = None,
@@ -322,6 +333,7 @@ class Model:
         steps: SupportsIndex | None = None,
         seed: SupportsIndex | None = None,
         *,
+        sampler: SamplerLike | None = None,
         generator: torch.Generator | None = None,
         extra_constraints: ConstraintTerm | Sensors | None = None,
         method: str | None = None,
@@ -341,8 +353,10 @@ class Model:
             condition: Fields `(k, *grid)`, k conditions for n = k m samples, the m of each in a row: `(1,
                 *grid)` is one for all, `(n, *grid)` one each. Only the pinned values count, the others may be
                 NaN. Also what `bind` returns, which knows `extra_constraints` and `grid`.
-            steps: Steps of the sampler, the method's own number by default.
+            steps: Number of steps: by default 20 of second order, or the method's own number of Euler's.
             seed: Seed of the source, 0 by default.
+            sampler: `multistep`, of second order on times measured for these weights, for methods that accept
+                it; `euler`, Euler's steps on uniform times, as published; `heun`; or a `sapc.flow.Sampler`.
             generator: Random numbers in place of a seed: one is drawn from the generator. The same state
                 gives the same samples.
             extra_constraints: Constraints besides the task's, as `Pin(mask)`, with values in the condition;
@@ -358,12 +372,13 @@ class Model:
             Fields `(n, *grid)`, float64 on the CPU; with `return_info` also a `SamplingInfo`.
         """
         start = time.perf_counter()
-        sampler = self.sampler(method)
-        self._check_condition(condition, sampler, extra_constraints, callback)
+        sampling_method = self.sampling_method(method)
+        self._check_condition(condition, sampling_method, extra_constraints, callback)
         bound = self.bind(condition, grid, extra_constraints)
-        sampling = self._plan(bound, sampler, n, steps, _choose_seed(seed, generator), batch)
+        discretization = self.discretize(sampling_method, sampler, steps)
+        sampling = self._plan(bound, sampling_method, n, discretization, _choose_seed(seed, generator), batch)
         fields = self._run(sampling, progress, callback)
-        if condition is not None and sampler.exact != "none":
+        if condition is not None and sampling_method.exact != "none":
             fields = bound.restore(fields)
         if not return_info:
             return fields
@@ -373,7 +388,7 @@ class Model:
     def _check_condition(
         self,
         condition: ConditionLike | None,
-        sampler: Method,
+        method: Method,
         extra_constraints: ConstraintTerm | Sensors | None,
         callback: SamplingCallback | None,
     ) -> None:
@@ -382,9 +397,9 @@ class Model:
             raise SapcError(
                 "to watch a trajectory, give a condition: its residuals are those of the condition's manifold"
             )
-        if condition is None and (sampler.sampler_uses_manifold or extra_constraints is not None):
+        if condition is None and (method.sampler_uses_manifold or extra_constraints is not None):
             raise SapcError(
-                f"{sampler.name} samples on the manifold of a condition: give one, as "
+                f"{method.name} samples on the manifold of a condition: give one, as "
                 f"condition=data.fields[:1] (pinned are: {self.task.pinned})"
             )
 
@@ -392,7 +407,7 @@ class Model:
         self, sampling: Sampling, progress: Progress | None, callback: SamplingCallback | None
     ) -> Tensor:
         """Draw the fields of a plan, in the precision of the training."""
-        calls = math.ceil(sampling.n / sampling.size) * sampling.method.evaluations(sampling.steps)
+        calls = math.ceil(sampling.n / sampling.size) * sampling.evaluations
         self.compile_for(calls)
         network = count_evaluations(self._evaluated, sampling.n, calls, progress)
         with (
@@ -413,13 +428,12 @@ class Model:
         condition: Condition,
         method: Method,
         n: SupportsIndex,
-        steps: SupportsIndex | None,
+        discretization: tuple[Sampler, int],
         seed: int,
         batch: SupportsIndex | None,
     ) -> Sampling:
         """Decide what a call leaves open, and refuse what cannot be."""
         n, task = check_int(n, "number of samples", 1), condition.task
-        steps = method.steps if steps is None else check_int(steps, "number of sampling steps", 1)
         size, points = self.batch_size(n, task, batch, method), " x ".join(map(str, task.grid.shape))
         if n % (k := len(condition.values)):
             raise SapcError(
@@ -428,7 +442,7 @@ class Model:
             )
         require_memory(8 * n * math.prod(task.grid.shape), f"{n} fields on {points} points")
         length, clip_range = self.run.source_length_scale, self.clip_range(method)
-        return Sampling(condition, method, n, size, steps, seed, length, clip_range)
+        return Sampling(condition, method, n, size, *discretization, seed, length, clip_range)
 
     def clip_range(self, method: Method) -> tuple[float, float] | None:
         """Return the range that estimates are clipped to: that of the data, a tenth wider at each end.
@@ -506,7 +520,42 @@ class Model:
         return self.bind(condition, grid, extra_constraints).manifold
 
     @explain_misuse
-    def sampler(self, method: str | None) -> Method:
+    def discretize(
+        self, method: Method, sampler: SamplerLike | None = None, steps: SupportsIndex | None = None
+    ) -> tuple[Sampler, int]:
+        """Decide on stepper, times and number of steps.
+
+        Args:
+            method: The method that samples.
+            sampler: As `sample` takes it.
+            steps: Number of steps, by default that of the sampler.
+
+        Returns:
+            The sampler and the number of steps.
+
+        Raises:
+            SapcError: The sampler is unknown, or the method does not accept it.
+        """
+        if sampler is None:
+            sampler = DEFAULT_SAMPLER if method.accepts_sampler else EULER.name
+        if isinstance(sampler, str):
+            if sampler not in STEPPERS:
+                raise SapcError(f"unknown sampler {sampler!r:.80}; choose from {', '.join(STEPPERS)}")
+            # Refused before its times are looked up, which may warn.
+            method.check_sampler(EULER if sampler == EULER.name else Sampler(STEPPERS[sampler]))
+            sampler = EULER if sampler == EULER.name else Sampler(STEPPERS[sampler], self.times)
+        method.check_sampler(sampler)
+        if steps is None:
+            return sampler, method.steps if sampler == EULER else DEFAULT_STEPS
+        return sampler, check_int(steps, "number of sampling steps", 1)
+
+    @cached_property
+    def times(self) -> TimeGrid:
+        """Times of the steps of second order: measured for these weights, or a shift where none were."""
+        return read_times(self.folder)
+
+    @explain_misuse
+    def sampling_method(self, method: str | None) -> Method:
         """Return the method to sample with.
 
         Args:
@@ -539,6 +588,7 @@ class Model:
         return self.task if grid is None else self.run.make_task(tuple(grid))
 
     bounds = rename_method("Model.bounds", "Model.clip_range")
+    sampler = rename_method("Model.sampler", "Model.sampling_method")
     on = rename_method("Model.on", "Model.task_at")
 
     def batch_size(

@@ -29,7 +29,7 @@ from ..constraints._bound import check_pins
 from ..constraints.terms import Constraint, ConstraintTerm, Pin
 from ..data import Fields, Sensors
 from ..errors import SapcError, SapcWarning, tensor_advice
-from ..flow import source
+from ..flow import Sampler, source
 from ..flow.path import Velocity, clip_endpoint
 from ..methods import Method
 from ..tasks import Dataset, Task
@@ -308,7 +308,8 @@ class SamplingInfo:
 
     Attributes:
         method: Name of the method that sampled.
-        steps: Steps of its sampler.
+        sampler: Name of the stepper.
+        steps: Number of steps.
         seed: Seed of the source; with a generator the one that it gave.
         evaluations: Network evaluations per field.
         seconds: Wall time of the call, without the residuals.
@@ -318,6 +319,7 @@ class SamplingInfo:
     """
 
     method: str
+    sampler: str
     steps: int
     seed: int
     evaluations: int
@@ -335,7 +337,8 @@ class Sampling:
         method: The method that samples.
         n: Number of fields.
         size: Number of fields at a time.
-        steps: Steps of the sampler.
+        sampler: Stepper and times.
+        steps: Number of steps.
         seed: Seed of the source.
         length: Length scale of the source.
         clip_range: Range that estimates of the solution are clipped to, if they are.
@@ -345,10 +348,16 @@ class Sampling:
     method: Method
     n: int
     size: int
+    sampler: Sampler
     steps: int
     seed: int
     length: float
     clip_range: tuple[float, float] | None = None
+
+    @property
+    def evaluations(self) -> int:
+        """Network evaluations per field."""
+        return self.method.evaluations(self.steps, self.sampler)
 
     def run(self, network: Callable[..., Tensor], callback: SamplingCallback | None = None) -> Tensor:
         """Draw all fields: n / k in a row on each of the k manifolds of the condition.
@@ -389,9 +398,15 @@ class Sampling:
         """
         condition = self.condition if is_conditioned else None
         residuals = None if condition is None else Residuals(**worst_residuals(condition.manifold, fields))
-        evaluations = self.method.evaluations(self.steps)
         return SamplingInfo(
-            self.method.name, self.steps, self.seed, evaluations, seconds, residuals, condition
+            self.method.name,
+            self.sampler.name,
+            self.steps,
+            self.seed,
+            self.evaluations,
+            seconds,
+            residuals,
+            condition,
         )
 
     def _sample(
@@ -406,7 +421,8 @@ class Sampling:
         v = self.method.velocity(network, H)
         v = v if self.clip_range is None else clip_endpoint(v, *self.clip_range)
         v = v if callback is None else callback.wrap(v)
-        fields = self.method.bind_source(draws.redraws_of(batch))(v, batch.v1, H, self.steps)
+        sample = self.method.bind_source(draws.redraws_of(batch), self.sampler)
+        fields = sample(v, batch.v1, H, self.steps)
         if not isinstance(fields, Tensor) or fields.shape != batch.v1.shape:
             got = tuple(fields.shape) if isinstance(fields, Tensor) else type(fields).__name__
             raise SapcError(

@@ -25,6 +25,7 @@ from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from .._files import first_line, parse_json, write_json
 from ..errors import SapcError
+from ..flow import EULER
 from ..training.presets import current_preset
 
 FORMAT = "sapc-scores-1"
@@ -175,12 +176,16 @@ class RunDescription(_Record):
 
 @dataclass(frozen=True, kw_only=True)
 class ScoreSettings(_Record):
-    """How the weights were evaluated; `more` has the encoders of distances, as `fpd_weights`."""
+    """How the weights were evaluated; `more` has the encoders of distances, as `fpd_weights`.
+
+    Files without a sampler are older, and all of Euler's steps.
+    """
 
     method: str
     samples: int
     reference: int
     steps: int
+    sampler: str | None = None
     seed: int | None = None
     floor_repeats: int | None = None
     batch: int | None = None
@@ -188,7 +193,13 @@ class ScoreSettings(_Record):
 
     def without_encoders(self) -> dict[str, Any]:
         """Return what decides on the samples."""
-        return {name: value for name, value in self.to_dict().items() if not name.endswith("_weights")}
+        content = {"sampler": self.sampler_name} | self.to_dict()
+        return {name: value for name, value in content.items() if not name.endswith("_weights")}
+
+    @property
+    def sampler_name(self) -> str:
+        """Name of the stepper."""
+        return self.sampler or EULER.name
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -409,6 +420,8 @@ class Scores(dict[str, Any]):
             return self
         old_size, new_size = ((s.samples, s.reference, s.steps) for s in (existing.settings, self.settings))
         is_smaller = new_size != tuple(map(max, old_size, new_size))
+        # Scores by Euler's steps stand beside the paper's.
+        is_smaller |= existing.settings.sampler_name == EULER.name != self.settings.sampler_name
         is_unwatched = bool(existing.trajectories) and not self.trajectories
         if is_smaller or is_unwatched or not existing.sets.keys() <= self.sets.keys():
             return None

@@ -15,6 +15,7 @@ from ..training import loop
 from ..training.config import training_config
 from ..training.run_folder import default_folder
 from .model import Model, read_model
+from .times import tune_after_training
 
 EXECUTION = ("compiled", "tensorboard", "save_seconds", "data_progress", "extend", "keep_optimiser")
 
@@ -71,4 +72,6 @@ def train(
     folder_run = folder.run()
     # The task itself, with its physics and data, is not in the folder.
     run = replace(run, stages=folder_run.stages, parent=folder_run.parent)
-    return read_model(folder.path, folder, run, device, network=network)
+    model = read_model(folder.path, folder, run, device, network=network)
+    tune_after_training(model)
+    return model

@@ -212,6 +212,7 @@ def facts(collection: Collection) -> list[tuple[str, str]]:
         ("Samples per set", _values(s.samples for s in files)),
         ("Solutions per set", _values(s.scores.settings.reference for s in files)),
         ("Sampling steps", _values(s.scores.settings.steps for s in files)),
+        ("Sampler", _values(s.scores.settings.sampler_name for s in files)),
         ("Sampled on", _values(s.device for s in files)),
         ("Versions", _values(_versions(s) for s in files)),
         ("Evaluated", " to ".join(dict.fromkeys((days[0], days[-1]))) if days else ""),

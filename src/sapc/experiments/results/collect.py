@@ -42,6 +42,7 @@ PROTOCOL: dict[str, Value] = {
 }
 """What all scores of a task must share."""
 SAMPLING: dict[str, Value] = {
+    "sampler": attrgetter("scores.settings.sampler_name"),
     "number of sampling steps": attrgetter("scores.settings.steps"),
     "number of samples": attrgetter("samples"),
 }
