@@ -1,5 +1,6 @@
 """The time convention and the samplers, without training: with Gaussian data the exact velocity is known."""
 
+import math
 from itertools import pairwise
 
 import pytest
@@ -100,31 +101,33 @@ class Gaussian:
         x = vt.flatten(1) - t * self.at_source - (1 - t) * self.m
         return (self.at_source - self.m + x @ gain.T).reshape(vt.shape)
 
-    def errors(self, name, steps):
+    def errors(self, name, steps, sampler=flow.EULER):
         """Of mean and covariance of the generated fields, exactly: the sampler is an affine map of the source
         draw.
         """
         unit = torch.cat((torch.zeros(1, self.n), torch.eye(self.n))).double().reshape(-1, *self.shape)
-        out = get_method(name).sample(self.velocity, unit, self.H, steps)
+        out = get_method(name).sample(self.velocity, unit, self.H, steps, sampler)
         mean, A = out[0].flatten(), (out[1:] - out[0]).flatten(1)
         residual = self.H.residual(out).abs().max()
         return (mean - self.m).abs().max(), (A.T @ A - self.C).norm() / self.C.norm(), residual
 
 
+@pytest.mark.parametrize("stepper", flow.STEPPERS.values(), ids=flow.STEPPERS)
 @pytest.mark.parametrize(("name", "is_anchored"), [("ffm", False), ("sapc", True)])
-def test_samplers_are_of_first_order(name, is_anchored):
+def test_steppers_have_the_order_that_they_declare(name, is_anchored, stepper):
     case = Gaussian(is_anchored)
-    errors = [case.errors(name, steps) for steps in (20, 40, 80, 160)]
-    for coarse, fine in pairwise(errors):
-        assert 1.8 < coarse[1] / fine[1] < 2.2
-    assert errors[-1][1] < 0.05
-    # The mean moves on a straight line, so Euler is exact.
+    errors = [case.errors(name, steps, flow.Sampler(stepper)) for steps in (40, 80, 160, 320)]
+    orders = [math.log2(coarse[1] / fine[1]) for coarse, fine in pairwise(errors)]
+    assert orders[-1] == pytest.approx(stepper.order, abs=0.25)
+    assert errors[-1][1] < 0.03**stepper.order
+    # The mean moves on a straight line, so that all of them are exact.
     assert all(mean < 1e-12 for mean, _, _ in errors)
 
 
-def test_sapc_stays_on_the_manifold():
-    case = Gaussian(is_anchored=True)
-    assert all(case.errors("sapc", steps)[2] < 1e-13 for steps in (1, 7, 100))
+@pytest.mark.parametrize("stepper", flow.STEPPERS.values(), ids=flow.STEPPERS)
+def test_sapc_stays_on_the_manifold(stepper):
+    case, sampler = Gaussian(is_anchored=True), flow.Sampler(stepper, flow.Shift(4.0))
+    assert all(case.errors("sapc", steps, sampler)[2] < 1e-13 for steps in (1, 2, 7, 100))
     states = []
 
     def record_states(vt, t):
@@ -133,8 +136,8 @@ def test_sapc_stays_on_the_manifold():
         return case.velocity(vt, t) + torch.sin(1e3 * vt)
 
     v1 = torch.randn(3, *case.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
-    get_method("sapc").sample(record_states, v1, case.H, 50)
-    assert len(states) == 50
+    get_method("sapc").sample(record_states, v1, case.H, 50, sampler)
+    assert len(states) == sampler.evaluations(50)
     assert max(case.H.residual(vt).abs().max() for vt in states) < 1e-12
 
 

@@ -1,9 +1,9 @@
 """The straight path between data and source, the source itself, and the sampling loop.
 
-path      the time convention, once, and the straight path
-times     the times of a sampling run
-samplers  steppers, and the loop over times that all methods share
-source    draws of the Gaussian process
+path        the time convention, once, and the straight path
+time_grids  the times of a sampling run
+samplers    steppers, and the loop over times that all methods share
+source      draws of the Gaussian process
 """
 
 from .._old_names import find_renamed
@@ -18,7 +18,7 @@ from .path import (
     step_toward,
 )
 from .samplers import EULER, STEPPERS, Sampler, Step, Stepper, euler_step, integrate, time_pairs
-from .times import UNIFORM, Curve, Shift, TimeGrid
+from .time_grids import UNIFORM, Curve, Shift, TimeGrid
 
 __all__ = [
     "EULER",

@@ -37,7 +37,7 @@ from torch import Tensor
 
 from ..errors import explain_misuse
 from .path import Velocity, evaluate_velocity, predict_data, step_toward
-from .times import UNIFORM, TimeGrid, log_ratio
+from .time_grids import UNIFORM, TimeGrid, log_ratio
 
 Step = Callable[[Tensor, float, float], Tensor]
 """`step(vt, t, s)`: states at time t to states at the earlier time s."""

@@ -1,7 +1,7 @@
 """Times for steps of second order, measured for a network and kept beside its weights.
 
 Steps cost least error where the estimate D of the data bends little. So a fine run, evenly spaced in lambda
-(`flow.times`), records for a few validation conditions how D bends, b = rms |D(lambda + 1) - 2 D(lambda) +
+(`flow.time_grids`), records for a few validation conditions how D bends, b = rms |D(lambda + 1) - 2 D(lambda) +
 D(lambda - 1)|, averaged over neighbours, and steps are placed with a density of the form
 
     rho(lambda) = (b (1 - t)^q)^p,     p in {1/3, 1/2, 3/4},  q in {0, 1}:
@@ -28,7 +28,7 @@ from .._files import read_json, sha256, write_json
 from ..constraints import Manifold
 from ..errors import SapcError, SapcWarning
 from ..flow import STEPPERS, Curve, Sampler, Shift, TimeGrid, Velocity, predict_data
-from ..flow.times import time_at
+from ..flow.time_grids import time_at
 from ..training.run_folder import RunFolder
 
 if TYPE_CHECKING:

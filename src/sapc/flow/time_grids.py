@@ -80,8 +80,8 @@ class Shift:
             The times, from 1 down to 0.
         """
         check_int(steps, "number of sampling steps", 1)
-        uniform = (i / steps for i in range(steps, -1, -1))
-        return tuple(self.a * s / (1.0 + (self.a - 1.0) * s) for s in uniform)
+        uniform = (i / steps for i in range(steps - 1, 0, -1))
+        return (1.0, *(self.a * s / (1.0 + (self.a - 1.0) * s) for s in uniform), 0.0)
 
 
 UNIFORM = Shift(1.0)
