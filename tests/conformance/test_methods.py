@@ -15,6 +15,7 @@ import torch
 
 import sapc
 from sapc.errors import SapcError
+from sapc.flow import EULER, STEPPERS, Sampler, Shift
 from sapc.methods import METHODS, Method, get_method, method_names
 from sapc.methods.references import Reference
 from sapc.training.distributed import ProcessGroup
@@ -43,7 +44,9 @@ class Case:
             self.done[method.name] = self.sample(method), self.evaluations
         return self.done[method.name]
 
-    def sample(self, method: Method, rows: slice = slice(None), steps: int = STEPS) -> torch.Tensor:
+    def sample(
+        self, method: Method, rows: slice = slice(None), steps: int = STEPS, sampler: Sampler = EULER
+    ) -> torch.Tensor:
         u, self.evaluations = self.u[rows], 0
 
         def v(vt, t):
@@ -56,7 +59,7 @@ class Case:
         fresh = torch.Generator().manual_seed(1)
         draw = lambda: sapc.source.sample(self.task.grid, 3, fresh, dtype=self.v1.dtype)[rows]
         with torch.no_grad():
-            return method.bind_source(draw)(v, self.v1[rows], self.H[rows], steps)
+            return method.bind_source(draw, sampler)(v, self.v1[rows], self.H[rows], steps)
 
 
 @pytest.fixture(scope="module", params=sapc.task_names())
@@ -161,6 +164,40 @@ def test_the_result_has_the_dtype_of_the_source(name):
     case.v1 = case.v1.float()
     fields = case.sample(get_method(name))
     assert fields.dtype == torch.float32
+
+
+# -- with any stepper and any times --
+
+ACCEPTING = [name for name, m in METHODS.items() if m.accepts_sampler]
+
+
+def test_which_methods_keep_their_published_steps():
+    assert ACCEPTING == ["sapc", "sapc_s1", "sapc_s2", "sapc_s3", "ffm", "cond_ffm", "pbfm"]
+
+
+@pytest.mark.parametrize("stepper", STEPPERS.values(), ids=STEPPERS)
+@pytest.mark.parametrize("name", ACCEPTING)
+def test_every_stepper_keeps_what_a_method_declares(case, name, stepper):
+    m, sampler = get_method(name), Sampler(stepper, Shift(4.0))
+    fields = case.sample(m, sampler=sampler)
+    assert case.evaluations == m.evaluations(STEPS, sampler)
+    assert torch.equal(fields, case.sample(m, sampler=sampler))
+    assert (fields[1:2] - case.sample(m, slice(1, 2), sampler=sampler)).abs().max() < 1e-9
+    worst = case.H.residual(fields).abs().max()
+    assert worst < 1e-11 if m.exact == "all" or (m.exact == "affine" and case.H.affine) else worst > 1e-3
+
+
+@pytest.mark.parametrize("name", ACCEPTING)
+def test_without_a_sampler_a_method_takes_the_steps_of_the_paper(name):
+    case, m = Case("heat"), get_method(name)
+    assert torch.equal(case.sample(m), case.sample(m, sampler=Sampler(STEPPERS["euler"])))
+    assert not torch.equal(case.sample(m), case.sample(m, sampler=Sampler(STEPPERS["multistep"])))
+
+
+@pytest.mark.parametrize("name", [name for name in METHODS if name not in ACCEPTING])
+def test_published_steps_take_no_other_sampler(name):
+    with pytest.raises(SapcError, match=f"{name} samples by its own steps"):
+        Case("heat").sample(get_method(name), sampler=Sampler(STEPPERS["heun"]))
 
 
 # -- with networks --

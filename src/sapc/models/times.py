@@ -215,7 +215,8 @@ def tune(model: Model, progress: Callable[[int, int], None] = lambda count, tota
         raise SapcError("times are kept beside the weights of a training that has ended; this model has none")
     measurement = measure_times(model, progress=progress)
     write_times(folder, measurement)
-    model.times = measurement.curve
+    # As in the file, which has fewer digits: a model that is loaded later samples the same bits.
+    model.times = read_times(folder)
     return measurement
 
 
@@ -271,9 +272,14 @@ def read_times(folder: RunFolder | None) -> TimeGrid:
     if folder is not None and (curve := _read_curve(folder)) is not None:
         return curve
     where = "this model" if folder is None else str(folder.path)
+    advice = (
+        "model.times = sapc.models.times.measure_times(model).curve"
+        if folder is None
+        else f"sapc tune {folder.path}"
+    )
     warnings.warn(
         f"no times were measured for the weights of {where}; uniform times shifted by {DEFAULT.a:g} are used. "
-        + ("" if folder is None else f"Measure them: sapc tune {folder.path}"),
+        f"Measure them: {advice}",
         SapcWarning,
         stacklevel=2,
     )
