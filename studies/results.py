@@ -20,6 +20,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import NamedTuple
 
+import samplers
+
 from sapc import fpd
 from sapc.experiments.report import make_report
 from sapc.methods import paper
@@ -66,13 +68,19 @@ def main() -> None:
             if not arguments.check:
                 path.parent.mkdir(exist_ok=True)
                 path.write_text(text)
+    if arguments.pages and (rows := samplers.read_rows()):
+        samplers.draw(rows, ROOT / "docs" / "results" / "samplers.png")
     print(*stale or ["everything is up to date"], sep="\n")
     sys.exit(1 if arguments.check and stale else 0)
 
 
 def make_pages() -> dict[Path, str]:
-    """Return the pages of docs/results, one per preset."""
-    return {ROOT / "docs" / "results" / f"{preset}.md": preset_page(preset) for preset in SCORES}
+    """Return the pages of docs/results: one per preset, and one of few sampling steps."""
+    folder = ROOT / "docs" / "results"
+    pages = {folder / f"{preset}.md": preset_page(preset) for preset in SCORES}
+    if rows := samplers.read_rows():
+        pages[folder / "samplers.md"] = samplers.page(rows)
+    return pages
 
 
 def make_summaries() -> dict[Path, str]:
