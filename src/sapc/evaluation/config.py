@@ -130,14 +130,19 @@ class EvaluationConfig:
             samples=samples,
             reference=reference,
             steps=self.steps if self.steps is not None else self._default_steps(method),
-            sampler=self.sampler or EULER.name,
+            sampler=self.sampler_name,
             method=method.name,
             trajectory_samples=0 if method.couples_batch else min(self.trajectory_samples, samples),
         )
 
+    @property
+    def sampler_name(self) -> str:
+        """Name of the sampler; the paper's where none is given."""
+        return self.sampler or EULER.name
+
     def _default_steps(self, method: Method) -> int:
         """Return the number of steps of a sampler."""
-        return method.steps if self.sampler in (None, EULER.name) else DEFAULT_STEPS
+        return method.steps if self.sampler_name == EULER.name else DEFAULT_STEPS
 
     def check(self) -> None:
         """Refuse numbers that are not possible; settings that are None are not checked."""
