@@ -102,7 +102,7 @@ def test_an_export_that_was_killed_leaves_no_folder_and_can_be_repeated(tmp_path
     home.mkdir()  # an empty folder is as good as none
     model.save_pretrained(home)
     assert names(tmp_path) == ["out"]
-    assert names(home) == ["README.md", "config.json", "model.safetensors", "scores.json"]
+    assert names(home) == ["README.md", "config.json", "model.safetensors", "scores.json", "times.json"]
     assert sapc.load(home, "cpu").step == model.step
     with pytest.raises(sapc.SapcError, match="exists and is not an empty folder"):
         model.save_pretrained(home)

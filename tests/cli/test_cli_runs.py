@@ -213,7 +213,7 @@ def test_samples_are_written_with_where_they_came_from(call, run, name):
     )
     assert (code, err) == (0, "")
     assert out.startswith(
-        f"wrote {name}: 3 fields of heat (sapc, test2, 4 steps, seed 5) on 16 x 16 points\n"
+        f"wrote {name}: 3 fields of heat (sapc, test2, 4 multistep steps, seed 5) on 16 x 16 points\n"
     )
     assert "largest residual: pinned values 0.0e+00, balance law " in out
     if name.endswith("npz"):

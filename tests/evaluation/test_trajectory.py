@@ -314,7 +314,7 @@ def test_old_names_still_work_and_name_the_new_ones(scalar):
 
 # -- evaluation --
 
-SMALL = {"samples": 5, "reference": 4, "steps": 4, "floor_repeats": 0, "batch": 2}
+SMALL = {"samples": 5, "reference": 4, "steps": 4, "sampler": "euler", "floor_repeats": 0, "batch": 2}
 
 
 @pytest.fixture(scope="module", params=["sapc", "ffm"])
@@ -348,8 +348,8 @@ def test_evaluation_measures_on_the_manifold_of_the_set(trained):
     model = sapc.load(trained, device="cpu")
     condition = model.task.dataset("test1", size=1).fields
     recorder = TrajectoryRecorder()
-    fields = model.sample(5, condition, steps=4, batch=2, callback=recorder)
-    assert torch.equal(fields, model.sample(5, condition, steps=4, batch=2))
+    fields = model.sample(5, condition, steps=4, sampler="euler", batch=2, callback=recorder)
+    assert torch.equal(fields, model.sample(5, condition, steps=4, sampler="euler", batch=2))
     seen = evaluate(model, ["test1"], trajectory=True, **SMALL)["sets"]["test1"]["trajectory"]
     assert seen == recorder.result().to_dict()
     of = model.manifold(condition).residual(fields).norm(dim=1).median()
@@ -371,7 +371,7 @@ def test_scores_with_a_trajectory_are_fuller(trained, tmp_path):
 def test_the_command_prints_a_table_per_set(trained, call, folder):
     shutil.copytree(trained, "run")
     small = ("--samples", "3", "--reference", "4", "--steps", "10", "--floor-repeats", "0", "--device", "cpu")
-    arguments = ("evaluate", "run", "--set", "test0", "--set", "test1", *small)
+    arguments = ("evaluate", "run", "--set", "test0", "--set", "test1", "--sampler", "euler", *small)
     code, out, err = call(*arguments, "--trajectory")
     assert (code, err) == (0, "")
     assert max(map(cell_len, [line for line in out.splitlines() if " evaluations and " not in line])) <= 80

@@ -216,7 +216,7 @@ def test_other_settings_are_sampled(call, comparison_folder):
 def test_what_was_evaluated_alone_is_used(call, comparison_folder):
     for path in comparison_folder.glob("heat-sapc/scores*.json"):
         path.unlink()
-    settings = ("--samples", "4", "--steps", "2", "--reference", "8", "--set", "test1", "--device", "cpu")
+    settings = ("--samples", "4", "--steps", "2", "--reference", "8", "--set", "test1", "--sampler", "euler")
     assert call("evaluate", str(comparison_folder / "heat-sapc"), *settings)[0] == 0
     before = scores_in(comparison_folder)
     code, out, _ = call(*QUICK)

@@ -106,7 +106,7 @@ class Gaussian:
         draw.
         """
         unit = torch.cat((torch.zeros(1, self.n), torch.eye(self.n))).double().reshape(-1, *self.shape)
-        out = get_method(name).sample(self.velocity, unit, self.H, steps, sampler)
+        out = get_method(name).sample(self.velocity, unit, self.H, steps, sampler=sampler)
         mean, A = out[0].flatten(), (out[1:] - out[0]).flatten(1)
         residual = self.H.residual(out).abs().max()
         return (mean - self.m).abs().max(), (A.T @ A - self.C).norm() / self.C.norm(), residual
@@ -136,7 +136,7 @@ def test_sapc_stays_on_the_manifold(stepper):
         return case.velocity(vt, t) + torch.sin(1e3 * vt)
 
     v1 = torch.randn(3, *case.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
-    get_method("sapc").sample(record_states, v1, case.H, 50, sampler)
+    get_method("sapc").sample(record_states, v1, case.H, 50, sampler=sampler)
     assert len(states) == sampler.evaluations(50)
     assert max(case.H.residual(vt).abs().max() for vt in states) < 1e-12
 

@@ -5,6 +5,8 @@ from itertools import pairwise
 
 import pytest
 import torch
+
+pytest.importorskip("hypothesis")
 from hypothesis import given
 from hypothesis import strategies as st
 

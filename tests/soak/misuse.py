@@ -328,7 +328,7 @@ def _models() -> Iterator[Target]:
     yield Target(
         "Model.manifold", model.manifold, {"condition": fields, "grid": None, "extra_constraints": None}
     )
-    yield Target("Model.sampler", model.sampler, {"method": None})
+    yield Target("Model.sampling_method", model.sampling_method, {"method": None})
     yield Target("Model.task_at", model.task_at, {"grid": GRID})
     yield Target(
         "Model.save_pretrained",

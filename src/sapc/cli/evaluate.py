@@ -182,10 +182,9 @@ def _print_summary(result: Scores) -> None:
     mean, settings = result.mean, result.settings
     print(
         f"{settings.samples} samples per set with {settings.method}, {settings.steps} {settings.sampler_name} "
-        f"steps, {mean.evaluations} evaluations and "
-        f"{mean.seconds_per_sample:.3g} s each on {settings.device}, "
-        f"peak memory {mean.peak_memory / 2**30:.2f} GiB"
+        f"steps, {mean.evaluations} evaluations and {mean.seconds_per_sample:.3g} s each"
     )
+    print(f"sampled on {settings.device}, peak memory {mean.peak_memory / 2**30:.2f} GiB")
     for weights in settings.more.get("fpd_weights", ()):
         print(f"fpd by {weights['file']}, sha256 {weights['sha256']}")
     if "frd_weights" in settings.more:

@@ -27,17 +27,17 @@ def loss_through_projection(v: Velocity, v0: Tensor, v1: Tensor, t: Tensor, H: M
 
 
 def sample_unanchored(
-    v: Velocity, v1: Tensor, H: Manifold, steps: int = 100, sampler: Sampler = EULER
+    v: Velocity, v1: Tensor, H: Manifold, steps: int = 100, *, sampler: Sampler = EULER
 ) -> Tensor:
     """SAPC's steps from the bare source."""
     return H.finish(sampler.run(v, v1, steps, H.approximate().project))
 
 
 def sample_anchored(
-    v: Velocity, v1: Tensor, H: Manifold, steps: int = 100, sampler: Sampler = EULER
+    v: Velocity, v1: Tensor, H: Manifold, steps: int = 100, *, sampler: Sampler = EULER
 ) -> Tensor:
     """FFM's steps from the anchored source."""
-    return ffm.sample(v, H.approximate().project(v1), H, steps, sampler)
+    return ffm.sample(v, H.approximate().project(v1), H, steps, sampler=sampler)
 
 
 S1 = Method(

@@ -28,7 +28,7 @@ def loss(v: Velocity, v0: Tensor, v1: Tensor, t: Tensor, H: Manifold) -> Float[T
     return regress(v, v0, v1, t)
 
 
-def sample(v: Velocity, v1: Tensor, H: Manifold, steps: int = 100, sampler: Sampler = EULER) -> Tensor:
+def sample(v: Velocity, v1: Tensor, H: Manifold, steps: int = 100, *, sampler: Sampler = EULER) -> Tensor:
     """Follow the velocity from the source, by Euler's steps as published."""
     return sampler.run(v, v1, steps)
 

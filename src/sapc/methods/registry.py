@@ -370,7 +370,11 @@ def _check(method: Any) -> None:
             f"{' or '.join(sorted(RESERVED_NAMES))}), "
             f"got {_short(method.name)}; choose such a name"
         )
-    redraw = ", redraw" * method.redraws_source
+    more, names = "", ()
+    if method.redraws_source:
+        more = ", redraw"
+    elif method.accepts_sampler:
+        more, names = ", sampler=...", ("sampler",)
     for part, is_fine, form in (
         ("title", _is_title(method.title), f"one line of at most {MAX_TITLE_LENGTH} characters without $"),
         ("exact", method.exact in get_args(Exactness), f"one of {', '.join(get_args(Exactness))}"),
@@ -382,8 +386,8 @@ def _check(method: Any) -> None:
         ("loss", _takes(method.loss, 5), "a function of (v, v0, v1, t, H)"),
         (
             "sample",
-            _takes(method.sample, 4 + method.redraws_source),
-            f"a function of (v, v1, H, steps{redraw})",
+            _takes(method.sample, 4 + method.redraws_source, *names),
+            f"a function of (v, v1, H, steps{more})",
         ),
     ):
         if not is_fine:
@@ -400,10 +404,10 @@ def _is_title(title: Any) -> bool:
     return is_line and 0 < len(title.strip()) <= MAX_TITLE_LENGTH
 
 
-def _takes(function: Any, number: int) -> bool:
-    """Whether something can be called with so many arguments, as far as it tells."""
+def _takes(function: Any, number: int, *names: str) -> bool:
+    """Whether something can be called with so many arguments and those names, as far as it tells."""
     try:
-        inspect.signature(function).bind(*range(number))
+        inspect.signature(function).bind(*range(number), **dict.fromkeys(names))
     except (TypeError, ValueError) as error:
         # A ValueError says that it does not tell.
         return isinstance(error, ValueError)

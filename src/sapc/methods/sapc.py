@@ -35,7 +35,7 @@ def loss(v: Velocity, v0: Tensor, v1: Tensor, t: Tensor, H: Manifold) -> Float[T
     return regress(v, v0, H.approximate().project(v1), t)
 
 
-def sample(v: Velocity, v1: Tensor, H: Manifold, steps: int = 100, sampler: Sampler = EULER) -> Tensor:
+def sample(v: Velocity, v1: Tensor, H: Manifold, steps: int = 100, *, sampler: Sampler = EULER) -> Tensor:
     """Start from the anchored source and step towards projected estimates."""
     P = H.approximate().project
     return H.finish(sampler.run(v, P(v1), steps, P))

@@ -264,13 +264,16 @@ def read_times(folder: RunFolder | None) -> TimeGrid:
         folder: The run folder, None for a model without one.
 
     Returns:
-        The times; where none were measured for these weights `DEFAULT`, with a warning.
+        The times; where none were measured for these weights `DEFAULT`, with a warning if the training has ended.
 
     Raises:
         SapcError: The file is damaged.
     """
     if folder is not None and (curve := _read_curve(folder)) is not None:
         return curve
+    # An unfinished training has been warned of, and its times are measured when it ends.
+    if folder is not None and not folder.is_trained:
+        return DEFAULT
     where = "this model" if folder is None else str(folder.path)
     advice = (
         "model.times = sapc.models.times.measure_times(model).curve"
