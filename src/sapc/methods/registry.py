@@ -370,7 +370,8 @@ def _check(method: Any) -> None:
             f"{' or '.join(sorted(RESERVED_NAMES))}), "
             f"got {_short(method.name)}; choose such a name"
         )
-    more, names = "", ()
+    more = ""
+    names: tuple[str, ...] = ()
     if method.redraws_source:
         more = ", redraw"
     elif method.accepts_sampler:
