@@ -37,6 +37,8 @@ FILE_KEYS = {
     "length": "source_length_scale",
 }
 """Entries of config.json that have another name than their field: those of the fields in version 0.1.0."""
+LATER_SETTINGS = ("stages", "parent", "validation_draws")
+"""Settings that are only written if they are used, so that older runs have the files they had."""
 
 
 @rename_fields(**FILE_KEYS, attached="attached_task")
@@ -61,6 +63,9 @@ class TrainingConfig:
         plateau_patience: Validations without progress before that.
         max_grad_norm: Gradients with a larger norm are scaled down to it.
         validation_interval: Steps between two validations.
+        validation_draws: Draws of source and flow time for every validation solution. They are the same at
+            each validation, so that losses compare, and the weights with the lowest one are the result. 0:
+            one fresh draw each time, and the last weights are the result.
         schedule: plateau, or cosine: half a cosine from `lr` to `min_lr` over all steps, after a rise over
             the first hundredth of them.
         precision: Precision of the network's products: float32, tf32, fp16 or bf16.
@@ -91,6 +96,7 @@ class TrainingConfig:
     plateau_patience: int = 10
     max_grad_norm: float = 100.0
     validation_interval: int = 200
+    validation_draws: int = 0
     schedule: str = "plateau"
     precision: str = "fp16"
     projector: str = "feasible"
@@ -103,7 +109,7 @@ class TrainingConfig:
     def __post_init__(self) -> None:
         object.__setattr__(self, "preset", preset_name(self.preset))
         make_plain(self, *(name for name in SETTINGS if name not in ("backbone", "options", "parent")))
-        check_record(self, seed=0, plateau_patience=0, stages=0)
+        check_record(self, seed=0, plateau_patience=0, stages=0, validation_draws=0)
         if self.plateau_factor >= 1:
             raise SapcError(f"plateau_factor must be below 1, got {self.plateau_factor}")
         for name, kinds in (("precision", Precision), ("projector", Projector), ("schedule", Schedule)):
@@ -281,7 +287,7 @@ class TrainingConfig:
         """
         keys = {name: key for key, name in FILE_KEYS.items()}
         values = {keys.get(name, name): getattr(self, name) for name in SETTINGS}
-        values = {key: value for key, value in values.items() if value or key not in ("stages", "parent")}
+        values = {key: value for key, value in values.items() if value or key not in LATER_SETTINGS}
         return {"format": FORMAT, **values, "backbone": asdict(self.backbone), "options": dict(self.options)}
 
     def identity(self) -> dict[str, Any]:

@@ -14,6 +14,7 @@ weights has a new optimiser, and counts its steps from 0.
 
 from __future__ import annotations
 
+import math
 import os
 import warnings
 from dataclasses import replace
@@ -24,6 +25,8 @@ from ..errors import SapcError, SapcWarning, check_int
 from ..nn.network import NetworkSource
 from .config import TrainingConfig
 from .run_folder import (
+    BEST,
+    LAST,
     RunFolder,
     Tensors,
     different_shapes,
@@ -124,6 +127,12 @@ def prepare_extension(folder: RunFolder, run: TrainingConfig) -> None:
         warnings.warn(message, SapcWarning, stacklevel=2)
         metadata = {"schedule": {}, "rates": [description.get("lr", run.lr)]}
     metadata |= {"step": last_step, "seconds": description.get("seconds", 0.0)}
+    if "best_step" in description:
+        # The weights it ended with are the best so far; it goes on from those it had reached, if they are there.
+        last = {k.removeprefix(LAST): optimiser.pop(k) for k in list(optimiser) if k.startswith(LAST)}
+        optimiser |= {BEST + name: value.clone() for name, value in tensors.items()}
+        metadata["best_validation"] = [description["best_step"], description.get("validation", math.inf)]
+        tensors = last or tensors
     save_tensors(folder.checkpoint, {**tensors, **optimiser}, metadata)
     write_json(folder.config, run.to_dict())
     for file in (*folder.path.glob("scores*.json"), *folder.path.glob("fields*.safetensors")):

@@ -21,7 +21,7 @@ from .._files import atomic_write
 from .._old_names import rename_arguments
 from ..errors import SapcError, explain_memory_errors, explain_misuse
 from ..nn.fno import matmul_precision
-from ..nn.network import NetworkSource, OwnNetwork, weights_of
+from ..nn.network import NetworkSource, OwnNetwork
 from .config import TrainingConfig
 from .continuation import check_start, extension, fine_tuning, prepare_extension, prepare_fine_tuning
 from .distributed import Interrupts, process_group
@@ -303,16 +303,18 @@ class Trainer:
         if not self.group.is_main:
             return
         data = self.training.data
+        weights, about = self.training.result()
         metadata = {
             "step": self.training.step,
             "seconds": self._seconds(),
             "range": [float(data.min()), float(data.max())],
             "device": environment()["device"],
             **self.latest_values,
+            **about,
         }
         if self.keep_optimiser:
             self.training.save_optimiser(self.folder.optimiser)
-        save_tensors(self.folder.weights, weights_of(self.training.network), metadata)
+        save_tensors(self.folder.weights, weights, metadata)
         self.folder.checkpoint.unlink(missing_ok=True)
 
 

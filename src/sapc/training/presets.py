@@ -12,6 +12,7 @@ They start from a task, because its grid decides how large a model is useful:
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Literal
@@ -19,6 +20,9 @@ from typing import Any, Literal
 from .._old_names import current_preset as current_preset
 from .._old_names import preset_name as preset_name
 from ..nn.network import Backbone
+
+# Terms in the validation loss of own data, of which there are few: as many draws of each as this needs.
+VALIDATION_TERMS = 320
 
 Preset = Literal["published", "full", "compact", "small", "tiny"]
 
@@ -31,6 +35,8 @@ def settings_for_data(name: str, shape: tuple[int, ...], sizes: Mapping[str, int
     settings |= {"backbone": replace(backbone, modes=modes), "grid": shape}
     settings |= {split: min(n, settings[split]) if name == "tiny" else n for split, n in sizes.items()}
     settings["batch"] = min(settings["batch"], sizes["train"])
+    if name not in ("published", "tiny"):
+        settings["validation_draws"] = math.ceil(VALIDATION_TERMS / settings["validation"])
     if name in ("small", "tiny"):
         settings |= {"schedule": "cosine", "min_lr": 1e-6, "max_grad_norm": 1.0}
     return settings

@@ -62,8 +62,10 @@ HOME = Path(__file__).parent.parent / "models" / "pretrained"
 Tensors = dict[str, Tensor]
 Shapes = Mapping[str, tuple[int, ...]]
 KINDS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
-# In a checkpoint, the names of the optimiser's tensors begin with it.
+# In a checkpoint, the names of all tensors that are not the weights reached begin with it.
 OPTIMISER = "adam."
+# Weights of the best validation, and beside these the weights reached.
+BEST, LAST = f"{OPTIMISER}best.", f"{OPTIMISER}last."
 
 
 class RunFolder:

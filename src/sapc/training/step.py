@@ -7,7 +7,10 @@ same steps to the same bits as one never stopped.
     rows of step n    entries n batch .. (n+1) batch of the epochs' permutations laid end to end
     source, times     a generator seeded by (seed, n)
     validation        one seeded by (seed, n) too: fresh draws, so that the plateau is one of the objective,
-                      not of one draw of it
+                      not of one draw of it; with `validation_draws` one seeded by the seed alone: the same
+                      draws each time, so that losses compare
+
+With `validation_draws` the weights of the lowest validation loss are kept, and are what a training ends with.
 
 A method with a second objective has two gradients. Each is averaged over all processes, then the method
 combines them, so several processes take the step that one would. Where the second is not finite the step is
@@ -33,7 +36,7 @@ from ..nn.network import NetworkSource, make_execution, weights_of
 from ..tasks import Task
 from .config import TrainingConfig
 from .distributed import ProcessGroup
-from .run_folder import OPTIMISER, Tensors, load_tensors, load_weights, read_step, save_tensors
+from .run_folder import BEST, LAST, OPTIMISER, Tensors, load_tensors, load_weights, read_step, save_tensors
 
 DataProgress = Callable[[str, int, int], None]
 """Called with (split, done, total) while solutions are computed."""
@@ -58,6 +61,20 @@ class StepResult(NamedTuple):
     fallback: Tensor | None = None
 
 
+class BestWeights(NamedTuple):
+    """Weights with the lowest validation loss so far.
+
+    Attributes:
+        weights: The weights.
+        step: Training steps they had.
+        validation: Their validation loss.
+    """
+
+    weights: Tensors
+    step: int
+    validation: float
+
+
 class Training:
     """The state of a training and its step.
 
@@ -80,6 +97,7 @@ class Training:
         network: NetworkSource | None = None,
     ) -> None:
         self.run, self.group, self.step = run, group, 0
+        self.best: BestWeights | None = None
         self.task, self.method = run.make_task(), run.make_method()
         with torch.random.fork_rng(devices=[]):
             # That of the CPU only: weights are drawn there.
@@ -216,19 +234,35 @@ class Training:
 
     @torch.no_grad()
     def validate(self) -> float:
-        """Average the objective over the validation split.
+        """Average the objective over the validation split, and keep the weights if they are the best so far.
 
         Returns:
             The mean.
         """
-        g, n = self._seed_generator("validation", self.step), len(self.validation_data)
+        draws, n = self.run.validation_draws, len(self.validation_data)
+        g = self._seed_generator("validation", *([] if draws else [self.step]))
         total = torch.zeros((), dtype=torch.float64, device=self.group.device)
         with self.execution.evaluation_mode():
-            for v0 in self.validation_data.chunk(math.ceil(n / self.run.batch)):
-                v0, v1, t = self._draw(v0, g)
-                if len(v0):
-                    total += len(v0) * self.loss(v0, v1, t).double()
-        return float(self.group.total(total)) / n
+            for _ in range(draws or 1):
+                for v0 in self.validation_data.chunk(math.ceil(n / self.run.batch)):
+                    v0, v1, t = self._draw(v0, g)
+                    if len(v0):
+                        total += len(v0) * self.loss(v0, v1, t).double()
+        loss = float(self.group.total(total)) / (n * (draws or 1))
+        if draws and (self.best is None or loss < self.best.validation):
+            weights = {name: value.clone() for name, value in weights_of(self.network).items()}
+            self.best = BestWeights(weights, self.step, loss)
+        return loss
+
+    def result(self) -> tuple[Tensors, dict[str, Any]]:
+        """Return what the training ends with.
+
+        Returns:
+            The weights, the best ones if validations compare, and what to record of them.
+        """
+        if self.best is None:
+            return weights_of(self.network), {}
+        return self.best.weights, {"best_step": self.best.step, "validation": self.best.validation}
 
     # -- files --
 
@@ -240,15 +274,20 @@ class Training:
             values: Further values, which `restore` returns.
         """
         tensors, metadata = self._optimiser_state()
+        if self.best is not None:
+            tensors |= {BEST + name: value for name, value in self.best.weights.items()}
         save_tensors(path, {**weights_of(self.network), **tensors}, {**metadata, **values})
 
     def save_optimiser(self, path: Path) -> None:
-        """Write what a training that goes on needs besides the weights.
+        """Write what a training that goes on needs besides the weights it ended with.
 
         Args:
             path: The file.
         """
-        save_tensors(path, *self._optimiser_state())
+        tensors, metadata = self._optimiser_state()
+        if self.best is not None:
+            tensors |= {LAST + name: value for name, value in weights_of(self.network).items()}
+        save_tensors(path, tensors, metadata)
 
     def _optimiser_state(self) -> tuple[Tensors, dict[str, Any]]:
         tensors = {
@@ -258,7 +297,8 @@ class Training:
         }
         schedule = {k: v for k, v in self.schedule.state_dict().items() if isinstance(v, int | float | list)}
         rates = [group["lr"] for group in self.optimiser.param_groups]
-        return tensors, {"step": self.step, "schedule": schedule, "rates": rates}
+        best = {} if self.best is None else {"best_validation": [self.best.step, self.best.validation]}
+        return tensors, {"step": self.step, "schedule": schedule, "rates": rates, **best}
 
     def restore(self, path: Path) -> dict[str, Any]:
         """Restore the state from a checkpoint.
@@ -277,17 +317,28 @@ class Training:
         load_weights(self.network, tensors, path)
         if missing_keys := {"step", "schedule", "rates"} - set(metadata):
             raise SapcError(f"{path} is not a checkpoint: it lacks {', '.join(sorted(missing_keys))}")
+        best = {name.removeprefix(BEST): adam.pop(name) for name in list(adam) if name.startswith(BEST)}
         # A training that begins with weights has no state of its optimiser yet.
         if adam:
             self._restore_optimiser(adam, path)
         # Another version of torch may have kept more, or other, entries.
         schedule = self.schedule.state_dict()
         _check_schedule(metadata, schedule, path)
+        if best:
+            self._restore_best(best, metadata, path)
         for group, rate in zip(self.optimiser.param_groups, metadata["rates"], strict=True):
             group["lr"] = rate
         self.schedule.load_state_dict({k: v for k, v in metadata["schedule"].items() if k in schedule})
         self.step = read_step(metadata, path)
         return metadata
+
+    def _restore_best(self, weights: Tensors, metadata: dict[str, Any], path: Path) -> None:
+        shapes = {name: value.shape for name, value in weights_of(self.network).items()}
+        if {name: value.shape for name, value in weights.items()} != shapes or "best_validation" not in metadata:
+            raise SapcError(f"{path} is not a whole checkpoint: its weights of the best validation are not whole")
+        step, validation = metadata["best_validation"]
+        moved_weights = {name: value.to(self.group.device) for name, value in weights.items()}
+        self.best = BestWeights(moved_weights, int(step), float(validation))
 
     def _restore_optimiser(self, adam: Tensors, path: Path) -> None:
         for name, parameter in self.parameters.items():
@@ -314,9 +365,9 @@ def _check_schedule(metadata: dict[str, Any], reference: dict[str, Any], path: P
 
     schedule = metadata["schedule"]
     values = {**metadata, **schedule} if isinstance(schedule, dict) else {"rates": None}
-    kinds = {**reference, "rates": [], "losses": [], "residuals": [], "seconds": 0.0, "fallbacks": 0.0}
+    kinds = {**reference, "rates": [], "best_validation": [], "losses": [], "residuals": [], "seconds": 0.0, "fallbacks": 0.0}
     is_fine = all(is_like(values[name], kind) for name, kind in kinds.items() if name in values)
-    if not is_fine or len(metadata["rates"]) != 1:
+    if not is_fine or len(metadata["rates"]) != 1 or len(metadata.get("best_validation", (0, 0))) != 2:
         raise SapcError(f"{path} is not a whole checkpoint: its rates, schedule or losses are not numbers")
 
 
