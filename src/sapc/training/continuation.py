@@ -26,6 +26,7 @@ from ..nn.network import NetworkSource
 from .config import TrainingConfig
 from .run_folder import (
     BEST,
+    BEST_VALIDATION,
     LAST,
     RunFolder,
     Tensors,
@@ -131,7 +132,7 @@ def prepare_extension(folder: RunFolder, run: TrainingConfig) -> None:
         # The weights it ended with are the best so far; it goes on from those it had reached, if they are there.
         last = {k.removeprefix(LAST): optimiser.pop(k) for k in list(optimiser) if k.startswith(LAST)}
         optimiser |= {BEST + name: value.clone() for name, value in tensors.items()}
-        metadata["best_validation"] = [description["best_step"], description.get("validation", math.inf)]
+        metadata[BEST_VALIDATION] = [description["best_step"], description.get("validation", math.inf)]
         tensors = last or tensors
     save_tensors(folder.checkpoint, {**tensors, **optimiser}, metadata)
     write_json(folder.config, run.to_dict())

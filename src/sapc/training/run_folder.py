@@ -66,6 +66,8 @@ KINDS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 OPTIMISER = "adam."
 # Weights of the best validation, and beside these the weights reached.
 BEST, LAST = f"{OPTIMISER}best.", f"{OPTIMISER}last."
+# What the description says of the best weights: their step and their validation loss.
+BEST_VALIDATION = "best_validation"
 
 
 class RunFolder:

@@ -36,7 +36,18 @@ from ..nn.network import NetworkSource, make_execution, weights_of
 from ..tasks import Task
 from .config import TrainingConfig
 from .distributed import ProcessGroup
-from .run_folder import BEST, LAST, OPTIMISER, Tensors, load_tensors, load_weights, read_step, save_tensors
+from .run_folder import (
+    BEST,
+    BEST_VALIDATION,
+    LAST,
+    OPTIMISER,
+    Tensors,
+    different_shapes,
+    load_tensors,
+    load_weights,
+    read_step,
+    save_tensors,
+)
 
 DataProgress = Callable[[str, int, int], None]
 """Called with (split, done, total) while solutions are computed."""
@@ -297,7 +308,7 @@ class Training:
         }
         schedule = {k: v for k, v in self.schedule.state_dict().items() if isinstance(v, int | float | list)}
         rates = [group["lr"] for group in self.optimiser.param_groups]
-        best = {} if self.best is None else {"best_validation": [self.best.step, self.best.validation]}
+        best = {} if self.best is None else {BEST_VALIDATION: [self.best.step, self.best.validation]}
         return tensors, {"step": self.step, "schedule": schedule, "rates": rates, **best}
 
     def restore(self, path: Path) -> dict[str, Any]:
@@ -333,10 +344,12 @@ class Training:
         return metadata
 
     def _restore_best(self, weights: Tensors, metadata: dict[str, Any], path: Path) -> None:
-        shapes = {name: value.shape for name, value in weights_of(self.network).items()}
-        if {name: value.shape for name, value in weights.items()} != shapes or "best_validation" not in metadata:
-            raise SapcError(f"{path} is not a whole checkpoint: its weights of the best validation are not whole")
-        step, validation = metadata["best_validation"]
+        if (
+            different_shapes(_shapes(weights), _shapes(weights_of(self.network)))
+            or BEST_VALIDATION not in metadata
+        ):
+            raise SapcError(f"{path} is not a whole checkpoint: of its best weights some are missing")
+        step, validation = metadata[BEST_VALIDATION]
         moved_weights = {name: value.to(self.group.device) for name, value in weights.items()}
         self.best = BestWeights(moved_weights, int(step), float(validation))
 
@@ -365,10 +378,17 @@ def _check_schedule(metadata: dict[str, Any], reference: dict[str, Any], path: P
 
     schedule = metadata["schedule"]
     values = {**metadata, **schedule} if isinstance(schedule, dict) else {"rates": None}
-    kinds = {**reference, "rates": [], "best_validation": [], "losses": [], "residuals": [], "seconds": 0.0, "fallbacks": 0.0}
+    kinds = {**reference, "losses": [], "residuals": [], "seconds": 0.0, "fallbacks": 0.0}
+    # Lists of numbers, and how many.
+    lengths = {"rates": 1, BEST_VALIDATION: 2}
+    kinds |= {name: [] for name in lengths}
     is_fine = all(is_like(values[name], kind) for name, kind in kinds.items() if name in values)
-    if not is_fine or len(metadata["rates"]) != 1 or len(metadata.get("best_validation", (0, 0))) != 2:
+    if not is_fine or any(len(metadata[name]) != n for name, n in lengths.items() if name in metadata):
         raise SapcError(f"{path} is not a whole checkpoint: its rates, schedule or losses are not numbers")
+
+
+def _shapes(tensors: Tensors) -> dict[str, tuple[int, ...]]:
+    return {name: tuple(value.shape) for name, value in tensors.items()}
 
 
 def _to_device(x: Tensor, device: torch.device) -> Tensor:
