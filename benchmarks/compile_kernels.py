@@ -1,6 +1,6 @@
 """What kernels need on a GPU that is not here: compiled as they would be launched, never run. Triton 3.4 or later.
 
-    PYTHONPATH=src python3 benchmarks/compile_kernels.py [--capability 90] [--warps 4 8 16] [--entries 2 4 8]
+    PYTHONPATH=src python3 benchmarks/compile_kernels.py [--capability 90] [--warps 4 8 16] [--entries 2 4 8] [--conditions 2]
 
 For every kernel of a projection on the published grids and of the published networks in half precision: registers of a thread, bytes on
 its stack (what did not fit), shared memory of a program, how many programs fit on a processor by their registers, and the products that
@@ -100,7 +100,7 @@ def projections(options: argparse.Namespace) -> None:
                     H.project(fields, check=False)
 
 
-def network(name: str, capability: int) -> None:
+def network(name: str, capability: int, conditions: int = 0) -> None:
     """A step of one, and an evaluation without a gradient."""
     from sapc.nn.kernels import network as kernels
     from sapc.nn.kernels.plan import make_plan
@@ -109,12 +109,13 @@ def network(name: str, capability: int) -> None:
     grid = (2,) * (dims - 1) + (100 if dims == 2 else 50,)
     net = sapc.FNO(dims, *sizes, blocks=2)
     transforms = make_transforms(grid, net.modes, torch.float16, torch.device("cpu"), unitary=True)
-    p = make_plan(transforms, sizes[1], sizes[2], 1, True)
-    us, line, tau = torch.zeros(2, sizes[2]), torch.zeros(p.lines, sizes[2]), torch.zeros(1, sizes[2])
+    p = make_plan(transforms, sizes[1], sizes[2], 1 + conditions, True)
+    us, line = torch.zeros(2 + conditions, sizes[2]), torch.zeros(p.lines, sizes[2])
+    tau = torch.zeros(1, sizes[2])
     layers = [x for block in net.blocks for x in block.parameters_for(transforms)]  # type: ignore[operator]
     ends = [us, *net.lift_out.parameters(), *net.project_in.parameters(), *net.project_out.parameters()]
-    u = torch.zeros(1, *grid[:-1], 1, grid[-1])
-    print(f"{name} network", flush=True)
+    u = torch.zeros(1, *grid[:-1], 1 + conditions, grid[-1])
+    print(f"{name} network, {conditions} condition fields", flush=True)
     with absent(capability):
         kernels.velocity(p, u, tau, line, *ends, *layers).sum().backward()
         with torch.no_grad():
@@ -129,11 +130,12 @@ def main() -> None:
     parser.add_argument("--warps", type=int, nargs="*", default=[4])
     parser.add_argument("--entries", type=int, nargs="*", default=[4])
     parser.add_argument("--networks", nargs="*", default=list(NETWORKS), choices=NETWORKS)
+    parser.add_argument("--conditions", type=int, default=0)
     options = parser.parse_args()
     warnings.simplefilter("error", sapc.SapcWarning)  # of a kernel that does not compile
     projections(options)
     for name in options.networks:
-        network(name, options.capability)
+        network(name, options.capability, options.conditions)
 
 
 if __name__ == "__main__":

@@ -95,13 +95,13 @@ class _Costs:
 
     def __init__(self, data: Data, timer: Timer, steps: int, style: Style) -> None:
         self.data, self.timer, self.steps, self.style = data, timer, steps, style
-        self.samplers: dict[tuple[bool, bool], Sampler] = {}
+        self.samplers: dict[tuple[object, bool], Sampler] = {}
         # Seconds of one field.
         self.evaluation: float | None = None
         self.projection: float | None = None
 
     def sampler(self, method: Method, run: TrainingConfig) -> Sampler:
-        kind = (method.conditioning_input is not None, method.couples_batch)
+        kind = (method.conditioning_input, method.couples_batch)
         if kind not in self.samplers:
             self.samplers[kind] = Sampler(run, self.data, self.timer, method.couples_batch, self.style)
         return self.samplers[kind]
@@ -118,8 +118,8 @@ class _Costs:
         """Return a row with as many fields as the limits allow; a step counts for the whole batch."""
         with matmul_precision(self.style.of(run).precision):
             sampler = self.sampler(method, run)
-            # Its network gets the condition, nothing is projected.
-            is_unprojected = method.conditioning_input is not None
+            # condFFM's network gets the condition, nothing is projected.
+            is_unprojected = method.conditioning_input is not None and method.exact == "none"
             through = method.loss_uses_manifold and method.second_objective is None and not is_unprojected
             onto = method.sampler_uses_manifold and not method.couples_batch and not is_unprojected
             # Upper bounds: a pass back costs two forwards, and a training unrolls no more steps than PBFM has
@@ -220,7 +220,7 @@ class Sampler:
         # L-BFGS stops at once if the end does not depend on the source.
         network = style.network(run, timer.device)
         self.v = CountingVelocity(make_velocity(network, self.task, truth, pull=PULL if joint else 1.0))
-        self.conditioning_input = run.make_method().conditioning_input
+        self.method = run.make_method()
         self.v1 = self.draw(n)
 
     def draw(self, n: int) -> Tensor:
@@ -258,10 +258,7 @@ class Sampler:
     @torch.no_grad()
     def evaluation(self) -> Tensor:
         """Evaluate the velocity of one field."""
-        arguments = self.v1[:1], self.v1.new_ones(1)
-        if self.conditioning_input is None:
-            return self.v(*arguments)
-        return self.v(*arguments, self.conditioning_input(self.H[:1]).expand_as(self.v1[:1]))
+        return self.method.velocity(self.v, self.H[:1])(self.v1[:1], self.v1.new_ones(1))
 
     @torch.no_grad()
     def projection(self) -> Tensor:
@@ -303,7 +300,7 @@ def main() -> None:
     results = Results(timer, options.json, preset=size)
     for task in options.task or task_names():
         data = solutions(training_config(task, "sapc", size), timer.device)
-        names = options.method or method_names()
+        names = options.method or method_names(extensions=False)
         rows = results.add(
             "methods", method_costs(size, task, names, data, timer, options.steps, not options.no_peers)
         )

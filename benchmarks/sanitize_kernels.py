@@ -165,16 +165,17 @@ def run(width: int, cases: list[str], tool: str) -> None:
 
 
 def network(kind: str, precision: str, width: int) -> None:
-    """Forward and backward, with and without a condition, and forward alone."""
+    """Forward and backward, without and with condition fields, and forward alone."""
     grid = GRIDS[kind]
     u = torch.randn(16 if kind == "flat" else 4, *grid, device="cuda")
     t = torch.rand(len(u), device="cuda")
-    for conditions in (0, 1) if kind == "flat" else (0,):
+    for conditions in (0, 1, 2) if kind == "flat" else (0,):
         net = sapc.FNO(
             len(grid), MODES[kind], width, PROJECTIONS[width], 16, blocks=2,
             conditions=conditions, precision=precision, transform="fused",
         ).cuda()  # fmt: skip
-        shown = [torch.randn_like(u)] * conditions
+        several = (conditions,) if conditions > 1 else ()
+        shown = [torch.randn(len(u), *several, *grid, device="cuda")] * bool(conditions)
         with matmul_precision(precision):
             net(u.clone().requires_grad_(), t, *shown).square().mean().backward()
             with torch.no_grad():

@@ -69,6 +69,7 @@ def apart(a, b):
         *(("tall", precision, 0) for precision in ("fp16", "bf16")),
         ("broad", "fp16", 0),
         *((name, precision, 1) for name in ("flat", "narrow") for precision in BOUNDS),
+        *((name, precision, 2) for name in ("flat", "narrow", "solid") for precision in BOUNDS),
     ],
 )
 def test_values_and_gradients_are_those_of_ffts_in_float64(name, precision, conditions):
@@ -79,7 +80,8 @@ def test_values_and_gradients_are_those_of_ffts_in_float64(name, precision, cond
     u, t = draw(3, *grid), torch.rand(3, generator=g, device="cuda")
     # Not of mean zero: gradients of biases are sums, and would cancel.
     weight = 1e-7 * (1 + 0.5 * draw(3, *grid))
-    shown = [draw(3, *grid)] * conditions
+    several = (conditions,) if conditions > 1 else ()
+    shown = [draw(3, *several, *grid)] * bool(conditions)
     with matmul_precision(precision):
         v, gu, found = gradients(net, u, t, weight, *shown)
         with torch.no_grad():
@@ -156,7 +158,7 @@ def test_a_recording_gives_the_same_bits_for_other_numbers():
     assert u.grad.abs().sum() > 0
 
 
-@pytest.mark.parametrize("method", ["sapc", "ffm", "cond_ffm"])
+@pytest.mark.parametrize("method", ["sapc", "ffm", "cond_ffm", "cond_sapc"])
 @pytest.mark.parametrize("task", sapc.task_names())
 def test_between_two_evaluations_nothing_waits_for_the_device(task, method, forbid_waiting):
     """From the first evaluation to the last, projections included; recorded after a few."""

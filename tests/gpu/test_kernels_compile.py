@@ -41,13 +41,14 @@ NETWORKS = ("solid", "slim", "flat", "narrow", "broad")
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("conditions", [0, 2])
 @pytest.mark.parametrize("network", [variant(name, long=name not in ("solid", "slim")) for name in NETWORKS])
-def test_the_networks_compile_for_a_gpu(tmp_path, network):
+def test_the_networks_compile_for_a_gpu(tmp_path, network, conditions):
     """With the assembler that is here, they fit on the chip and read no register that nothing wrote.
 
     The slimmest needs no descriptors.
     """
-    said = compiled(tmp_path, "--entries", "--networks", network)
+    said = compiled(tmp_path, "--entries", "--networks", network, "--conditions", str(conditions))
     variants = {"lift_forward": 1, "block_forward": 2, "block_backward": 2, "project_weights": 1}
     assert {kernel: said.count(kernel) for kernel in variants} == variants
     without = said.count("products   0")

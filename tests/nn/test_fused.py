@@ -73,7 +73,8 @@ def case(batch, grid, conditions=0, size=1.0):
     u, t = draw(batch, *grid), torch.rand(batch, generator=g)
     # Not of mean zero: gradients of biases are sums, and would cancel.
     weight = size * (1 + 0.5 * draw(batch, *grid))
-    return u, t, weight, *[draw(batch, *grid)] * conditions
+    several = (conditions,) if conditions > 1 else ()
+    return u, t, weight, *[draw(batch, *several, *grid)] * bool(conditions)
 
 
 def check(net, *about):
@@ -93,13 +94,28 @@ def test_three_dimensions(precision):
     check(network(3, precision), *case(1, (2, 3, 10)))
 
 
-def test_a_condition_and_rows_in_pieces():
-    """Two fields enter; rows are longer than a piece.
+@pytest.mark.parametrize("conditions", [1, 2])
+def test_condition_fields_and_rows_in_pieces(conditions):
+    """Two or three fields enter; rows are longer than a piece.
 
     Hidden channels are in two parts, and programs have several rows.
     """
-    net = small_pieces(network(conditions=1, projection=32))
-    check(net, *case(2, (2, 21), conditions=1))
+    net = small_pieces(network(conditions=conditions, projection=32))
+    check(net, *case(2, (2, 21), conditions=conditions))
+
+
+@pytest.mark.parametrize("precision", ["fp16", "bf16"])
+def test_two_condition_fields_in_half_precision(precision):
+    check(network(3, precision, conditions=2), *case(1, (2, 3, 10), conditions=2))
+
+
+def test_more_condition_fields_than_the_kernels_know():
+    u, t, _, shown = case(1, (3, 12), conditions=3)
+    with pytest.raises(SapcError, match="at most 2 condition fields, not 3"):
+        network(conditions=3)(u, t, shown)
+    left_open = network(conditions=3)
+    left_open.transform = "auto"
+    assert left_open.path(u, shown) == "dft"
 
 
 def test_a_grid_that_has_not_all_modes():

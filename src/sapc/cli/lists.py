@@ -9,7 +9,7 @@ from rich import box
 from rich.markup import escape
 from rich.table import Table
 
-from ..methods import SOURCES, Method, get_method, is_user_defined, method_names
+from ..methods import SOURCES, Method, get_method, is_extension, is_user_defined, method_names
 from ..tasks import get_task, task_names
 from .app import app, out
 from .options import AsJson
@@ -70,6 +70,7 @@ def methods(as_json: AsJson = False) -> None:
         kind = "training" if m.trains else f"zero-shot ({m.weights})"
         references = [m.reference.short] if m.reference else []
         origins = [f"Own method, from {SOURCES[m.name]}"] if is_user_defined(m.name) else []
+        origins += ["Beyond the paper."] if is_extension(m.name) else []
         origin = " ".join((f"{m.title}.", *references, *origins))
         table.add_row(f"[bold]{m.name}[/bold]", kind, str(m.evaluations()), EXACT[m.exact], escape(origin))
     out.print(table)
@@ -86,6 +87,7 @@ def _describe(m: Method) -> dict[str, Any]:
         "exact": m.exact,
         "batch_independent": not m.couples_batch,
         "variant_of": m.variant_of or None,
+        "beyond_paper": is_extension(m.name),
         "reference": m.reference and m.reference.text,
         "citation": m.reference and m.reference.key,
         "source": SOURCES.get(m.name),

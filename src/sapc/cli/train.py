@@ -21,7 +21,7 @@ from ..tasks.check import check as check_task
 from ..training import distributed
 from ..training import loop as training
 from ..training.config import TrainingConfig, training_config
-from ..training.continuation import extension, fine_tuning
+from ..training.continuation import choose_method, extension, fine_tuning
 from ..training.run_folder import RunFolder, default_folder, is_shipped, resolve_model_path
 from .app import app, interrupt_advice, warn
 from .options import AsJson, Device, PresetName, TaskOptions, default_preset, take_records
@@ -40,6 +40,10 @@ class TrainingOptions:
     precision: Annotated[str | None, typer.Option(help="float32, tf32, fp16 or bf16.")] = None
     projector: Annotated[
         str | None, typer.Option(help="On curved manifolds: feasible, nearest or paper.")
+    ] = None
+    sensors: Annotated[
+        int | None,
+        typer.Option(help="Values at so many random points, at most, are shown in a step besides. \\[0]"),
     ] = None
     train: Annotated[int | None, typer.Option(help="Solutions to train on.")] = None
     validation: Annotated[int | None, typer.Option(help="Solutions to validate on.")] = None
@@ -77,7 +81,10 @@ class ExecutionOptions:
 @take_records
 def train(
     task: Annotated[str | None, typer.Argument(help="A task name; `sapc tasks` lists them.")] = None,
-    method: Annotated[str | None, typer.Option(help="A method; `sapc methods` lists them. \\[sapc]")] = None,
+    method: Annotated[
+        str | None,
+        typer.Option(help="A method; `sapc methods` lists them. \\[sapc; of data of your own cond_sapc]"),
+    ] = None,
     preset: PresetName = None,
     path: Annotated[
         Path | None,
@@ -124,7 +131,9 @@ def train(
     else:
         has_data = own_data.data is not None
         preset = preset or ("small" if has_data else default_preset(execution.device))
-        run = _new_config(_find_task(task, own_data), method or "sapc", preset, changes, start)
+        resolved_task = _find_task(task, own_data)
+        method = method or choose_method(resolved_task, path, start)
+        run = _new_config(resolved_task, method, preset, changes, start)
         path = path or default_folder(run)
     folder = RunFolder(path)
     _check(run, folder, execution.devices)

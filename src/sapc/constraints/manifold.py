@@ -53,6 +53,8 @@ Algorithm = Literal["closed form", "factorised", "banded Gauss-Newton", "dense G
 JACOBIAN_BYTES = 2**27
 # And one sample may need this much at most.
 MAX_BYTES = 2**33
+# Factors of a law that are kept, for the latest sets of pinned points.
+MAX_FACTORS = 16
 # So much of fields is projected at a time, on the CPU.
 CACHE_BYTES = 2**21
 APPROXIMATE_PASSES = (
@@ -550,6 +552,9 @@ class Manifold:
         if key not in solvers:
             for stale_key in [k for k in solvers if any(law() is None for law in k[0])]:
                 del solvers[stale_key]
+            # A training with sensors has another mask in each step.
+            while len(solvers) >= MAX_FACTORS:
+                del solvers[next(iter(solvers))]
             solvers[key] = GramSolver(self._matrix(), bound.free)
         return solvers[key]
 

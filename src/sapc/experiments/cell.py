@@ -317,7 +317,7 @@ def cells(
     for seed in seeds:
         for task in tasks or task_names():
             get_task(task)
-            for method in map(get_method, methods or method_names(user_defined=False)):
+            for method in map(get_method, methods or method_names(user_defined=False, extensions=False)):
                 run = config.training_config(task, method.weights, preset, seed=seed, **changes)
                 cell = Cell(run, method.name, evaluation, label)
                 if method.couples_batch and coupled_samples is not None:

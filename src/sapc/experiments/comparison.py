@@ -99,7 +99,7 @@ class Comparison:
     @property
     def cells(self) -> list[Cell]:
         """One cell per method, in the order of the tables."""
-        methods, seed = self.methods or method_names(), self.evaluation.seed
+        methods, seed = self.methods or method_names(extensions=False), self.evaluation.seed
         table = cells([self.task], methods, [seed], self.preset, self.evaluation, coupled_samples=None)
         # A method that is named twice is compared once.
         return [

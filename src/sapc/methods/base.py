@@ -94,7 +94,9 @@ class Method:
         loss_uses_manifold: Whether its loss looks at H.
         sampler_uses_manifold: Whether its sampler or its network looks at H: then a condition has to be
             given.
-        conditioning_input: What its network sees of H besides the state, as one more input channel.
+        conditioning_input: What its network sees of H besides the state: a field `(condition, *grid)`, or
+            `condition_fields` of them `(condition, condition_fields, *grid)`.
+        condition_fields: Number of these fields.
         second_objective: A second objective of its training.
         t_min: Smallest flow time it is trained at.
         clips_endpoint: Whether a model clips its endpoint estimates to the range of the training data. Where
@@ -120,6 +122,7 @@ class Method:
     loss_uses_manifold: bool = False
     sampler_uses_manifold: bool = False
     conditioning_input: Callable[[Manifold], Tensor] | None = None
+    condition_fields: int = 1
     second_objective: SecondObjective | None = None
     t_min: float = 0.0
     clips_endpoint: bool = False
@@ -194,5 +197,12 @@ class Method:
         """
         if self.conditioning_input is None:
             return network
-        values = self.conditioning_input(H)
-        return lambda vt, t: network(vt, t, values.to(vt).expand_as(vt))
+        condition = self.conditioning_input(H)
+        # One field has no axis for their number.
+        lead = (self.condition_fields,) if self.condition_fields > 1 else ()
+        if lead and tuple(condition.shape[1:]) != (*lead, *H.shape):
+            raise SapcError(
+                f"the conditioning input of {self.name} has shape {tuple(condition.shape)}; expected "
+                f"(conditions, {', '.join(map(str, (*lead, *H.shape)))}), its {lead[0]} condition fields"
+            )
+        return lambda vt, t: network(vt, t, condition.to(vt).expand(len(vt), *lead, *vt.shape[1:]))

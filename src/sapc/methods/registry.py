@@ -1,4 +1,4 @@
-"""Which methods there are: the published ones, and a user's own.
+"""Which methods there are: the published ones, those that extend the paper, and a user's own.
 
 A user's method is a `Method` like any other. It is made known in one of three ways:
 
@@ -12,7 +12,7 @@ process per device) know the method too. What SAPC_PLUGINS and entry points name
 when a name is not known, or when all names are asked for. A plug-in that cannot be loaded then is a warning,
 so that a broken one harms nobody who does not want it; `load_plugin` itself raises.
 
-A method is one's own if its name is not published. Where it came from is kept: the same source may give its
+A method is one's own if its name is not one of this package. Where it came from is kept: the same source may give its
 name a new method, so that a file or a notebook's cell can be changed and run again, but no other may.
 
 A file may bring a task instead: it says `TASK = sapc.register_task(...)` or `TASK =
@@ -42,6 +42,7 @@ from .ablations import S1, S2, S3
 from .base import Exactness, Method
 from .cafm import CAFM
 from .cond_ffm import COND_FFM
+from .cond_sapc import COND_SAPC
 from .dflow import DFLOW
 from .eci import ECI, ECI_STOKES_BC, ECI_STOKES_IC
 from .ffm import FFM
@@ -57,7 +58,9 @@ PUBLISHED_METHODS: Mapping[str, Method] = {
         PCFM, PCFM_PINS_FIRST, PCFM_RELAXED, CAFM, PBFM, DFLOW,
     )
 }  # fmt: skip
-METHODS: dict[str, Method] = dict(PUBLISHED_METHODS)
+EXTENSIONS: Mapping[str, Method] = {COND_SAPC.name: COND_SAPC}
+"""Methods of this package that go beyond the paper; they stand apart from the published ones."""
+METHODS: dict[str, Method] = {**PUBLISHED_METHODS, **EXTENSIONS}
 """All that are known so far, the published ones first; see `get_method` for those that are only installed."""
 
 SOURCES: dict[str, str] = {}
@@ -85,12 +88,13 @@ _guard = threading.RLock()
 
 @rename_arguments(own="user_defined")
 @explain_misuse
-def method_names(variants: bool = False, user_defined: bool = True) -> list[str]:
+def method_names(variants: bool = False, user_defined: bool = True, extensions: bool = True) -> list[str]:
     """List the names of all methods.
 
     Args:
         variants: Also name methods that are presets of another one.
         user_defined: Also name methods of users.
+        extensions: Also name methods of this package that go beyond the paper.
 
     Returns:
         The names, published methods first.
@@ -100,7 +104,9 @@ def method_names(variants: bool = False, user_defined: bool = True) -> list[str]
     return [
         n
         for n, m in METHODS.items()
-        if (variants or not m.variant_of) and (user_defined or not is_user_defined(n))
+        if (variants or not m.variant_of)
+        and (user_defined or not is_user_defined(n))
+        and (extensions or not is_extension(n))
     ]
 
 
@@ -136,7 +142,12 @@ def get_method(name: str) -> Method:
 
 def is_user_defined(name: str) -> bool:
     """Whether a method is a user's."""
-    return name not in PUBLISHED_METHODS
+    return name not in PUBLISHED_METHODS and name not in EXTENSIONS
+
+
+def is_extension(name: str) -> bool:
+    """Whether a method of this package goes beyond the paper."""
+    return name in EXTENSIONS
 
 
 def describe_method_file(name: str) -> dict[str, str]:
@@ -397,6 +408,7 @@ def _check(method: Any) -> None:
             )
     check_int(method.nfe, f"nfe of the method {method.name!r}", 1)
     check_int(method.steps, f"number of steps of the method {method.name!r}", 1)
+    check_int(method.condition_fields, f"condition_fields of the method {method.name!r}", 1)
 
 
 def _is_title(title: Any) -> bool:
@@ -419,7 +431,8 @@ def _check_relations(method: Method, source: str, methods: Mapping[str, Method])
     """Refuse a name that is taken, and what a method says of other methods that is not so."""
     name, earlier = method.name, METHODS.get(method.name)
     if not is_user_defined(name):
-        raise SapcError(f"the name {name!r} is that of a published method; give your own another name")
+        kind = "method of this package" if is_extension(name) else "published method"
+        raise SapcError(f"the name {name!r} is that of a {kind}; give your own another name")
     if earlier is not None and earlier is not method and SOURCES[name] != source:
         raise SapcError(
             f"there is a method {name!r} already, from {SOURCES[name]}; give the one from {source} another "

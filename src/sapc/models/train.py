@@ -13,6 +13,7 @@ from ..nn.network import NetworkSource
 from ..tasks import Task
 from ..training import loop
 from ..training.config import training_config
+from ..training.continuation import choose_method
 from ..training.run_folder import default_folder
 from .model import Model, read_model
 from .times import tune_after_training
@@ -24,7 +25,7 @@ EXECUTION = ("compiled", "tensorboard", "save_seconds", "data_progress", "extend
 @explain_misuse
 def train(
     task: str | Task,
-    method: str = "sapc",
+    method: str | None = None,
     preset: str = "small",
     out: str | os.PathLike[str] | None = None,
     *,
@@ -41,7 +42,9 @@ def train(
 
     Args:
         task: A name, or a task of your own, as `sapc.Task.from_data` makes it.
-        method: A method that is trained; `sapc.method_names()` lists them.
+        method: A method that is trained; `sapc.method_names()` lists them. Unless given, `sapc` where a solver
+            makes the data and `cond_sapc` for data of your own; a run of those that is continued, or begins
+            with weights, keeps their method.
         preset: published, full, compact, small or tiny.
         out: The run folder; runs/TASK-METHOD-PRESET unless given.
         network: One of your own in place of the FNO: a `torch.nn.Module` `(fields, times[, condition]) ->
@@ -59,6 +62,9 @@ def train(
 
     """
     execution = {name: settings.pop(name) for name in EXECUTION if name in settings}
+    # Anything else is refused there.
+    if method is None and isinstance(task, str | Task):
+        method = choose_method(task, out, start)
     run = training_config(task, method, preset, network=network, **settings)
     folder = loop.train(
         run,

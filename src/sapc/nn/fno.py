@@ -50,7 +50,7 @@ from torch.nn.functional import gelu, linear
 
 from ..errors import SapcError, SapcWarning, check_choice, check_int, explain_misuse, has_type
 from .dft import Block, Transforms, make_transforms
-from .kernels import kernels_unavailable_reason
+from .kernels import LARGEST_CONDITIONS, kernels_unavailable_reason
 
 # Importing it needs Triton.
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ class FNO(nn.Module):
         time_channels: Channels of the time embedding, an even number.
         blocks: Number of blocks.
         channels: Channels of a field.
-        conditions: Condition fields that it gets, 0 or 1.
+        conditions: Number of condition fields that it gets; see `forward`.
         precision: Precision of products: float32, tf32, fp16 or bf16.
         transform: How it is computed: auto, fused, dft or fft.
         compiled: Compile the products.
@@ -220,14 +220,15 @@ class FNO(nn.Module):
         self,
         u: Float[Tensor, "batch *grid"],
         t: Float[Tensor, " batch"],
-        condition: Float[Tensor, "batch *grid"] | None = None,
+        condition: Float[Tensor, "batch *fields"] | None = None,
     ) -> Float[Tensor, "batch *grid"]:
         """Evaluate the velocity.
 
         Args:
             u: States `(batch, *grid)`, with an axis for channels after the batch if there are several.
             t: Flow times, one per sample.
-            condition: A field per sample, in the shape of `u`.
+            condition: A field per sample, in the shape of `u`; of several condition fields `(batch,
+                conditions, ...)`, each in the shape of a field of `u`.
 
         Returns:
             The velocity in the shape of `u`, in float32 (float64 for a network in float64).
@@ -243,12 +244,18 @@ class FNO(nn.Module):
         shape = tuple(u.shape[-len(self.modes) :])
         kind = torch.bfloat16 if self.precision == "bf16" else exact
         transforms = self._lookup(make_transforms, shape, self.modes, kind, u.device)
-        inputs_ = (u,) if condition is None else (u, condition)
-        channels = torch.stack(inputs_, -1) if self.channels == 1 else torch.cat(inputs_, 1).movedim(1, -1)
+        fields = self._split_fields(u, condition)
+        channels = torch.stack(fields, -1) if self.channels == 1 else torch.cat(fields, 1).movedim(1, -1)
         place = transforms.place.to(exact).expand(len(u), -1, -1)
         inputs = torch.cat((channels.to(exact).flatten(1, -2), place), -1)
         v = self._core(inputs, t.double(), transforms)
         return v.reshape(u.shape) if self.channels == 1 else v.movedim(-1, 1).reshape(u.shape)
+
+    def _split_fields(self, u: Tensor, condition: Tensor | None) -> tuple[Tensor, ...]:
+        """List the fields that enter, the state first, each in the shape of `u`."""
+        if condition is None:
+            return (u,)
+        return (u, condition) if self.conditions == 1 else (u, *condition.unbind(1))
 
     def _lookup(self, make: Callable[..., Value], *key: object) -> Value:
         """Keep what depends on a grid alone, for the latest grids."""
@@ -278,6 +285,8 @@ class FNO(nn.Module):
         reason = kernels_unavailable_reason(
             u.device, self._activation_dtype, self.lift_out.out_features, self.lift_in.out_features
         )
+        if self.conditions > LARGEST_CONDITIONS:
+            reason = f"the kernels know at most {LARGEST_CONDITIONS} condition fields, not {self.conditions}"
         if self.channels > 1 or len(self.modes) not in (2, 3):
             reason = "the kernels know fields of one channel on two or three axes"
         if not reason and condition is not None and condition.requires_grad:
@@ -352,7 +361,7 @@ class FNO(nn.Module):
         state, place, tau = self._lift_weights(t)
         scaled_inputs = torch.cat((state, place[:, -1:]), 1).T.contiguous()
         line = (p.lead[:, :, None] * place[:, :-1].T).sum(1)
-        rows = u[..., None, :] if condition is None else torch.stack((u, condition), -2)
+        rows = torch.stack(self._split_fields(u, condition), -2)
         linears = (self.lift_out, self.project_in, self.project_out)
         ends = [scaled_inputs, *(x for layer in linears for x in layer.parameters())]
         layers = [x for block in self.blocks for x in cast(Block, block).parameters_for(transforms)]
@@ -410,13 +419,15 @@ class FNO(nn.Module):
             )
         if t.shape != u.shape[:1]:
             raise SapcError(f"one flow time per field: expected shape ({len(u)},), got {tuple(t.shape)}")
-        if condition is not None and condition.shape != u.shape:
+        several = (self.conditions,) if self.conditions > 1 else ()
+        if condition is not None and condition.shape != (shape := (len(u), *several, *u.shape[1:])):
             raise SapcError(
-                f"the condition has shape {tuple(condition.shape)}, the fields {tuple(u.shape)}; "
-                "they must agree"
+                f"the condition has shape {tuple(condition.shape)}, the fields {tuple(u.shape)}; they must agree"
+                + f": {self.conditions} condition fields have shape {shape}" * len(several)
             )
         if (condition is not None) != bool(self.conditions):
-            requirement = "one condition field per sample" if self.conditions else "no condition"
+            names = {0: "no condition", 1: "one condition field per sample"}
+            requirement = names.get(self.conditions, f"{self.conditions} condition fields per sample")
             raise SapcError(f"this FNO takes {requirement}; use weights trained for this method")
 
 

@@ -4,7 +4,8 @@ A network is any `torch.nn.Module` `(fields, times[, condition]) -> fields`:
 
     fields      (batch, *grid), or (batch, channel, *grid) if there are several channels
     times       flow times in [0, 1], one per field
-    condition   a field of the same shape, only for methods that show one to the network
+    condition   a field of the same shape, only for methods that show one to the network; of a method that
+                shows k > 1 of them `(batch, k, ...)`, each `condition[:, i]` in the shape of the fields
     result      the velocity, in the shape of the fields
 
 `Backbone` holds the sizes of the FNO, from which it is made. `OwnNetwork` describes a network that the user
@@ -312,7 +313,7 @@ def _check_no_arguments(make: Callable[[], nn.Module]) -> None:
 
 def _check_arguments(network: nn.Module, conditions: int) -> None:
     """Refuse a network that does not take as many arguments as it will be called with."""
-    names = ("fields", "times", "condition")[: 2 + conditions]
+    names = ("fields", "times", "condition")[: 2 + bool(conditions)]
     try:
         signature = inspect.signature(network.forward)
     # A compiled function has no signature.

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from typing import Any, Literal, get_args
 
+import torch
 from torch import nn
 
 from .._old_names import find_renamed, rename_arguments, rename_fields, rename_method
@@ -23,6 +24,7 @@ from ..methods.registry import describe_method_file
 from ..nn.fno import LARGEST, Precision
 from ..nn.network import Backbone, Inputs, NetworkSource, OwnNetwork, make_plain, read_settings, to_tuples
 from ..tasks import DataDescription, Physics, Task, attach_task, check_options, get_task
+from ..tasks.physics import pins_of
 from .presets import Preset, current_preset, preset_name, published_settings, settings_for_data
 
 FORMAT = "sapc-run-1"
@@ -37,7 +39,7 @@ FILE_KEYS = {
     "length": "source_length_scale",
 }
 """Entries of config.json that have another name than their field: those of the fields in version 0.1.0."""
-LATER_SETTINGS = ("stages", "parent", "validation_draws")
+LATER_SETTINGS = ("stages", "parent", "validation_draws", "sensors")
 """Settings that are only written if they are used, so that older runs have the files they had."""
 
 
@@ -72,6 +74,8 @@ class TrainingConfig:
         projector: Projection onto curved manifolds: feasible (a near point on H), nearest (the nearest one)
             or paper (its plain iteration).
         source_length_scale: Length scale of the source, the grid being the unit cube.
+        sensors: At most so many random points are pinned in a step besides, for a network that is shown what
+            is pinned.
         preset: Name of the preset that the settings come from.
         stages: Steps at which the training had come to its end before it was continued.
         parent: Weights that the training begins with, if they are another run's: name, step and SHA-256.
@@ -101,6 +105,7 @@ class TrainingConfig:
     precision: str = "fp16"
     projector: str = "feasible"
     source_length_scale: float = 1e-3
+    sensors: int = 0
     preset: str = "published"
     stages: tuple[int, ...] = ()
     parent: Mapping[str, Any] = field(default_factory=dict)
@@ -109,7 +114,7 @@ class TrainingConfig:
     def __post_init__(self) -> None:
         object.__setattr__(self, "preset", preset_name(self.preset))
         make_plain(self, *(name for name in SETTINGS if name not in ("backbone", "options", "parent")))
-        check_record(self, seed=0, plateau_patience=0, stages=0, validation_draws=0)
+        check_record(self, seed=0, plateau_patience=0, stages=0, validation_draws=0, sensors=0)
         if self.plateau_factor >= 1:
             raise SapcError(f"plateau_factor must be below 1, got {self.plateau_factor}")
         for name, kinds in (("precision", Precision), ("projector", Projector), ("schedule", Schedule)):
@@ -130,6 +135,11 @@ class TrainingConfig:
             raise SapcError(
                 f"{self.method} is not trained: it samples with the weights of {method.weights}; "
                 "train that one"
+            )
+        if self.sensors and method.conditioning_input is None:
+            raise SapcError(
+                f"the network of {self.method} is not shown what is pinned, so it cannot learn to use sensors; "
+                "leave sensors out, or train cond_sapc"
             )
 
     def __getstate__(self) -> dict[str, Any]:
@@ -246,8 +256,20 @@ class TrainingConfig:
         """
         self.network_shapes(network)
         task = self.make_task()
+        self._check_sensors(task)
         task.check("train", self.train, self.seed)
         task.check("validation", self.validation, self.seed)
+
+    def _check_sensors(self, task: Task) -> None:
+        """Refuse as many sensors as there are free points."""
+        if self.sensors:
+            pinned = torch.zeros(task.grid.shape, dtype=torch.bool)
+            for pin in pins_of(task.constraint):
+                pinned |= pin.mask(task.grid.shape)
+            if self.sensors >= (free := int((~pinned).sum())):
+                raise SapcError(
+                    f"sensors must be below the {free} values that are not pinned, got {self.sensors}"
+                )
 
     def describe_plugins(self) -> dict[str, dict[str, str]]:
         """Describe the files that define the method and the task, as far as they are plug-ins.
@@ -261,7 +283,8 @@ class TrainingConfig:
         return {kind: file for kind, file in files.items() if file}
 
     def _inputs(self) -> Inputs:
-        conditions = int(self.make_method().conditioning_input is not None)
+        method = self.make_method()
+        conditions = 0 if method.conditioning_input is None else method.condition_fields
         return Inputs(len(self.grid), self.description.n_channels, conditions, self.precision)
 
     def solver(self, task: Task) -> Solver:
@@ -339,7 +362,7 @@ SETTINGS = tuple(f.name for f in fields(TrainingConfig) if f.compare)
 @explain_misuse
 def training_config(
     task: str | Task,
-    method: str = "sapc",
+    method: str | None = None,
     preset: str = "small",
     grid: tuple[int, ...] | None = None,
     network: NetworkSource | None = None,
@@ -349,7 +372,7 @@ def training_config(
 
     Args:
         task: A task by name, or a task of your own.
-        method: Name of a method that is trained.
+        method: Name of a method that is trained; `default_method(task)` unless given.
         preset: published, full, compact, small or tiny.
         grid: Points per axis, if not those of the preset; a task of your own has its grid already.
         network: A network of your own, which the settings describe. It is passed again to train it.
@@ -384,9 +407,22 @@ def training_config(
         settable = set(SETTINGS) - {"task", "method", "preset", "backbone", "stages", "parent"}
         choices = ", ".join(sorted(settable | {size.name for size in fields(Backbone)}))
         raise SapcError(f"unknown setting {unknown_names[0]!r} of a run; choose from {choices}")
+    method = default_method(resolved_task) if method is None else method
     settings |= {"task": resolved_task.name, "method": method, "preset": preset}
     settings["attached_task"] = None if resolved_task.can_draw else resolved_task
     return TrainingConfig(**settings | changes)
+
+
+def default_method(task: Task) -> str:
+    """Choose the method where none is named: the paper's, or for given fields one that follows its condition.
+
+    Args:
+        task: The task.
+
+    Returns:
+        `sapc` where a solver makes the data; `cond_sapc` where there are only the samples of a file.
+    """
+    return "sapc" if task.can_draw else "cond_sapc"
 
 
 def _backbone(

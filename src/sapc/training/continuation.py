@@ -23,7 +23,8 @@ from typing import Any
 from .._files import real_path, sha256, write_json
 from ..errors import SapcError, SapcWarning, check_int
 from ..nn.network import NetworkSource
-from .config import TrainingConfig
+from ..tasks import Task, get_task
+from .config import TrainingConfig, default_method
 from .run_folder import (
     BEST,
     BEST_VALIDATION,
@@ -107,6 +108,29 @@ def fine_tuning(
         "sha256": sha256(folder.weights),
     }
     return replace(run, parent=parent)
+
+
+def choose_method(
+    task: str | Task, folder: str | os.PathLike[str] | None, start: str | os.PathLike[str] | None
+) -> str:
+    """Choose the method of a run where none is named.
+
+    A run of given fields that is there already keeps its method, and one that begins with weights takes
+    theirs. Else it is `default_method(task)`.
+
+    Args:
+        task: The task, or its name.
+        folder: The run folder, if one is named.
+        start: The run whose weights it begins with, if there is one.
+
+    Returns:
+        The name of the method.
+    """
+    task = get_task(task) if isinstance(task, str) else task
+    places = [] if folder is None else [RunFolder(folder)]
+    places += [] if start is None else [RunFolder(resolve_model_path(start))]
+    runs = (place.run() for place in places if not task.can_draw and place.config.is_file())
+    return next((run.method for run in runs), default_method(task))
 
 
 def prepare_extension(folder: RunFolder, run: TrainingConfig) -> None:

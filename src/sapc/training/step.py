@@ -6,11 +6,17 @@ same steps to the same bits as one never stopped.
 
     rows of step n    entries n batch .. (n+1) batch of the epochs' permutations laid end to end
     source, times     a generator seeded by (seed, n)
+    sensors           one seeded by (seed, n) as well, on the CPU
     validation        one seeded by (seed, n) too: fresh draws, so that the plateau is one of the objective,
                       not of one draw of it; with `validation_draws` one seeded by the seed alone: the same
                       draws each time, so that losses compare
 
 With `validation_draws` the weights of the lowest validation loss are kept, and are what a training ends with.
+
+Sensors are points that are pinned besides, so that a network that is shown what is pinned learns to use
+them: none in every second step, else 1 to N of them, each number as likely. All samples of a batch have the
+same, at places drawn among the free values, with the values of their data. The manifold of the loss has them,
+as that of a sampling run has: the source is anchored on them, too. Validation has none.
 
 A method with a second objective has two gradients. Each is averaged over all processes, then the method
 combines them, so several processes take the step that one would. Where the second is not finite the step is
@@ -21,6 +27,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -28,7 +35,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ..constraints import Manifold
+from ..constraints import FeasiblePoint, Manifold, Pin, Solver
 from ..errors import SapcError
 from ..flow import source
 from ..methods import SecondObjective
@@ -127,7 +134,10 @@ class Training:
             for split, size in (("train", run.train), ("validation", run.validation))
         )
         sample = self.data[:1].to(group.device)
-        self.H = self.task.normalized_manifold(sample, solver=run.solver(self.task))
+        solver = run.solver(self.task)
+        solver = _without_programs(solver) if run.sensors else solver
+        self.H = self.task.normalized_manifold(sample, solver=solver)
+        self._free_points = (~self.H.pinned).flatten().nonzero()[:, 0].cpu()
         self.generator = torch.Generator(group.device)
         self._epoch, self._order = -1, torch.empty(0, dtype=torch.long)
 
@@ -159,24 +169,37 @@ class Training:
         v1 = source.sample(self.task.grid, n, generator=g, length=self.run.source_length_scale)
         return shard(v0).to(self.group.device, non_blocking=True), shard(v1), shard(t)
 
+    def _sensors(self) -> Pin | None:
+        """Draw the points that are pinned in this step besides, the same on every device."""
+        if not (largest := self.run.sensors):
+            return None
+        g = torch.Generator().manual_seed(source.derive_seed(self.run.seed, "sensors", self.step))
+        # From 1 - largest on: half of the numbers mean none.
+        number = max(0, int(torch.randint(1 - largest, largest + 1, (), generator=g)))
+        mask = torch.zeros(self.H.shape, dtype=torch.bool)
+        mask.view(-1)[self._free_points[torch.randperm(len(self._free_points), generator=g)[:number]]] = True
+        return Pin(mask, label="sensors") if number else None
+
     # -- a step --
 
-    def loss(self, v0: Tensor, v1: Tensor, t: Tensor) -> Tensor:
+    def loss(self, v0: Tensor, v1: Tensor, t: Tensor, sensors: Pin | None = None) -> Tensor:
         """Compute the method's objective.
 
         Args:
             v0: Data `(batch, *grid)`.
             v1: Source draws.
             t: Flow times.
+            sensors: Points that are pinned besides.
 
         Returns:
             One number.
         """
-        H = self._manifold(v0)
+        H = self._manifold(v0, sensors)
         return self.method.loss(self.method.velocity(self.model, H), v0, v1, t, H)
 
-    def _manifold(self, v0: Tensor) -> Manifold:
-        return self.H.rebind(v0) if self.method.loss_uses_manifold else self.H
+    def _manifold(self, v0: Tensor, sensors: Pin | None) -> Manifold:
+        H = self.H.rebind(v0) if self.method.loss_uses_manifold else self.H
+        return H if sensors is None else H & sensors
 
     def advance(self) -> StepResult:
         """Take one step.
@@ -189,15 +212,16 @@ class Training:
                 group["lr"] = self.run.rate(self.step)
         v0 = self.data[self._rows()]
         v0, v1, t = self._draw(v0, self._seed_generator("step", self.step))
+        sensors = self._sensors()
         self.optimiser.zero_grad(set_to_none=True)
         second_objective: Sequence[Tensor] = ()
         with self.execution.fixed_seed(
             lambda: source.derive_seed(self.run.seed, "network", self.step, self.group.rank)
         ):
             if (objective := self.method.second_objective) is not None:
-                loss, *second_objective = self._two_gradients(objective, v0, v1, t)
+                loss, *second_objective = self._two_gradients(objective, v0, v1, t, sensors)
             else:
-                loss = self.loss(v0, v1, t)
+                loss = self.loss(v0, v1, t, sensors)
                 if not isinstance(loss, Tensor) or loss.numel() != 1 or not loss.requires_grad:
                     raise SapcError(
                         f"the loss of method {self.method.name} must return one number that depends on the network, "
@@ -210,10 +234,10 @@ class Training:
         return StepResult(loss.detach(), norm, *second_objective)
 
     def _two_gradients(
-        self, objective: SecondObjective, v0: Tensor, v1: Tensor, t: Tensor
+        self, objective: SecondObjective, v0: Tensor, v1: Tensor, t: Tensor, sensors: Pin | None
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Combine two gradients; return both objectives, and whether the second was left out."""
-        H = self._manifold(v0)
+        H = self._manifold(v0, sensors)
         # Not the wrapped network: averages are taken here.
         v = self.method.velocity(self.execution.for_training(lambda network: network), H)
         first = self.method.loss(v, v0, v1, t, H)
@@ -389,6 +413,13 @@ def _check_schedule(metadata: dict[str, Any], reference: dict[str, Any], path: P
 
 def _shapes(tensors: Tensors) -> dict[str, tuple[int, ...]]:
     return {name: tuple(value.shape) for name, value in tensors.items()}
+
+
+def _without_programs(solver: Solver) -> Solver:
+    """Project without compiled programs, which would be made anew for each new set of pinned points."""
+    if not isinstance(solver, FeasiblePoint):
+        return solver
+    return replace(solver, execution=replace(solver.execution, compiled=False))
 
 
 def _to_device(x: Tensor, device: torch.device) -> Tensor:

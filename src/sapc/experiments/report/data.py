@@ -14,6 +14,8 @@ from ...methods import find_method, is_user_defined, method_names, paper
 from .. import results
 from .format import FAILED, MISSING, NO_FFM, NO_WEIGHTS, NOT_RECORDED, NOTHING, compact
 
+# Methods of this package that go beyond the paper.
+EXTENSION_LABELS = {"cond_sapc": "condSAPC"}
 # Characters of a short label.
 LABEL_WIDTH = 28
 
@@ -104,7 +106,8 @@ def task_label(task: str) -> str:
 def method_label(method: str) -> str:
     """Return the paper's name of a method, or the title of a user's own, or its name where it is unknown."""
     own = find_method(method) if is_user_defined(method) else None
-    return paper.METHOD_LABELS.get(method) or (own.title if own else method)
+    labels = paper.METHOD_LABELS | EXTENSION_LABELS
+    return labels.get(method) or (own.title if own else method)
 
 
 def short_label(method: str) -> str:
@@ -121,7 +124,7 @@ def order_tasks(tasks: Iterable[str]) -> list[str]:
 
 
 def order_methods(methods: Iterable[str]) -> list[str]:
-    """Sort methods: SAPC, its ablations, the others, the user's own, then unknown ones."""
+    """Sort methods: SAPC, its ablations, the others, those beyond the paper, the user's own, unknown ones."""
     order = method_names(variants=True)
     return sorted(set(methods), key=lambda name: (order.index(name) if name in order else len(order), name))
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from ...errors import SapcError
 from ...evaluation.metrics import DISTRIBUTION
-from ...methods import find_method, paper
+from ...methods import find_method, is_extension, paper
 from ...methods.references import Reference
 from ...tasks import get_task
 from .. import results
@@ -64,7 +64,7 @@ def notes_of_means(data: ReportData, name: str, methods: Sequence[str]) -> list[
         CE: "ce" in metrics,
         "condFFM is conditioned, so not ranked.": name == "ablation",
     }
-    notes = [note for note, is_true in conditions.items() if is_true]
+    notes = [note for note, is_true in conditions.items() if is_true] + _notes_on_extensions(methods)
     truth = _notes_on_truth(data.tasks or paper.TASKS) if "ce_global" in metrics else []
     return [*notes, *_notes_on_ranks(data, methods), *truth, *_notes_on_protocols(data, methods)]
 
@@ -74,7 +74,14 @@ def notes_of_cost(data: ReportData, methods: Sequence[str]) -> list[str]:
     device = paper.protocol().device
     source = _paper_note(f"medians over 3 seeds x 4 test sets on one {device}, training per seed")
     other = f"Times on another device than the paper's {device} compare within a line"
-    return [*COST, source, f"{other}, not with the line below.", *_notes_on_protocols(data, methods)]
+    source_notes = [source, *_notes_on_extensions(methods)]
+    return [*COST, *source_notes, f"{other}, not with the line below.", *_notes_on_protocols(data, methods)]
+
+
+def _notes_on_extensions(methods: Sequence[str]) -> list[str]:
+    """Say which methods are this package's own."""
+    labels = [method_label(m) for m in methods if is_extension(m)]
+    return [f"{', '.join(labels)}: not of the paper, but beyond it, so not ranked."] if labels else []
 
 
 def _paper_note(origin: str) -> str:

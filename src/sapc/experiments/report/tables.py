@@ -8,9 +8,9 @@
 Every metric has a line of ours and a line of the paper's. Within a line the lowest number is bold and the
 next one underlined; numbers that read alike are ranked alike, and so are constraint errors that are rounding.
 Not ranked are numbers that the paper does not rank (condFFM, which is conditioned; the time of FFM, which
-measures the others) and numbers that do not compare with the rest of the line: fewer samples have a higher
-floor, other test sets are other problems. Where a study says which methods it asks for, the others have no
-column.
+measures the others), methods of this package that go beyond the paper, and numbers that do not compare with
+the rest of the line: fewer samples have a higher floor, other test sets are other problems. Where a study
+says which methods it asks for, the others have no column.
 
 Costs are medians over seeds x test sets, of one device per task; time relative to FFM is the ratio of
 medians. The time of a test set is that of one sample times the published number of samples, so that methods
@@ -27,7 +27,7 @@ from itertools import product
 from pathlib import Path
 
 from ..._files import atomic_write, ensure_folder
-from ...methods import paper
+from ...methods import is_extension, paper
 from . import notes
 from .data import ReportData, method_label, order_methods, task_label
 from .format import NO_FFM, NOT_RECORDED, NOTHING, Table, compact, short_number, write_csv
@@ -186,7 +186,7 @@ def _means(
 ) -> ReportTable:
     lines = TableBuilder(methods)
     source = "ablation" if name == "ablation" else "generation"
-    ranked = [m for m in methods if m not in OUT_OF_RANKING.get(name, ())]
+    ranked = [m for m in methods if m not in OUT_OF_RANKING.get(name, ()) and not is_extension(m)]
     for task, metric in product(data.tasks or paper.TASKS, metrics):
         heads = (task_label(task), paper.METRIC_LABELS[metric])
         order = ranks(data.comparable_means(task, ranked, metric), metric)
@@ -227,7 +227,7 @@ def _costs(data: ReportData, methods: Sequence[str]) -> ReportTable:
             heads, ours = (task_label(task), label), values[name]
             theirs = {m: v for m in methods if (v := _printed_cost(task, m, name)) is not None}
             # FFM is what the others are measured by.
-            ranked = [m for m in methods if m != "ffm" and name in RANKED_COSTS]
+            ranked = [m for m in methods if m != "ffm" and not is_extension(m) and name in RANKED_COSTS]
             order, paper_order = (ranks({m: v[m] for m in ranked if m in v}) for v in (ours, theirs))
             cells = [
                 short_number(ours[m]) if m in ours else _cost_absence(data, task, m, name) for m in methods

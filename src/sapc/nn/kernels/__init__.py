@@ -17,6 +17,8 @@ from ..._triton import is_interpreted, triton_unavailable_reason
 
 # Hidden layer of the lifting and the projection, all of it on the chip at once.
 LARGEST_HIDDEN = 256
+# Condition fields beside the state.
+LARGEST_CONDITIONS = 2
 CHANNELS = (16, 32, 64, 128)
 KINDS = (torch.float32, torch.bfloat16, torch.float16)
 

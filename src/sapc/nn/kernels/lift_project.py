@@ -77,8 +77,9 @@ def lift_forward(
                 base = tl.load(tau_p + (row // lines) * H + j) + tl.load(line_p + (row % lines) * H + j)
                 p = base[None, :] + place[:, None] * tl.load(us_p + INPUTS * H + j)[None, :]
                 p += u[:, None] * tl.load(us_p + j)[None, :]
-                if INPUTS > 1:
-                    p += point_values(u_p, row * INPUTS + 1, t, T)[:, None] * tl.load(us_p + H + j)[None, :]
+                for n in tl.static_range(1, INPUTS):
+                    shown = point_values(u_p, row * INPUTS + n, t, T)
+                    p += shown[:, None] * tl.load(us_p + n * H + j)[None, :]
                 # (channels, hidden)
                 a = load_matrix(a_p, c, j, H, 1, kind)
                 x = add_product(gelu(p, GELU).to(kind), tl.trans(a), x, PRECISION)
@@ -97,18 +98,21 @@ def lift_backward(
 ):  # fmt: skip
     """Differentiate the lifting; a program has HB of the hidden channels and some of the rows.
 
-    `NEEDS_U_GRAD`: the first field's gradient is asked for, a share per HB.
+    `INPUTS`: one to three. `NEEDS_U_GRAD`: the first field's gradient is asked for, a share per HB.
     """
     kind = gx_p.dtype.element_ty
     c, part = tl.arange(0, C), tl.program_id(1)
     j = part * HB + tl.arange(0, HB)
     # (hidden, channels)
     a = load_matrix(a_p, j, c, 1, H, kind)
-    first, second = tl.load(us_p + j), tl.load(us_p + (INPUTS - 1) * H + j)
-    w_t = tl.load(us_p + INPUTS * H + j)
+    first, w_t = tl.load(us_p + j), tl.load(us_p + INPUTS * H + j)
     ga = tl.zeros([HB, C], tl.float32)
     gw_t = tl.zeros([HB], tl.float32)
-    g_first, g_second = tl.zeros([HB], tl.float32), tl.zeros([HB], tl.float32)
+    g_first = tl.zeros([HB], tl.float32)
+    if INPUTS > 1:
+        second, g_second = tl.load(us_p + H + j), tl.zeros([HB], tl.float32)
+    if INPUTS > 2:
+        third, g_third = tl.load(us_p + 2 * H + j), tl.zeros([HB], tl.float32)
     for row in tl.range(tl.program_id(0), rows, tl.num_programs(0), num_stages=STAGES):
         base = tl.load(tau_p + (row // lines) * H + j) + tl.load(line_p + (row % lines) * H + j)
         g_base = tl.zeros([HB], tl.float32)
@@ -120,6 +124,9 @@ def lift_backward(
             if INPUTS > 1:
                 condition = point_values(u_p, row * INPUTS + 1, t, T)
                 p += condition[None, :] * second[:, None]
+            if INPUTS > 2:
+                mask = point_values(u_p, row * INPUTS + 2, t, T)
+                p += mask[None, :] * third[:, None]
             d = product(a, tl.trans(gx), PRECISION)
             # Where the matrix units have d, so that nothing is made twice.
             x, slope = gelu_and_slope(p + 0.0 * d, GELU)
@@ -131,6 +138,8 @@ def lift_backward(
             g_first += tl.sum(d * u[None, :], 1)
             if INPUTS > 1:
                 g_second += tl.sum(d * condition[None, :], 1)
+            if INPUTS > 2:
+                g_third += tl.sum(d * mask[None, :], 1)
             if NEEDS_U_GRAD:
                 gu = tl.sum(d * first[:, None], 0)
                 tl.store(gu_p + row_offset(part * rows + row, T) + t, gu, mask=t < T)
@@ -141,6 +150,8 @@ def lift_backward(
     tl.store(address, g_first)
     if INPUTS > 1:
         tl.store(address + H, g_second)
+    if INPUTS > 2:
+        tl.store(address + 2 * H, g_third)
     tl.store(address + INPUTS * H, gw_t)
 
 

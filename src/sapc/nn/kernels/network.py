@@ -276,9 +276,9 @@ class NetworkFunction(torch.autograd.Function):
             gu, g_tau, g_line, g_ends, g_layers = backward_pass(
                 ctx.plan, gv, state, e, layers, needs_u_grad=ctx.needs_input_grad[1]
             )
-        # The condition, if there is one, needs none.
+        # Condition fields, if there are any, need none.
         if gu is not None:
-            gu = gu[..., None, :] if ctx.plan.inputs == 1 else torch.stack((gu, torch.zeros_like(gu)), -2)
+            gu = torch.stack((gu, *[torch.zeros_like(gu)] * (ctx.plan.inputs - 1)), -2)
         return None, gu, g_tau, g_line, *g_ends, *(g for layer in g_layers for g in layer)
 
 

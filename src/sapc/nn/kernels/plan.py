@@ -111,7 +111,7 @@ class Plan:
         transforms: Unitary transforms of the grid.
         hidden: Channels of the blocks.
         projection: Channels of the hidden layers.
-        inputs: Fields that enter: the state, and a condition if there is one.
+        inputs: Number of fields that enter: the state, and condition fields if there are any.
         precision: Precision of products: tf32 or ieee for float32 numbers.
         tuning: Launches.
         place: The last coordinate, `(T,)`.

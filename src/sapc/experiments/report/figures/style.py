@@ -109,6 +109,7 @@ LINE_STYLES = {
     "cafm": LineStyle(GREEN, "-", "P"),
     "pbfm": LineStyle(GREEN, DASH, "X"),
     "dflow": LineStyle(BLACK, DOT, "*"),
+    "cond_sapc": LineStyle(BLUE, DASH, "|", 2.0),
 }
 OTHER_LINES = (("-", "."), (DASH, "h"), (DASH_DOT, "d"), (DOT, "8"), ("-", "H"), (DASH, "x"), (DASH_DOT, "+"))
 
