@@ -13,7 +13,7 @@ SMALL = {"train": 8, "validation": 4, "samples": 4, "reference": 8}
 
 runs = [
     cell
-    for method in method_names()
+    for method in method_names(extensions=False)
     for cell in (
         *cells(PLANE_TASKS, [method], **SETTINGS, samples=8, reference=32),
         *cells(["navier_stokes"], [method], **SETTINGS, **SMALL),

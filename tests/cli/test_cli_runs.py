@@ -51,6 +51,9 @@ def test_methods(call):
     assert max(map(cell_len, out.splitlines())) <= 80
     assert "…" not in out
     assert all(name in out for name in sapc.method_names(variants=True))
+    # The last line of the table, one method alone.
+    assert "Beyond the paper." in " ".join(out[out.index("cond_sapc") :].split())
+    assert out.count("Beyond") == 1
 
 
 def test_methods_as_json(call):
@@ -58,6 +61,7 @@ def test_methods_as_json(call):
     assert [m["name"] for m in descriptions] == sapc.method_names(variants=True)
     by_name = {m["name"]: m for m in descriptions}
     assert by_name["sapc"]["exact"] == "all"
+    assert [name for name, m in by_name.items() if m["beyond_paper"]] == ["cond_sapc"]
     assert (by_name["eci"]["kind"], by_name["eci"]["evaluations"]) == ("zero-shot", 500)
     assert (by_name["eci_stokes_bc"]["variant_of"], by_name["eci_stokes_bc"]["steps"]) == ("eci", 200)
 

@@ -102,6 +102,28 @@ def test_a_law_that_the_data_do_not_keep_ends_with_1(folder, tmp_path, capsys):
     assert "law and data disagree" in capsys.readouterr().out
 
 
+def test_data_of_ones_own_are_learned_by_cond_sapc_unless_told_otherwise(
+    folder, trained_run, tmp_path, capsys
+):
+    config = json.loads((trained_run / "config.json").read_text())
+    assert config["method"] == "cond_sapc"
+    assert "sensors" not in config
+    data = ("--data", folder / "my.h5", "--physics", folder / "my_physics.py", "--preset", "tiny")
+    line = ("train", *data, "--steps", 2)
+    assert run(*line, "--method", "sapc", "--out", tmp_path / "old") == 0
+    # Without a method it goes on as what it is, and weights are taken with theirs.
+    assert run(*line, "--out", tmp_path / "old") == 0
+    assert "already trained" in capsys.readouterr().out
+    assert run(*line, "--from", tmp_path / "old", "--out", tmp_path / "next") == 0
+    assert json.loads((tmp_path / "next" / "config.json").read_text())["method"] == "sapc"
+    assert run(*line, "--sensors", 5, "--out", tmp_path / "shown") == 0
+    assert json.loads((tmp_path / "shown" / "config.json").read_text())["sensors"] == 5
+    capsys.readouterr()
+    assert run(*line, "--sensors", 5, "--method", "sapc", "--out", tmp_path / "no") == 2
+    assert "the network of sapc is not shown what is pinned" in capsys.readouterr().err
+    assert not (tmp_path / "no").exists()
+
+
 def test_training_again_finds_it_trained_and_keeps_the_physics(folder, trained_run, capsys):
     assert (trained_run / "physics.py").read_text() == PHYSICS
     line = ("--data", folder / "my.h5", "--physics", folder / "my_physics.py")

@@ -16,7 +16,7 @@ import torch
 import sapc
 from sapc.errors import SapcError
 from sapc.flow import EULER, STEPPERS, Sampler, Shift
-from sapc.methods import METHODS, Method, get_method, method_names
+from sapc.methods import METHODS, Method, get_method, is_extension, method_names
 from sapc.methods.references import Reference
 from sapc.training.distributed import ProcessGroup
 from sapc.training.step import Training
@@ -70,14 +70,17 @@ def case(request):
 # -- the record --
 
 
-def test_the_eleven_methods_and_the_variants():
-    assert sorted(method_names()) == sorted(ELEVEN)
+def test_the_eleven_methods_the_variants_and_what_goes_beyond_the_paper():
+    assert sorted(method_names(extensions=False)) == sorted(ELEVEN)
+    assert sorted(method_names()) == sorted([*ELEVEN, "cond_sapc"])
+    assert [name for name in METHODS if is_extension(name)] == ["cond_sapc"]
     assert method_names(variants=True) == list(METHODS)
     assert [name for name in METHODS if name not in ELEVEN] == [
         "eci_stokes_ic",
         "eci_stokes_bc",
         "pcfm_pins_first",
         "pcfm_relaxed",
+        "cond_sapc",
     ]
 
 
@@ -172,7 +175,7 @@ ACCEPTING = [name for name, m in METHODS.items() if m.accepts_sampler]
 
 
 def test_which_methods_keep_their_published_steps():
-    assert ACCEPTING == ["sapc", "sapc_s1", "sapc_s2", "sapc_s3", "ffm", "cond_ffm", "pbfm"]
+    assert ACCEPTING == ["sapc", "sapc_s1", "sapc_s2", "sapc_s3", "ffm", "cond_ffm", "pbfm", "cond_sapc"]
 
 
 @pytest.mark.parametrize("stepper", STEPPERS.values(), ids=STEPPERS)
@@ -342,9 +345,10 @@ def test_batches_of_dflow_are_as_large_as_published_and_never_filled_with_copies
     assert torch.allclose(fields[2:], last, atol=1e-6)
 
 
-def test_a_network_that_is_shown_the_condition_listens_to_it():
-    own = model("cond_ffm")
-    assert own.network.conditions == 1
+@pytest.mark.parametrize(("name", "fields"), [("cond_ffm", 1), ("cond_sapc", 2)])
+def test_a_network_that_is_shown_the_condition_listens_to_it(name, fields):
+    own = model(name)
+    assert own.network.conditions == fields == get_method(name).condition_fields
     one, other = (own.task.dataset(split, size=1).fields for split in ("test0", "test2"))
     assert (own.sample(2, one, 3) - own.sample(2, other, 3)).abs().max() > 1e-4
     # Zero where nothing is pinned: only the initial frame counts.
@@ -353,3 +357,24 @@ def test_a_network_that_is_shown_the_condition_listens_to_it():
     # One condition each.
     both = torch.cat((one, other))
     assert torch.allclose(own.sample(2, both, 3)[:1], own.sample(1, one, 3), atol=1e-5)
+
+
+SHOWN = [name for name, m in METHODS.items() if m.conditioning_input is not None]
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_the_network_gets_the_pinned_values_and_the_mask_exactly(case, name):
+    """One condition each, and one for a whole batch."""
+    shown = []
+
+    def network(vt, t, condition):
+        shown.append(condition)
+        return vt
+
+    m, t = get_method(name), torch.ones(3, dtype=torch.float64)
+    values, mask = torch.where(case.H.pinned, case.u, 0.0), case.H.pinned.double().expand_as(case.u)
+    want = torch.stack((values, mask), 1) if m.condition_fields == 2 else values
+    m.velocity(network, case.H)(case.v1, t)
+    m.velocity(network, case.H[1])(case.v1, t)
+    assert torch.equal(shown[0], want)
+    assert torch.equal(shown[1], want[1:2].expand_as(want))

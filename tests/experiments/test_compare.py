@@ -80,12 +80,16 @@ def test_all_methods_in_one_command(call, folder):
         f"training {name} on heat, 16 x 16 points, 20 steps in c/heat-{name}" for name in TRAINED_METHODS
     )
     assert sorted(line.split()[1].strip(",") for line in lines if line.startswith("scored: ")) == sorted(
-        method_names()
+        method_names(extensions=False)
     )
     assert max(map(cell_len, lines)) <= 80
     assert "…" not in out
     rows = rows_of(lines)
-    assert [row[0] for row in rows] == ["floor", *method_names(), *method_names()]
+    assert [row[0] for row in rows] == [
+        "floor",
+        *method_names(extensions=False),
+        *method_names(extensions=False),
+    ]
     assert {len(row) for row in rows[:12]} == {6}
     assert {len(row) for row in rows[12:] if get_method(row[0]).trains} == {7}
     assert [row[6:] for row in rows[12:] if row[0] == "eci"] == [["of", "ffm"]]
@@ -105,7 +109,7 @@ def test_all_methods_in_one_command(call, folder):
 @pytest.mark.slow
 def test_exact_methods_are_exact_and_ce_is_that_of_ffm(finished_comparison):
     methods = finished_comparison[1]["methods"]
-    assert list(methods) == method_names()
+    assert list(methods) == method_names(extensions=False)
     for name in EXACT:
         assert methods[name]["metrics"]["ce_local"] == 0.0
         assert methods[name]["metrics"]["ce_global"] < 1e-12
@@ -113,7 +117,7 @@ def test_exact_methods_are_exact_and_ce_is_that_of_ffm(finished_comparison):
     assert methods["ffm"]["ce"] == 1.0
     assert all(about["ce"] > 1e-3 for name, about in methods.items() if name not in EXACT)
     assert {name: about["evaluations"] for name, about in methods.items()} == {
-        name: get_method(name).evaluations(2) for name in method_names()
+        name: get_method(name).evaluations(2) for name in method_names(extensions=False)
     }
 
 
@@ -121,7 +125,7 @@ def test_the_floor_is_computed_once_and_in_every_file(finished_comparison):
     """A file of scores is what `evaluate` would have written, and the fingerprint of the weights."""
     plan, result = finished_comparison
     by_method = scores_by_method(plan)
-    assert set(by_method) == set(method_names())
+    assert set(by_method) == set(method_names(extensions=False))
     assert all(s["mean"]["floor"] == by_method["sapc"]["mean"]["floor"] for s in by_method.values())
     assert len(by_method["eci"]["sets"]["test1"]["floor"]["w2"]) == 3
     assert result["floors"] == [{"samples": 4, "metrics": by_method["sapc"]["mean"]["floor"], "left_out": ""}]
@@ -165,7 +169,8 @@ def test_a_second_call_samples_nothing_and_gives_the_same(call, comparison_folde
     assert scores_in(comparison_folder) == before
     assert out.count("already trained: ") == len(TRAINED_METHODS)
     assert all(
-        name in out[out.index("already scored: ") : out.index("Distribution")] for name in method_names()
+        name in out[out.index("already scored: ") : out.index("Distribution")]
+        for name in method_names(extensions=False)
     )
     assert (comparison_folder / "heat-comparison.md").read_text() == text
     code, output, _ = call(*QUICK, "--json")
@@ -390,7 +395,7 @@ def test_a_comparison_is_a_study(call, comparison_folder):
     assert call("compare", "burgers", *QUICK[2:], "--method", "ffm")[0] == 0
     code, out, _ = call("study", "status", "c", "--json")
     status = json.loads(out)
-    assert (code, status["counts"]["done"]) == (0, len(method_names()) + 1)
+    assert (code, status["counts"]["done"]) == (0, len(method_names(extensions=False)) + 1)
     assert call("report", "c", "--out", "report")[0] == 0
     assert "| SAPC" in Path("report/tables.md").read_text()
 

@@ -100,17 +100,19 @@ def test_every_method_has_a_look_of_its_own():
 
 
 def test_methods_stand_in_the_usual_order_and_unknown_ones_last():
-    assert order_methods(["new", "dflow", "ffm", "sapc_s1", "sapc", "sapc"]) == [
+    assert order_methods(["new", "cond_sapc", "dflow", "ffm", "sapc_s1", "sapc", "sapc"]) == [
         "sapc",
         "sapc_s1",
         "ffm",
         "dflow",
+        "cond_sapc",
         "new",
     ]
-    assert [short_label(m) for m in ("sapc", "sapc_s2", "cond_ffm", "new")] == [
+    assert [short_label(m) for m in ("sapc", "sapc_s2", "cond_ffm", "cond_sapc", "new")] == [
         "SAPC",
         "S2",
         "condFFM",
+        "condSAPC",
         "new",
     ]
 

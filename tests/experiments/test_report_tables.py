@@ -199,6 +199,22 @@ def test_cond_ffm_and_single_numbers_are_not_ranked():
     assert marks(pair["ablation"], "MMSE", "paper") == (["SAPC"], ["SAPC (S3)"])
 
 
+def test_a_method_beyond_the_paper_has_a_column_of_its_own_and_no_rank():
+    """The columns, ranks and numbers of the paper's methods are as without it."""
+    contents = scores(sets=per_set(2.0)), scores(method="ffm", sets=per_set(3.0))
+    plain, result = tables(*contents), tables(*contents, scores(method="cond_sapc", sets=per_set(0.1)))
+    for name in ("generation", "cost"):
+        columns = [c for c in result[name].columns if c != "condSAPC"]
+        assert tuple(columns) == plain[name].columns
+        assert any("condSAPC: not of the paper, but beyond it" in note for note in result[name].notes)
+        assert not any("condSAPC" in note for note in plain[name].notes)
+        assert [r for r in result[name].records if r.method != "cond_sapc"] == list(plain[name].records)
+    assert line(result["generation"], "MMSE")["condSAPC"] == "1.0e-1"
+    assert line(result["generation"], "MMSE", "paper")["condSAPC"] == "–"
+    assert marks(result["generation"], "MMSE") == marks(plain["generation"], "MMSE") == (["SAPC"], ["FFM"])
+    assert result["ablation"].rows == plain["ablation"].rows
+
+
 # -- what is not there --
 
 

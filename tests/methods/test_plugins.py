@@ -107,6 +107,7 @@ BAD = {
     "too long": (lambda: own("m" * 41), "at most 40 small letters"),
     "the ending of a file of scores": (lambda: own("part"), "not floor or part"),
     "published": (lambda: own("eci"), "'eci' is that of a published method"),
+    "beyond the paper": (lambda: own("cond_sapc"), "'cond_sapc' is that of a method of this package"),
     "unknown weights": (lambda: own(weights="theirs"), "those of 'theirs', which is not known; write weights='mine'"),
     "weights of none": (lambda: own(weights=None), "those of None, which is not known"),
     "borrowed weights": (lambda: own(weights="eci"), "uses those of 'ffm' itself; write weights='ffm'"),
@@ -121,6 +122,7 @@ BAD = {
     "reference": (lambda: own(reference="me"), "`reference` of the method 'mine' must be a .*Reference, or None"),
     "evaluations": (lambda: own(nfe=0), "nfe of the method 'mine' must be a whole number of at least 1"),
     "steps": (lambda: own(steps=0), "number of steps of the method 'mine' must be a whole"),
+    "condition fields": (lambda: own(condition_fields=0), "condition_fields of the method 'mine' must be a whole"),
     "variant": (lambda: own(variant_of="x"), "is a variant of 'x', which is not known"),
 }  # fmt: skip
 

@@ -317,7 +317,7 @@ def test_export_of_own_data_needs_no_physics_and_its_card_works(home, first, tmp
     assert [words.split()[0] for words in found] == ["train", "evaluate"]
     for words in found:
         assert run(*shlex.split(words)) == 0, capsys.readouterr().err
-    made = json.loads((tmp_path / "runs" / "first-sapc-tiny" / "config.json").read_text())
+    made = json.loads((tmp_path / "runs" / "first-cond_sapc-tiny" / "config.json").read_text())
     config = json.loads((tmp_path / "passed" / "config.json").read_text())
     assert {name for name in made if made[name] != config[name]} == {"steps", "options"}
     assert made["options"]["own"]["reading"] == {"time": "first"}

@@ -260,7 +260,9 @@ def _models() -> Iterator[Target]:
     model = sapc.load(path, "cpu")
     fields = model.task.dataset("train", size=2).fields
     yield Target("get_method", sapc.get_method, {"name": "sapc"})
-    yield Target("method_names", sapc.method_names, {"variants": False, "user_defined": True})
+    yield Target(
+        "method_names", sapc.method_names, {"variants": False, "user_defined": True, "extensions": True}
+    )
     yield Target("load_plugin", lambda file: sapc.load_plugin(file), {"file": "none.py"})
     yield Target("register_method", lambda method: sapc.register_method(method), {"method": "none"})
     yield Target(

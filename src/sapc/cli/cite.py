@@ -11,7 +11,7 @@ import typer
 
 from .._files import read_json
 from ..errors import SapcError
-from ..methods import Method, get_method, method_names, references
+from ..methods import Method, get_method, is_extension, method_names, references
 from ..methods.references import Reference
 from ..training.run_folder import RunFolder, resolve_model_path
 from .app import app
@@ -111,7 +111,7 @@ def bibliography(names: Collection[str], metrics: Collection[str] = ()) -> Purpo
     # In the order of `sapc methods`, so that the same methods make the same file however they were named.
     methods = [get_method(name) for name in method_names(variants=True) if name in names]
     samplers = [m for m in methods if not m.trains and m.weights not in names]
-    entries = [(m.reference, "the method" if m.trains else "the sampler", m) for m in methods]
+    entries = [(m.reference, _purpose(m), m) for m in methods]
     entries += [(get_method(m.weights).reference, "the training of the weights", m) for m in samplers]
     entries += [(reference, "what it rests on", m) for m in methods for reference in m.further_references]
     if not methods:
@@ -125,6 +125,13 @@ def bibliography(names: Collection[str], metrics: Collection[str] = ()) -> Purpo
         for purpose, reference in group.items():
             purposes.setdefault(reference, {}).setdefault(purpose, [])
     return purposes
+
+
+def _purpose(method: Method) -> str:
+    """Say what the reference of a method is to it."""
+    if is_extension(method.name):
+        return "the method that it extends, beyond the paper"
+    return "the method" if method.trains else "the sampler"
 
 
 def _label(method: Method) -> str:

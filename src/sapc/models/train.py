@@ -42,9 +42,9 @@ def train(
 
     Args:
         task: A name, or a task of your own, as `sapc.Task.from_data` makes it.
-        method: A method that is trained; `sapc.method_names()` lists them. Unless given, `sapc` where a solver
-            makes the data and `cond_sapc` for data of your own; a run of those that is continued, or begins
-            with weights, keeps their method.
+        method: A method that is trained; `sapc.method_names()` lists them. Unless given, `cond_sapc` for data
+            of your own, or the method of the run that is continued or gives the weights; `sapc` for all other
+            tasks, and with a network of your own.
         preset: published, full, compact, small or tiny.
         out: The run folder; runs/TASK-METHOD-PRESET unless given.
         network: One of your own in place of the FNO: a `torch.nn.Module` `(fields, times[, condition]) ->
@@ -64,7 +64,7 @@ def train(
     execution = {name: settings.pop(name) for name in EXECUTION if name in settings}
     # Anything else is refused there.
     if method is None and isinstance(task, str | Task):
-        method = choose_method(task, out, start)
+        method = choose_method(task, out, start, network)
     run = training_config(task, method, preset, network=network, **settings)
     folder = loop.train(
         run,

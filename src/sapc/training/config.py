@@ -372,7 +372,7 @@ def training_config(
 
     Args:
         task: A task by name, or a task of your own.
-        method: Name of a method that is trained; `default_method(task)` unless given.
+        method: Name of a method that is trained; `default_method(task, network)` unless given.
         preset: published, full, compact, small or tiny.
         grid: Points per axis, if not those of the preset; a task of your own has its grid already.
         network: A network of your own, which the settings describe. It is passed again to train it.
@@ -407,22 +407,24 @@ def training_config(
         settable = set(SETTINGS) - {"task", "method", "preset", "backbone", "stages", "parent"}
         choices = ", ".join(sorted(settable | {size.name for size in fields(Backbone)}))
         raise SapcError(f"unknown setting {unknown_names[0]!r} of a run; choose from {choices}")
-    method = default_method(resolved_task) if method is None else method
+    method = default_method(resolved_task, network) if method is None else method
     settings |= {"task": resolved_task.name, "method": method, "preset": preset}
     settings["attached_task"] = None if resolved_task.can_draw else resolved_task
     return TrainingConfig(**settings | changes)
 
 
-def default_method(task: Task) -> str:
-    """Choose the method where none is named: the paper's, or for given fields one that follows its condition.
+def default_method(task: Task, network: NetworkSource | None = None) -> str:
+    """Choose the method where none is named.
 
     Args:
         task: The task.
+        network: A network of your own.
 
     Returns:
-        `sapc` where a solver makes the data; `cond_sapc` where there are only the samples of a file.
+        `cond_sapc` for fields of your own and an FNO; else the paper's, `sapc`, whose network takes no
+        condition.
     """
-    return "sapc" if task.can_draw else "cond_sapc"
+    return "sapc" if task.can_draw or network is not None else "cond_sapc"
 
 
 def _backbone(

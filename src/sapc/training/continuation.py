@@ -111,17 +111,21 @@ def fine_tuning(
 
 
 def choose_method(
-    task: str | Task, folder: str | os.PathLike[str] | None, start: str | os.PathLike[str] | None
+    task: str | Task,
+    folder: str | os.PathLike[str] | None,
+    start: str | os.PathLike[str] | None,
+    network: NetworkSource | None = None,
 ) -> str:
     """Choose the method of a run where none is named.
 
     A run of given fields that is there already keeps its method, and one that begins with weights takes
-    theirs. Else it is `default_method(task)`.
+    theirs. Else it is `default_method(task, network)`.
 
     Args:
         task: The task, or its name.
         folder: The run folder, if one is named.
         start: The run whose weights it begins with, if there is one.
+        network: A network of your own.
 
     Returns:
         The name of the method.
@@ -130,7 +134,7 @@ def choose_method(
     places = [] if folder is None else [RunFolder(folder)]
     places += [] if start is None else [RunFolder(resolve_model_path(start))]
     runs = (place.run() for place in places if not task.can_draw and place.config.is_file())
-    return next((run.method for run in runs), default_method(task))
+    return next((run.method for run in runs), default_method(task, network))
 
 
 def prepare_extension(folder: RunFolder, run: TrainingConfig) -> None:

@@ -197,7 +197,7 @@ class Training:
         H = self._manifold(v0, sensors)
         return self.method.loss(self.method.velocity(self.model, H), v0, v1, t, H)
 
-    def _manifold(self, v0: Tensor, sensors: Pin | None) -> Manifold:
+    def _manifold(self, v0: Tensor, sensors: Pin | None = None) -> Manifold:
         H = self.H.rebind(v0) if self.method.loss_uses_manifold else self.H
         return H if sensors is None else H & sensors
 
