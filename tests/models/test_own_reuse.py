@@ -322,6 +322,7 @@ def test_export_of_own_data_needs_no_physics_and_its_card_works(home, first, tmp
     assert {name for name in made if made[name] != config[name]} == {"steps", "options"}
     assert made["options"]["own"]["reading"] == {"time": "first"}
     assert "with other steps (`config.json`)" in card
+    assert "# first, own data by condSAPC (SAPC with the condition as an input, beyond the paper)\n" in card
 
 
 def test_the_card_of_a_run_with_scores_and_a_name(home, tmp_path):

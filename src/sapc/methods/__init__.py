@@ -3,6 +3,7 @@
 from .._old_names import find_renamed
 from .base import Loss, Method, SampleFunction, SecondObjective
 from .registry import (
+    EXTENSION_LABELS,
     METHODS,
     SOURCES,
     find_method,
@@ -15,6 +16,7 @@ from .registry import (
 )
 
 __all__ = [
+    "EXTENSION_LABELS",
     "METHODS",
     "SOURCES",
     "Loss",

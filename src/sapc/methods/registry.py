@@ -60,6 +60,8 @@ PUBLISHED_METHODS: Mapping[str, Method] = {
 }  # fmt: skip
 EXTENSIONS: Mapping[str, Method] = {COND_SAPC.name: COND_SAPC}
 """Methods of this package that go beyond the paper; they stand apart from the published ones."""
+EXTENSION_LABELS = {COND_SAPC.name: "condSAPC"}
+"""Their names in reports, as the paper has them of its own."""
 METHODS: dict[str, Method] = {**PUBLISHED_METHODS, **EXTENSIONS}
 """All that are known so far, the published ones first; see `get_method` for those that are only installed."""
 

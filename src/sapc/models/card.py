@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..errors import SapcError
-from ..methods import paper
+from ..methods import EXTENSION_LABELS, METHODS, paper
 from ..training.config import TrainingConfig, training_config
 from ..training.presets import settings_for_data
 from .scores import REQUIRED_METRICS as METRICS
@@ -104,7 +104,7 @@ def model_card(
     evaluation = texts.pop("evaluation")
     head = HEAD.format(
         license=f"license: {text.license}\n" if text.license else "", task=run.task, method=run.method,
-        label=paper.METHOD_LABELS.get(run.method, run.method), network=run.backbone.describe(parameters),
+        label=_method_label(run.method), network=run.backbone.describe(parameters),
         bits="half precision" if half else "float32",
         grid=" x ".join(map(str, run.grid)), steps=run.steps, batch=run.batch, lr=run.lr,
         schedule=run.schedule, precision=run.precision, changed=_describe_changes(run),
@@ -115,6 +115,13 @@ def model_card(
         return head + device + NO_SCORES.format(command=evaluation) + LIMITS
     floor = FLOOR if run.description.can_draw else ERRORS
     return head + device + _score_table(run, scores, was_rounded) + floor + LIMITS
+
+
+def _method_label(name: str) -> str:
+    """Return the name of a method as the paper has it, and say of one beyond the paper that it is."""
+    if label := EXTENSION_LABELS.get(name):
+        return f"{label} ({METHODS[name].title}, beyond the paper)"
+    return paper.METHOD_LABELS.get(name, name)
 
 
 def _task_entries(run: TrainingConfig, name: str | None) -> dict[str, str]:

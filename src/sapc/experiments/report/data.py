@@ -10,12 +10,10 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from ...evaluation.metrics import DISTRIBUTION
-from ...methods import find_method, is_user_defined, method_names, paper
+from ...methods import EXTENSION_LABELS, find_method, is_user_defined, method_names, paper
 from .. import results
 from .format import FAILED, MISSING, NO_FFM, NO_WEIGHTS, NOT_RECORDED, NOTHING, compact
 
-# Methods of this package that go beyond the paper.
-EXTENSION_LABELS = {"cond_sapc": "condSAPC"}
 # Characters of a short label.
 LABEL_WIDTH = 28
 
