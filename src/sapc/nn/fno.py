@@ -43,6 +43,7 @@ import os
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast, get_args
 
 import torch
@@ -252,10 +253,8 @@ class FNO(nn.Module):
         channels = torch.stack(inputs_, -1) if self.channels == 1 else torch.cat(inputs_, 1).movedim(1, -1)
         place = transforms.place.to(exact).expand(len(u), -1, -1)
         inputs = torch.cat((channels.to(exact).flatten(1, -2), place), -1)
-        if path == "lines":
-            v = lines.velocity(self, inputs, t.double(), transforms)
-        else:
-            v = self._core(inputs, t.double(), transforms)
+        evaluate = partial(lines.velocity, self) if path == "lines" else self._core
+        v = evaluate(inputs, t.double(), transforms)
         return v.reshape(u.shape) if self.channels == 1 else v.movedim(-1, 1).reshape(u.shape)
 
     def _lookup(self, make: Callable[..., Value], *key: object) -> Value:

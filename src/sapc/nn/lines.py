@@ -27,7 +27,6 @@ from typing import TYPE_CHECKING, cast
 
 import torch
 from torch import Tensor
-from torch.nn.functional import linear
 
 from .dft import Block, Spectral, Transforms, multiply
 
@@ -55,12 +54,12 @@ def velocity(network: FNO, inputs: Tensor, t: Tensor, transforms: Transforms) ->
     hidden = network.lift_out.out_features
     count = max(1, WHOLE // (inputs.shape[1] * hidden))
     if len(t) > count:
-        parts = zip(inputs.split(count), t.split(count), strict=True)
+        parts = zip(torch.split(inputs, count), torch.split(t, count), strict=True)
         return torch.cat([velocity(network, *part, transforms) for part in parts])
     n, IN = transforms.grid[-1], transforms.analyse[-1]
     lines = len(t) * math.prod(transforms.grid[:-1])
     x, z = inputs.new_empty(lines, n, hidden), inputs.new_empty(lines, len(IN), hidden)
-    for group, h in _lift(network, inputs.unflatten(1, (-1, n)), t):
+    for group, h in _lift(network, inputs.reshape(len(t), -1, n, inputs.shape[-1]), t):
         x[group] = h
         multiply(IN, h, out=z[group])
     blocks = [cast(Block, block) for block in network.blocks]
@@ -110,7 +109,7 @@ def _mix(spectral: Spectral, z: Tensor, transforms: Transforms) -> Tensor:
     R, I = spectral.weight[(slice(None), *transforms.mode_slices)].reshape(2, -1, c, c)
     # (modes, real and imaginary part, batch)
     rows = z.reshape(batch, 2, -1, c).permute(2, 1, 0, 3).reshape(-1, 2 * batch, c)
-    (aR, bR), (aI, bI) = (torch.bmm(rows, w).unflatten(1, (2, batch)).unbind(1) for w in (R, I))
+    (aR, bR), (aI, bI) = (torch.bmm(rows, w).view(-1, 2, batch, c).unbind(1) for w in (R, I))
     # The bias is that of the mean's mode.
     mean = transforms.constant[:, None, None] * spectral.bias
     mixed = torch.stack((aR - bI + mean, aI + bR)).permute(2, 0, 1, 3)
