@@ -5,12 +5,18 @@
 The first row is what all are compared with: full FFTs run eagerly, the way this is usually written. Then products with DFT matrices in
 every precision, compiled where there is a GPU, and the kernels. neuraloperator's FNO gets the same sizes and, as channels of its input,
 the same time embedding and coordinates. It is no dependency of this package, and imported only here.
+
+    python benchmarks/backbone.py --device cpu --batch 1 --batch 8 [--preset compact] [--json FILE]
+
+compares paths without a gradient instead, as samples take them, by batch and number of threads: lines (a few at a time), products with all
+lines at once, full FFTs. They are timed in turns, and the least of several times is taken: others may use the machine.
 """
 
 from __future__ import annotations
 
 import importlib
 import inspect
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -27,6 +33,9 @@ from sapc.tasks import task_names
 from sapc.training.config import TrainingConfig, training_config
 
 PATHS = ("fft", "dft", "fused")
+# What a network is told, by the path that it takes on a CPU without a gradient.
+INFERENCE = {"lines": "auto", "dft": "dft", "fft": "fft"}
+TURNS = 12
 
 
 def kinds(
@@ -84,6 +93,32 @@ def _row(run: TrainingConfig, label: str, network: nn.Module, precision: str, ti
         "grid": list(run.grid), "batch": run.batch, "path": label, "step_ms": 1e3 * step, "forward_ms": 1e3 * forward,
         "peak_bytes": memory,
     }  # fmt: skip
+
+
+@torch.no_grad()
+def inference(run: TrainingConfig, timer: Timer, batches: Sequence[int]) -> Iterator[Row]:
+    """Milliseconds per field of a forward pass, by path, batch and number of threads."""
+    network, once = run.make_network().to(timer.device), replace(timer, repeats=1, warm_up=0)
+    most = torch.get_num_threads()
+    for threads, batch in itertools.product(sorted({1, most}), batches):
+        announce(f"inference {run.preset}: {threads} threads, batch {batch}")
+        torch.set_num_threads(threads)
+        u, t = torch.randn(batch, *run.grid, device=timer.device), torch.rand(batch, device=timer.device)
+        seconds: dict[str, list[float]] = {path: [] for path in INFERENCE}
+        for _, path in itertools.product(range(TURNS), INFERENCE):
+            network.transform = INFERENCE[path]
+            seconds[path].append(once(partial(network, u, t)))
+        ms = {path: 1e3 * min(times) / batch for path, times in seconds.items()}
+        ratios = {f"{path}_of_lines": ms[path] / ms["lines"] for path in ("dft", "fft")}
+        about = {
+            "preset": run.preset,
+            "grid": list(run.grid),
+            "threads": threads,
+            "clock": once.clock,
+            "batch": batch,
+        }
+        yield about | {f"{path}_ms": value for path, value in ms.items()} | ratios
+    torch.set_num_threads(most)
 
 
 def _learn(network: nn.Module, u: Tensor, t: Tensor) -> None:
@@ -155,8 +190,20 @@ def main() -> None:
     parser.add_argument("--path", action="append", choices=PATHS, help="may be repeated; all unless given")
     parser.add_argument("--preset", help="published on a GPU, small without, unless given")
     parser.add_argument("--no-peers", action="store_true", help="without neuraloperator's")
+    parser.add_argument(
+        "--batch", action="append", type=int, help="paths without a gradient; may be repeated"
+    )
     options = parser.parse_args()
     timer = make_timer(options.device)
+    if options.batch:
+        results = Results(timer, options.json)
+        for preset in [options.preset] if options.preset else ["compact", "published"]:
+            for task in options.task or ["heat"]:
+                results.add(
+                    "inference", inference(training_config(task, "ffm", preset), timer, options.batch)
+                )
+        results.finish()
+        return show("Milliseconds per field, without a gradient", results.content["inference"])
     size = options.preset or ("published" if timer.device.type == "cuda" else "small")
     results = Results(timer, options.json, preset=size)
     runs = [training_config(name, "ffm", size) for name in reversed(options.task or task_names())]

@@ -10,13 +10,26 @@
 3. O(grid)              seconds per field as the grid grows, and the observed exponent
 4. convergence          Stokes: share of draws on the manifold, mean distance moved, beside the plain
                         iteration's
+
+    python benchmarks/projection.py --busy [--json FILE]
+
+times projections by several threads instead, on idle cores and beside programs that want every core, where
+waiting threads of OpenMP look on (the default) and where they sleep (OMP_WAIT_POLICY=passive).
 """
 
 from __future__ import annotations
 
+import argparse
+import itertools
+import json
 import math
+import os
+import statistics
+import subprocess
+import sys
+import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -164,6 +177,52 @@ def _summary(reports: list[sapc.constraints.ProjectionInfo]) -> dict[str, float]
     }
 
 
+# -- threads on busy cores --
+
+
+def project_repeatedly(name: str, count: int, fields: int = 8) -> None:
+    """Print the seconds of each of `count` projections."""
+    task = sapc.get_task(name)
+    H = task.manifold(task.dataset("train", size=fields, cache=False).fields.double())
+    u, times = noise((fields, *task.grid.shape), torch.device("cpu")), []
+    for _ in range(count + 1):
+        start = time.perf_counter()
+        H.project(u, check=False)
+        times.append(time.perf_counter() - start)
+    print(json.dumps(times[1:]))
+
+
+def on_busy_cores(name: str, count: int) -> Iterator[Row]:
+    """Project in processes of their own, as the environment is read once; one program per core is the load."""
+    threads = str(torch.get_num_threads())
+    settings = {
+        "default": {"OMP_NUM_THREADS": threads},
+        "passive": {"OMP_NUM_THREADS": threads, "OMP_WAIT_POLICY": "passive"},
+        "one thread": {"OMP_NUM_THREADS": "1"},
+    }
+    for busy, (setting, environment) in itertools.product((False, True), settings.items()):
+        load = [
+            subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(busy * int(threads))
+        ]
+        try:
+            line = [sys.executable, __file__, "--loop", name, str(count)]
+            done = subprocess.run(line, env={**os.environ, **environment}, capture_output=True, check=True)
+        finally:
+            for program in load:
+                program.kill()
+                program.wait()
+        times = sorted(json.loads(done.stdout))
+        about = {"task": name, "busy": busy, "setting": setting, "load": os.getloadavg()[0]}
+        yield about | {"median_ms": 1e3 * statistics.median(times), "least_ms": 1e3 * times[0]}
+
+
+def compare_threads(path: str | None, names: Sequence[str] | None) -> None:
+    results = Results(make_timer("cpu"), path)
+    rows = [row for name in names or ("heat", "reaction_diffusion") for row in on_busy_cores(name, 40)]
+    show("Eight fields, milliseconds", results.add("threads", rows))
+    results.finish()
+
+
 def main() -> None:
     parser = arguments(__doc__, device="cpu")
     parser.add_argument(
@@ -173,7 +232,13 @@ def main() -> None:
     parser.add_argument(
         "--draws", type=int, default=8, help="draws per task and noise level for the convergence table"
     )
+    parser.add_argument("--busy", action="store_true", help="threads on busy cores, instead of the tables")
+    parser.add_argument("--loop", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.loop:
+        return project_repeatedly(options.loop[0], int(options.loop[1]))
+    if options.busy:
+        return compare_threads(options.json, options.task)
     warnings.simplefilter("ignore", sapc.SapcWarning)
     timer = make_timer(options.device)
     results = Results(timer, options.json)

@@ -1,8 +1,9 @@
-"""While the command line imports what takes seconds, Ctrl-C ends it with one line instead of a traceback.
+"""What the command line decides before it imports what takes seconds; this module is imported first.
 
-This module is imported first.
-Nothing has been begun then, so the process ends at once: an exception could be caught by whatever is being
-imported.
+**Ctrl-C** ends it with one line instead of a traceback. Nothing has been begun then, so the process ends at
+once: an exception could be caught by whatever is being imported.
+
+**Threads** of OpenMP sleep while they wait for each other. This is read once, when torch is imported.
 """
 
 from __future__ import annotations
@@ -46,5 +47,15 @@ def ignore_interrupts() -> None:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
+def let_threads_sleep() -> None:
+    """Let waiting threads of OpenMP sleep, in this process and those it starts, unless the user has chosen.
+
+    By default they wait in a loop. Where other programs want the same cores, a thread then waits for one
+    that is not running, in every single operation: a projection of a millisecond took a hundred.
+    """
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
+
 if is_command_line():
     end_on_interrupt()
+    let_threads_sleep()

@@ -33,6 +33,25 @@ def test_version():
     assert (process.returncode, process.stdout, process.stderr) == (0, f"sapc {__version__}\n", "")
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("line", "chosen", "found"),
+    [
+        (["-m", "sapc", "--plugin", "show.py", "cite", "--help"], None, "passive"),
+        (["-m", "sapc", "--plugin", "show.py", "cite", "--help"], "active", "active"),
+        (["-c", "import sapc, runpy; runpy.run_path('show.py')"], None, "None"),
+    ],
+)
+def test_waiting_threads_sleep_in_commands_alone_and_unless_the_user_has_chosen(folder, line, chosen, found):
+    Path("show.py").write_text("import os\nprint('policy', os.environ.get('OMP_WAIT_POLICY'))\n")
+    inherited = {name: value for name, value in os.environ.items() if name != "OMP_WAIT_POLICY"}
+    choice = {"OMP_WAIT_POLICY": chosen} if chosen else {}
+    line = [sys.executable, *line]
+    # The command then says that this is no plug-in.
+    process = subprocess.run(line, env=inherited | choice, capture_output=True, text=True, timeout=60)
+    assert process.stdout.splitlines()[:1] == [f"policy {found}"], process.stderr
+
+
 @pytest.mark.parametrize("name", ["tasks", "methods", "data", "train", "sample", "evaluate", "demo"])
 def test_help_shows_an_example(call, name):
     code, out, _ = call(name, "--help")

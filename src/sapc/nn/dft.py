@@ -47,7 +47,7 @@ class Transforms:
     def forward(self, x: Tensor) -> Tensor:
         """Transform `(batch, *grid, channels)` to `(batch, 2, *modes, channels)`."""
         *lead, n, channels = x.shape
-        z = _product(self.analyse[-1], x.reshape(math.prod(lead), n, channels))
+        z = multiply(self.analyse[-1], x.reshape(math.prod(lead), n, channels))
         return self.to_modes(z.reshape(*lead, 2, -1, channels))
 
     def to_modes(self, z: Tensor) -> Tensor:
@@ -55,14 +55,14 @@ class Transforms:
         batch, channels, modes = z.shape[0], z.shape[-1], [s.stop - s.start for s in self.mode_slices]
         for axis in reversed(range(len(self.mode_slices) - 1)):
             lines = batch * math.prod(self.grid[:axis])
-            z = _product(self.analyse[axis], z.reshape(lines, 2 * self.grid[axis], -1))
+            z = multiply(self.analyse[axis], z.reshape(lines, 2 * self.grid[axis], -1))
         return z.reshape(batch, 2, *modes, channels)
 
     def inverse(self, z: Tensor) -> Tensor:
         """Transform `(batch, 2, *modes, channels)` back to `(batch, *grid, channels)`."""
         z = self.from_modes(z)
         *lead, two, n, channels = z.shape
-        return _product(self.synthesise[-1], z.reshape(-1, two * n, channels)).reshape(
+        return multiply(self.synthesise[-1], z.reshape(-1, two * n, channels)).reshape(
             *lead, self.grid[-1], channels
         )
 
@@ -70,13 +70,22 @@ class Transforms:
         """Invert `to_modes`, on fields that have no other modes."""
         batch, channels, last = z.shape[0], z.shape[-1], z.shape[-2]
         for axis, n in enumerate(z.shape[2:-2]):
-            z = _product(self.synthesise[axis], z.reshape(batch * math.prod(self.grid[:axis]), 2 * n, -1))
+            z = multiply(self.synthesise[axis], z.reshape(batch * math.prod(self.grid[:axis]), 2 * n, -1))
         return z.reshape(batch, *self.grid[:-1], 2, last, channels)
 
 
-def _product(matrix: Tensor, x: Tensor) -> Tensor:
-    """Multiply a matrix with a batch of them; `matrix @ x` would transpose all of x first."""
-    return torch.bmm(matrix.expand(len(x), -1, -1), x)
+def multiply(matrix: Tensor, x: Tensor, out: Tensor | None = None) -> Tensor:
+    """Multiply a matrix with a batch of them; `matrix @ x` would transpose all of x first.
+
+    Args:
+        matrix: The matrix `(k, n)`.
+        x: The batch `(lines, n, channels)`.
+        out: Where the result goes, if that is given.
+
+    Returns:
+        The products `(lines, k, channels)`.
+    """
+    return torch.bmm(matrix.expand(len(x), -1, -1), x, out=out)
 
 
 @torch.inference_mode(False)

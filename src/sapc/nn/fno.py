@@ -13,12 +13,15 @@ real ones.
 **Channels.** Fields of several channels are `(batch, channel, *grid)`; lifting takes all of them, and
 projecting gives as many.
 
-**Three paths** with the same weights compute the same function. `transform="fused"`: Triton kernels in which
+**Four paths** with the same weights compute the same function. `transform="fused"`: Triton kernels in which
 an activation is read and written once per block (`nn.kernels`). `"dft"`: products with thin DFT matrices
 (`nn.dft`), on any device, compiled if asked for. `"fft"`: full FFTs, the oracle in the tests and the
 yardstick in the benchmark. `"auto"` follows the environment variable SAPC_KERNELS (on, off); without it, it
 takes the kernels where they can be used and pay: on a GPU with Triton, in every precision but float32. Where
 they turn out not to work, as on a GPU too small for them, it goes back to the products, after one warning.
+On a CPU, `"auto"` takes the products; where no gradient is wanted, a few lines of the grid at a time
+(`nn.lines`). That is the fourth path, faster than the others at every size that was measured
+(`benchmarks/results/lines-cpu.json`). Training keeps to the products, and `"dft"` asks for them.
 
 **Lifting.** Of its input channels only the state varies with both sample and point. The time embedding is a
 vector per sample, the coordinates a map per point, so the first layer is a sum of three small products and
@@ -40,6 +43,7 @@ import os
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast, get_args
 
 import torch
@@ -49,6 +53,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn.functional import gelu, linear
 
 from ..errors import SapcError, SapcWarning, check_choice, check_int, explain_misuse, has_type
+from . import lines
 from .dft import Block, Transforms, make_transforms
 from .kernels import LARGEST_CONDITIONS, kernels_unavailable_reason
 
@@ -237,7 +242,8 @@ class FNO(nn.Module):
         exact = self.lift_in.weight.dtype
         if len(u) == 0:
             return u.to(exact)
-        if self.path(u, condition) == "fused":
+        path = self.path(u, condition)
+        if path == "fused":
             v = self._try_kernels(u.to(exact), t.double(), None if condition is None else condition.to(exact))
             if v is not None:
                 return v
@@ -248,7 +254,8 @@ class FNO(nn.Module):
         channels = torch.stack(fields, -1) if self.channels == 1 else torch.cat(fields, 1).movedim(1, -1)
         place = transforms.place.to(exact).expand(len(u), -1, -1)
         inputs = torch.cat((channels.to(exact).flatten(1, -2), place), -1)
-        v = self._core(inputs, t.double(), transforms)
+        evaluate = partial(lines.velocity, self) if path == "lines" else self._core
+        v = evaluate(inputs, t.double(), transforms)
         return v.reshape(u.shape) if self.channels == 1 else v.movedim(-1, 1).reshape(u.shape)
 
     def _split_fields(self, u: Tensor, condition: Tensor | None) -> tuple[Tensor, ...]:
@@ -274,14 +281,17 @@ class FNO(nn.Module):
             condition: Condition fields.
 
         Returns:
-            fused, dft or fft.
+            fused, dft, fft, or lines: products a few lines at a time.
 
         Raises:
             SapcError: The kernels were asked for and cannot be used.
         """
         choice = self.transform if self.transform != "auto" else _default_path()
-        if choice in ("dft", "fft") or (choice == "auto" and not self._pays(u)):
-            return "dft" if choice == "auto" else choice
+        if choice == "fft":
+            return choice
+        products = "lines" if self._goes_by_lines(u) else "dft"
+        if choice == "dft" or (choice == "auto" and not self._pays(u)):
+            return products
         reason = kernels_unavailable_reason(
             u.device, self._activation_dtype, self.lift_out.out_features, self.lift_in.out_features
         )
@@ -293,7 +303,7 @@ class FNO(nn.Module):
             reason = "the kernels give the condition no gradient"
         if reason and choice == "fused":
             raise SapcError(f"the kernels cannot be used: {reason}; {LEAVE_OPEN}")
-        return "dft" if reason else "fused"
+        return products if reason else "fused"
 
     def has_kernels(self, device: torch.device) -> bool:
         """Check whether fields on a device take the fused path.
@@ -311,6 +321,14 @@ class FNO(nn.Module):
     def _pays(self, u: Tensor) -> bool:
         """Check whether kernels pay: exact products of float32 are no work for the matrix units."""
         return u.is_cuda and self.precision != "float32" and not self._kernels_failed
+
+    def _goes_by_lines(self, u: Tensor) -> bool:
+        """Check whether products are taken a few lines at a time; no timing decides, so bits repeat."""
+        if self.transform != "auto" or self.precision == "bf16" or u.device.type != "cpu":
+            return False
+        # A compiler would write out all groups of lines.
+        is_compiled = torch.compiler.is_compiling() or self._core != self._velocity
+        return not is_compiled and not torch.is_grad_enabled()
 
     @property
     def _activation_dtype(self) -> torch.dtype:
@@ -383,10 +401,20 @@ class FNO(nn.Module):
 
     def _lift(self, inputs: Tensor, t: Tensor, dtype: torch.dtype) -> Tensor:
         """Lift `inputs`, the state's channels, the coordinates and a one; see the module docstring."""
-        state, place, tau = self._lift_weights(t)
-        maps = torch.cat((torch.cat((state, place), 1).T.expand(len(t), -1, -1), tau[:, None]), 1)
-        x: Tensor = Lift.apply(inputs, maps, dtype)  # type: ignore[no-untyped-call]
+        x: Tensor = Lift.apply(inputs, self.lift_maps(t), dtype)  # type: ignore[no-untyped-call]
         return linear(x, self.lift_out.weight.to(dtype), self.lift_out.bias.to(dtype))
+
+    def lift_maps(self, t: Tensor) -> Tensor:
+        """Compute the first layer at given times, as a map of the inputs that vary with the point.
+
+        Args:
+            t: Flow times, one per sample.
+
+        Returns:
+            Matrices `(batch, in, projection)`.
+        """
+        state, place, tau = self._lift_weights(t)
+        return torch.cat((torch.cat((state, place), 1).T.expand(len(t), -1, -1), tau[:, None]), 1)
 
     def _lift_weights(self, t: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Split the first layer: weights of fields, of coordinates, and what time and bias add per sample."""
