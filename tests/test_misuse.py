@@ -98,7 +98,15 @@ def test_a_value_fits_its_declaration_or_not(value, hint, expected):
 
 
 def test_a_record_is_held_to_its_declaration():
-    check_record(sapc.training_config("heat", "ffm", "tiny"), seed=0, plateau_patience=0, stages=0)
+    check_record(
+        sapc.training_config("heat", "ffm", "tiny"),
+        seed=0,
+        plateau_patience=0,
+        stages=0,
+        validation_draws=0,
+        sensors=0,
+        symmetries=0,
+    )
 
 
 def test_numbers_of_numpy_and_torch_are_numbers_in_a_run():

@@ -124,6 +124,49 @@ def test_data_of_ones_own_are_learned_by_cond_sapc_unless_told_otherwise(
     assert not (tmp_path / "no").exists()
 
 
+def test_symmetries_are_checked_and_kept_by_the_run(folder, tmp_path, capsys):
+    line = ("--data", folder / "my.h5", "--physics", folder / "my_physics.py")
+    both = ("--symmetry", "shift:x", "--symmetry", "sign:h")
+    check = ("check", folder / "my_physics.py", "--data", folder / "my.h5", *both)
+    assert run(*check) == 1
+    text = capsys.readouterr().out
+    assert re.search(r"symmetry shift:x: \|R\| changes by .* standard errors at most \(p = ", text)
+    assert "problem: the data do not have the symmetry sign:h: the mean of" in text
+    assert run(*check[:-2], "--json") == 0
+    assert [s["text"] for s in json.loads(capsys.readouterr().out)["symmetries"]] == ["shift:x"]
+    out = tmp_path / "run"
+    train = ("train", *line, "--preset", "tiny", "--steps", "2", "--out", out)
+    assert run(*train, "--symmetry", "shift:x") == 0
+    assert "symmetries shift:x in" in capsys.readouterr().out
+    assert json.loads((out / "config.json").read_text())["symmetries"] == ["shift:x"]
+    assert run("train", "--resume", out, "--steps", "3", *line) == 0
+    assert json.loads((out / "config.json").read_text())["symmetries"] == ["shift:x"]
+    assert run(*train, "--symmetry", "shift:x", "--no-symmetries") == 2
+    for words, complaint in {
+        ("train", "--resume", out, *line, "--symmetry", "shift:x"): "--symmetry cannot be given as well",
+        ("train", "heat", "--symmetry", "shift:x"): "--symmetry goes with data of your own",
+        ("check", folder / "my_physics.py", "--symmetry", "shift:x"): "--symmetry goes with --data",
+        (
+            *check[:-2],
+            "--symmetry",
+            "shift:time",
+        ): "shifts along time, which is not periodic (closed); .* --periodic",
+    }.items():
+        capsys.readouterr()
+        assert run(*words) == 2
+        assert re.search(complaint.replace("(", r"\(").replace(")", r"\)"), capsys.readouterr().err), words
+
+
+def test_symmetries_of_a_published_task_are_used_when_asked_for(tmp_path, capsys):
+    train = ("train", "burgers", "--preset", "tiny", "--steps", "2", "--out")
+    assert run(*train, tmp_path / "with", "--symmetries") == 0
+    assert "symmetries shift:x reflect:x,sign in" in capsys.readouterr().out
+    assert run(*train, tmp_path / "without") == 0
+    assert "symmetries" not in json.loads((tmp_path / "without" / "config.json").read_text())
+    with_symmetries = json.loads((tmp_path / "with" / "config.json").read_text())
+    assert with_symmetries["symmetries"] == ["shift:x", "reflect:x,sign"]
+
+
 def test_training_again_finds_it_trained_and_keeps_the_physics(folder, trained_run, capsys):
     assert (trained_run / "physics.py").read_text() == PHYSICS
     line = ("--data", folder / "my.h5", "--physics", folder / "my_physics.py")

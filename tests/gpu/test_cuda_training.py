@@ -34,6 +34,22 @@ def test_compiled_products_equal_ffts_in_float64(precision, bound):
         assert (p.grad - q.grad).norm() < 10 * bound * q.grad.norm() + 1e-12, name
 
 
+@pytest.mark.parametrize("task", ["burgers", "navier_stokes", "reaction_diffusion"])
+def test_images_under_symmetries_are_those_of_the_cpu_and_never_wait(task, forbid_waiting):
+    grid = (16, 16, 5) if task == "navier_stokes" else (16, 12)
+    for symmetry in sapc.get_task(task, grid=grid).find_symmetries():
+        u = torch.randn(8, *grid, generator=torch.Generator().manual_seed(0))
+        k = torch.arange(8) % symmetry.order
+        parameters = {symmetry.parameter: torch.rand(8, device="cuda", dtype=torch.float64)}
+        g = torch.Generator("cuda").manual_seed(0)
+        on_device, k_on_device = u.cuda(), k.cuda()
+        with forbid_waiting():
+            image = symmetry.apply(on_device, k_on_device)
+            drawn = symmetry.draw(8, g, parameters)
+        assert torch.equal(image.cpu(), symmetry.apply(u, k))
+        assert 0 <= int(drawn.min()) <= int(drawn.max()) < symmetry.order
+
+
 @pytest.mark.parametrize("task", sapc.task_names())
 def test_a_step_never_waits_for_the_device(task, monkeypatch, forbid_waiting):
     """A new epoch in every step, and a projection in each.

@@ -14,7 +14,7 @@ from ..tasks.check import check as check_task
 from ..tasks.check import read_tasks
 from .app import app, end_with_problems
 from .options import AsJson, take_records
-from .own_data import PHYSICS_HELP, DataFile, OwnDataOptions, ReadingOptions
+from .own_data import PHYSICS_HELP, DataFile, OwnDataOptions, ReadingOptions, SymmetryTexts
 
 
 @app.command()
@@ -24,6 +24,7 @@ def check(
     data: DataFile = None,
     *,
     reading: ReadingOptions,
+    symmetry: SymmetryTexts = None,
     noise: Annotated[int, typer.Option(help="Draws of noise to project.")] = 16,
     as_json: AsJson = False,
 ) -> None:
@@ -35,7 +36,8 @@ def check(
     Example: [bold]sapc check my_physics.py --data my.h5[/bold], [bold]sapc check my_task.py[/bold].
     Exit code 1 if there is something to look into.
     """
-    reports = [check_task(task, noise) for task in _tasks(OwnDataOptions(data, physics, None, reading))]
+    own_data = OwnDataOptions(data, physics, None, reading, symmetry)
+    reports = [check_task(task, noise) for task in _tasks(own_data)]
     for report in reports:
         print(json.dumps(report.to_dict()) if as_json else report.text())
     if any(report.problems for report in reports):
@@ -47,6 +49,8 @@ def _tasks(own_data: OwnDataOptions) -> list[Task]:
     physics = own_data.physics
     if own_data.data is not None:
         return [own_data.task()]
+    if own_data.symmetry:
+        raise SapcError("--symmetry goes with --data; a class of your own declares `symmetries`")
     tasks = read_tasks(physics) if physics is not None and physics.is_file() else []
     if not tasks:
         raise SapcError(

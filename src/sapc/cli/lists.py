@@ -32,6 +32,7 @@ def tasks(as_json: AsJson = False) -> None:
         descriptions = [
             {name: getattr(t, name) for name in names}
             | {"grid": t.grid.to_dict(), "parameters": dict(t.parameters)}
+            | {"symmetries": [symmetry.text for symmetry in t.find_symmetries()]}
             for t in rows
         ]
         print(json.dumps(descriptions, ensure_ascii=False))
@@ -45,6 +46,7 @@ def tasks(as_json: AsJson = False) -> None:
             "grid": " x ".join(map(str, t.grid.shape)) + f" ({', '.join(t.grid.names)})",
             "pin": t.pinned,
             "balance law": t.law,
+            "symmetries": "\n".join(symmetry.text for symmetry in t.find_symmetries()) or "none",
             "parameters": "\n".join(t.parameters.values()),
         }
         for label, text in about.items():

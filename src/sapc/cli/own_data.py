@@ -21,6 +21,13 @@ DataFile = Annotated[
 ]
 PHYSICS_HELP = "A Python file with `def physics(grid)`: it is run."
 PhysicsFile = Annotated[Path | None, typer.Option("--physics", help=PHYSICS_HELP)]
+SymmetryTexts = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--symmetry",
+        help="A symmetry of your own data, as shift:x or reflect:x,sign:u. May be repeated.",
+    ),
+]
 
 
 @dataclass(frozen=True)
@@ -81,6 +88,7 @@ class OwnDataOptions:
     physics: PhysicsFile = None
     name: Annotated[str | None, typer.Option(help="Of your own task. \\[the data file's]")] = None
     reading: ReadingOptions = ReadingOptions()
+    symmetry: SymmetryTexts = None
 
     def check(self) -> None:
         """Refuse options of own data without data, and data without physics."""
@@ -88,6 +96,7 @@ class OwnDataOptions:
             self.files()
             return
         names = ["--physics"] if self.physics is not None else []
+        names += ["--symmetry"] if self.symmetry else []
         for name, value in self.reading.arguments().items():
             if value not in (None, ()):
                 names.append(as_options(f"{name}={value}" if name == "steady" else f"{name}="))
@@ -107,7 +116,9 @@ class OwnDataOptions:
         """Make the task: read the data, run the physics."""
         data, physics = self.files()
         fields = read_fields(data, **self.reading.arguments())
-        return Task.from_data(fields, physics, self.name, share=self.reading.share)
+        return Task.from_data(
+            fields, physics, self.name, share=self.reading.share, symmetries=self.symmetry or ()
+        )
 
     def attach(self, run: TrainingConfig) -> TrainingConfig:
         """Attach physics and data to a run of own data; a run folder does not store them.

@@ -52,6 +52,13 @@ class TrainingOptions:
     projection: Annotated[int | None, typer.Option(help="Channels of lifting and projection.")] = None
     time_channels: Annotated[int | None, typer.Option(help="Channels of the time embedding.")] = None
     blocks: Annotated[int | None, typer.Option(help="Fourier blocks.")] = None
+    symmetries: Annotated[
+        bool | None,
+        typer.Option(
+            "--symmetries/--no-symmetries",
+            help="Move solutions at random by the symmetries of the task. \\[those that --symmetry declares]",
+        ),
+    ] = None
     task_options: TaskOptions = TaskOptions()
 
     def changes(self) -> dict[str, Any]:
@@ -121,7 +128,8 @@ def train(
     own_data.check()
     changes = settings.changes()
     if resume is not None:
-        conflicts = {"TASK": task, "--method": method, "--preset": preset, "--out": path, "--from": start}
+        conflicts: dict[str, Any] = {"TASK": task, "--method": method, "--preset": preset, "--out": path}
+        conflicts |= {"--from": start, "--symmetry": own_data.symmetry or None}
         conflicts |= {_option_of(name): value for name, value in changes.items() if name != "steps"}
         run = _resume_config(
             resume, [name for name, value in conflicts.items() if value is not None], settings.steps
@@ -139,6 +147,7 @@ def train(
     _check(run, folder, execution.devices)
     was_trained = folder.is_trained and folder.run().steps == run.steps
     origin = f", with the weights of {run.parent['name']}" if run.parent else ""
+    origin += f", symmetries {' '.join(run.symmetries)}" if run.symmetries else ""
     announcement = "" if as_json else describe_training(run, folder, f" (preset {run.preset}){origin}")
     job = _Job(run, path, announcement, own_data, start, execution)
     with interrupt_advice():

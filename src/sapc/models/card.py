@@ -208,6 +208,13 @@ def _training_command(run: TrainingConfig, data: str, code: str) -> str:
         "--preset": run.preset,
     }
     words = [shlex.quote(word) for pair in options.items() for word in pair]
+    # One that is code was declared in Python.
+    words += [
+        w
+        for text in run.symmetries
+        if not text.startswith("function:")
+        for w in ("--symmetry", shlex.quote(text))
+    ]
     if "steady" in reading:
         words.append("--steady" if reading["steady"] else "--unsteady")
     return " ".join(("sapc train", *words))

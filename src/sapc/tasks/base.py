@@ -39,6 +39,7 @@ from .description import DataDescription
 from .physics import Physics, pins_of
 from .rescale import rescale
 from .sources import SPLITS, TEST_SETS, FieldsSource, Parameters, Progress, Solver, Streams
+from .symmetries import AnySymmetry, Declaration, find_symmetries, make_symmetry
 
 
 class Task:
@@ -53,6 +54,7 @@ class Task:
         physics: Constraints of a user's data.
         normalizer: Map between fields in units and what the network sees; the identity unless given.
         source: What makes the data; the task's own solver unless given.
+        symmetries: Symmetries of a user's data.
     """
 
     name: str
@@ -64,7 +66,6 @@ class Task:
     paper_grid: Grid
     """The grid it was posed on, in the paper or in a file; others differ from it in their numbers of
     points."""
-    symmetries: ClassVar[tuple[Any, ...]] = ()
     train_size: ClassVar[int] = 6400
     published_solver: ClassVar[GaussNewton | None] = None
     """The published Gauss-Newton settings, where the law is not affine."""
@@ -86,8 +87,10 @@ class Task:
         physics: Physics | None = None,
         normalizer: Normalizer | Identity | None = None,
         source: Solver | FieldsSource | None = None,
+        symmetries: Sequence[Declaration] = (),
     ) -> None:
         self.source = source or Solver()
+        self._symmetries = tuple(symmetries)
         self.physics = physics
         if physics is not None:
             self.name, self.title = name, f"{name}, own data"
@@ -115,6 +118,7 @@ class Task:
         *,
         share: float = 0.1,
         seed: int = 0,
+        symmetries: Sequence[Declaration] = (),
     ) -> Task:
         """Make a task of fields and physics, once both are known to fit.
 
@@ -127,6 +131,9 @@ class Task:
             name: Name in folders and reports; that of the data file unless given.
             share: Share of the samples for validation, drawn with `seed`, unless the file has its own split.
             seed: Seed of the split.
+            symmetries: Maps that leave the distribution of the data as it is, by which a training moves them
+                at random: texts, as "shift:x" or "reflect:x,sign:u" (see `sapc.tasks.index_maps`), or
+                functions `(fields, generator) -> fields` of fields in their own units.
 
         Returns:
             The task, which holds physics and data.
@@ -134,7 +141,7 @@ class Task:
         # It builds on this module.
         from .from_data import make_task
 
-        return make_task(data, physics, name, share=share, seed=seed)
+        return make_task(data, physics, name, share=share, seed=seed, symmetries=symmetries)
 
     # -- what can be asked of any task --
 
@@ -157,6 +164,28 @@ class Task:
     def options(self) -> dict[str, Any]:
         """The options that were chosen, as `get_task` takes them."""
         return self.description.options
+
+    @property
+    def symmetries(self) -> tuple[Declaration, ...]:
+        """Declared maps of fields that leave their distribution as it is; a class may declare texts."""
+        return self._symmetries
+
+    @explain_misuse
+    def find_symmetries(self, names: Sequence[str] | None = None) -> tuple[AnySymmetry, ...]:
+        """Make symmetries of fields on this grid.
+
+        Args:
+            names: Their texts; all that are declared unless given.
+
+        Returns:
+            The symmetries.
+
+        Raises:
+            SapcError: A text cannot be read, or does not fit the grid.
+        """
+        declared = self.symmetries
+        names = [make_symmetry(d, self.grid).text for d in declared] if names is None else names
+        return find_symmetries(declared, (names,) if isinstance(names, str) else names, self.grid)
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -209,7 +238,10 @@ class Task:
         if self.physics is None:
             return type(self)(grid, **self.options)
         normalizer = self.description.normalizer(grid)
-        return Task(grid, name=self.name, physics=self.physics, normalizer=normalizer, source=self.source)
+        return Task(
+            grid, name=self.name, physics=self.physics, normalizer=normalizer, source=self.source,
+            symmetries=self.symmetries,
+        )  # fmt: skip
 
     # -- the constraint, in the units of the fields and normalized --
 

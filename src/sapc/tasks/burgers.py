@@ -5,6 +5,8 @@ The pinned condition is the initial profile: the four lowest Fourier modes with 
 rescaled to `initial_range`. The free parameter is the viscosity. Mass is conserved: the plain sum over the
 points of each frame.
 
+Symmetries: shifts, and u(x) -> -u(-x) where the range of the initial profiles is symmetric.
+
 The published text names the range [0, 1], but its printed constraint errors of unconstrained samples fit
 [-1, 1] only, which is therefore the default.
 
@@ -36,6 +38,7 @@ from .base import Task
 from .etdrk4 import frames, trajectory
 from .initial_profiles import rescale_profile, sines
 from .sources import Parameters, Streams
+from .symmetries import Declaration
 
 MODES = 4
 INTERNAL_POINTS = 400
@@ -75,6 +78,12 @@ class Burgers(Task):
     def options(self) -> dict[str, Any]:
         """The range of the initial profiles."""
         return {"initial_range": self.initial_range}
+
+    @property
+    def symmetries(self) -> tuple[Declaration, ...]:
+        """Shifts, and the reflection that changes the sign."""
+        low, high = self.initial_range
+        return ("shift:x", "reflect:x,sign") if low == -high else ("shift:x",)
 
     @cached_property
     def constraint(self) -> ConstraintTerm:

@@ -12,6 +12,9 @@ axis kind (periodic, closed, cells) or time.
 A residual is judged beside the size of the terms that a law adds up, sum_i |dq/du_i| |u_i|, not beside their
 sum q, which is zero for a divergence or a net flux. Where all terms have one sign, as in a mass, both are the
 same.
+
+Images of the data under a declared symmetry satisfy the laws as well as the data do, to rounding, have the
+prescribed values, and have the same moments (see `invariance`).
 """
 
 from __future__ import annotations
@@ -32,6 +35,7 @@ from ..constraints.terms import Affine, Balance, Constraint, Pin
 from ..errors import SapcError, check_int, explain_misuse
 from ..flow import source
 from .base import Task
+from .invariance import SymmetryCheck, check_symmetry, law_residual
 from .physics import explain_failure, pins_of
 from .sources import find_device, is_user_solver
 from .user_solver import describe_conditions
@@ -105,6 +109,7 @@ class DataCheck:
     data_distance: float
     seconds: float
     test_set_problems: tuple[str, ...] = ()
+    symmetries: tuple[SymmetryCheck, ...] = ()
 
     @property
     def problems(self) -> list[str]:
@@ -129,6 +134,7 @@ class DataCheck:
             for law in self.laws
             if law.name != "constraint" and law.share > MAX_LAW_RESIDUAL
         ]
+        problems += [problem for symmetry in self.symmetries for problem in symmetry.problems]
         if not self.pins and not self.laws:
             problems.append("there is neither a pin nor a law: samples will be unconstrained")
         return problems
@@ -163,6 +169,7 @@ class DataCheck:
             f"{self.residual:.1e}, "
             f"up to {self.iterations} passes, {1000 * self.seconds:.3g} ms a sample",
             f"  the data themselves are moved by {self.data_distance:.2%} of their deviation",
+            *(symmetry.line() for symmetry in self.symmetries),
         ]
         lines += [f"  problem: {p}" for p in self.problems] or ["  no problem found"]
         return "\n".join(lines)
@@ -206,11 +213,16 @@ def check(task: Task, noise: int = 16, seed: int = 0, device: str | torch.device
     distance = (H.project(conditions, check=False) - conditions).square().mean().sqrt()
     if task.normalizer.is_identity:
         distance = distance / conditions.std()
+    laws = tuple(_law(part, u) for part in parts if isinstance(part, Balance | Constraint))
     return DataCheck(
         task=task.name, samples=noise if task.can_draw else sum(task.sizes.values()), grid=_grid(task),
         channels=_channels(task, fields), points=fields[0].numel(), algorithm=H.algorithm,
         pins=tuple((_label(pin), int(pin.mask(task.grid.shape).sum())) for pin in pins_of(task.constraint)),
-        laws=tuple(_law(part, u) for part in parts if isinstance(part, Balance | Constraint)),
+        laws=laws, symmetries=tuple(
+            check_symmetry(task, symmetry, fields, [law.typical for law in laws], seed)
+            for symmetry in task.find_symmetries()
+            if not symmetry.parameter
+        ),
         explanation=EXPLANATIONS[H.algorithm] or _why_dense(task, H), noise=len(conditions),
         converged=int(info.converged.sum()), iterations=int(info.iterations.max()),
         residual=float(info.residual.max()), data_distance=float(distance),
@@ -283,17 +295,16 @@ def _label(pin: Pin) -> str:
 
 
 def _law(part: Balance | Constraint, u: Tensor) -> Law:
+    residual = law_residual(part, u)
     if isinstance(part, Balance):
         name = (
             f"balance{' with a rate' if part.rate else ''}{' and a coefficient' if part.coefficient else ''}"
         )
-        residual = part.residual(u)
         size = _size_of_terms(part.stored, u) or _size_of_terms(part.residual, u)
     else:
         name = "linear constraint" if isinstance(part, Affine) else "constraint"
-        rows = part.measure(u)
-        value = rows if isinstance(part.value, str) else torch.as_tensor(part.value, dtype=torch.float64)
-        residual, size = rows - value, max(_size_of_terms(part.measure, u), float(value.abs().max()))
+        value = float((part.measure(u) - residual).abs().max())
+        size = max(_size_of_terms(part.measure, u), value)
     return Law(name, residual.shape[1], float(residual.abs().max()), size)
 
 

@@ -16,10 +16,11 @@ from __future__ import annotations
 import os
 import re
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from ..data import Fields, read_fields
@@ -29,6 +30,7 @@ from .base import Task
 from .description import DataDescription
 from .physics import Physics, explain_failure, load_physics, pins_of
 from .sources import FieldsSource
+from .symmetries import Declaration
 
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")
 # In deviations of a channel: what is larger is not rounding.
@@ -36,7 +38,15 @@ PIN_TOLERANCE = 1e-4
 DataFile = Fields | str | os.PathLike[str]
 
 
-def make_task(data: DataFile, physics: Any, name: str | None, *, share: float, seed: int) -> Task:
+def make_task(
+    data: DataFile,
+    physics: Any,
+    name: str | None,
+    *,
+    share: float,
+    seed: int,
+    symmetries: Sequence[Declaration] = (),
+) -> Task:
     """Make a task of fields and physics; see `Task.from_data`."""
     if isinstance(data, str | os.PathLike):
         data = read_fields(data)
@@ -62,16 +72,25 @@ def make_task(data: DataFile, physics: Any, name: str | None, *, share: float, s
     }
     if data.reading:
         entries["reading"] = dict(data.reading)
-    task = _compose(task_name, physics, DataDescription(entries), data)
+    symmetries = (symmetries,) if isinstance(symmetries, str) else symmetries
+    task = _compose(task_name, physics, DataDescription(entries), data, symmetries)
     _check_prescribed_values(task, data.values)
     _try_laws(task, data.values[:1].double())
+    for symmetry in task.find_symmetries():
+        symmetry.transform(data.values[:1].double(), torch.Generator().manual_seed(seed))
     return task
 
 
-def _compose(name: str, physics: Physics, description: DataDescription, data: Fields | None) -> Task:
+def _compose(
+    name: str,
+    physics: Physics,
+    description: DataDescription,
+    data: Fields | None,
+    symmetries: Sequence[Declaration] = (),
+) -> Task:
     grid = description.grid
-    source = FieldsSource(description, data)
-    return Task(grid, name=name, physics=physics, normalizer=description.normalizer(grid), source=source)
+    source, normalizer = FieldsSource(description, data), description.normalizer(grid)
+    return Task(grid, name=name, physics=physics, normalizer=normalizer, source=source, symmetries=symmetries)
 
 
 def rebuild(
@@ -80,6 +99,7 @@ def rebuild(
     physics: Any,
     data: DataFile | None = None,
     reading: Mapping[str, Any] | None = None,
+    symmetries: Sequence[Declaration] = (),
 ) -> Task:
     """Make the task that a run's settings describe, from the physics and the data that are given for it.
 
@@ -92,6 +112,7 @@ def rebuild(
         physics: A Python file, a function of the grid, or constraints.
         data: The fields of the training, or their file.
         reading: How its files are read from now on, where that is not as in the training.
+        symmetries: Symmetries that are declared now; a run holds the texts of its own.
 
     Returns:
         The task.
@@ -105,7 +126,8 @@ def rebuild(
         reason = reason if physics.sha256 else f"has no text to compare with {expected_physics}"
         message = f"{physics.label} {reason}; samples will satisfy the laws that are given now"
         warnings.warn(message, SapcWarning, stacklevel=5)
-    return _compose(name, physics, description, None if data is None else _same_data(name, description, data))
+    fields = None if data is None else _same_data(name, description, data)
+    return _compose(name, physics, description, fields, symmetries)
 
 
 def _same_data(name: str, description: DataDescription, data: DataFile) -> Fields:
@@ -182,9 +204,8 @@ def reuse(name: str, description: DataDescription, registered_task: Task | None)
         warnings.warn(f"{message}; give it as physics= to be sure", SapcWarning, stacklevel=5)
     is_same_data = registered_task.description.data.get("sha256") == description.data.get("sha256")
     is_same_data &= registered_task.description.grid == description.grid
-    return _compose(
-        name, registered_task.physics, description, registered_task.source.fields if is_same_data else None
-    )
+    fields = registered_task.source.fields if is_same_data else None
+    return _compose(name, registered_task.physics, description, fields, registered_task.symmetries)
 
 
 def _try_laws(task: Task, u: Tensor) -> None:

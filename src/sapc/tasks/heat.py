@@ -4,6 +4,8 @@ The equation is Eq. heat, the initial condition Eq. heat_ic, the manifold Eq. he
 The solution is u = exp(-a t) sin(x + phi), evaluated in float64. The pinned condition is the initial profile
 (phi); the free parameter is the diffusivity a. Mass is conserved: the plain sum over the points of each
 frame, which is how the published constraint error is scored.
+
+Symmetry: x -> -x, where phi becomes pi - phi, which is as likely.
 """
 
 from __future__ import annotations
@@ -33,6 +35,7 @@ class Heat(Task):
     law = "mass: Σₓ u is constant"
     parameters: ClassVar = {"diffusivity": "a ~ U[1, 5]", "phase": "φ ~ U[0, π]; tests pin π/4, π/2, 3π/4, π"}
     paper_grid = Grid((Axis("x", 100, 0.0, 2 * pi, "periodic"), Axis("t", 100)))
+    symmetries = ("reflect:x",)
 
     @cached_property
     def constraint(self) -> ConstraintTerm:

@@ -13,6 +13,13 @@ tau = 7, s = tau^(3/2), and no mean,
 with a standard deviation of about 0.256. Its modes are drawn for |k_x|, |k_y| < 64 whatever the grid, which
 takes those it can represent.
 
+Symmetries, of which each leaves the distribution of w0 and phi as it is:
+
+    w(x - s, y + s)     any s; the force depends on x + y
+    w(x + s, y)         phi becomes phi + 2 pi s: those s that leave it in its range
+    -w(y, x - 1/2)      a reflection changes the signs of vorticity and force; the shift undoes the latter
+    w(1/4 - x, -y)      a half turn; phi becomes pi/2 - phi
+
 Solver: Fourier pseudo-spectral with 2/3 dealiasing, ETDRK4 in time. With the stream function psi = -lap^-1
 w, velocity (u, v) = (psi_y, -psi_x), and because div u = 0 the advection needs four transforms only,
 
@@ -27,7 +34,7 @@ rounding of float32.
 from __future__ import annotations
 
 from functools import cached_property
-from math import pi, prod, sqrt
+from math import gcd, pi, prod, sqrt
 from typing import ClassVar, final
 
 import torch
@@ -39,7 +46,9 @@ from ..constraints.terms import Balance, ConstraintTerm, Pin
 from ..grid import Axis, Grid
 from .base import Task
 from .etdrk4 import frames, trajectory
+from .index_maps import parse_map
 from .sources import Parameters, Streams
+from .symmetries import Declaration, RangedShift
 
 VISCOSITY = 1e-3
 FORCE = 0.1 * sqrt(2)
@@ -72,6 +81,16 @@ class NavierStokes(Task):
     integrates = True
     solver = f"Fourier pseudo-spectral, ETDRK4, steps of at most {MAX_STEP:g}"
     block: ClassVar = {"cpu": 4, "cuda": 1000}
+
+    @property
+    def symmetries(self) -> tuple[Declaration, ...]:
+        """Shifts, a reflection and a half turn, as far as they are whole numbers of points."""
+        nx, ny = self.grid["x"].n, self.grid["y"].n
+        step = parse_map("shift:-x", self.grid)
+        declared: list[Declaration] = [RangedShift("shift:x(phase)", step, "phase", 2 * pi / nx, 0.0, pi / 2)]
+        declared += ["shift:x,shift:-y"] if gcd(nx, ny) > 1 else []
+        declared += ["swap:x:y,sign,shift:x=1/2"] if nx == ny and nx % 2 == 0 else []
+        return (*declared, *(["reflect:x,reflect:y,shift:x=1/4"] if nx % 4 == 0 else []))
 
     @cached_property
     def constraint(self) -> ConstraintTerm:

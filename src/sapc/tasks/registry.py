@@ -159,4 +159,4 @@ def attach_task(
             return task
         physics = task.physics if physics is None else physics
         data = task.source.fields if data is None else data
-    return rebuild(name, description, physics, data, reading)
+    return rebuild(name, description, physics, data, reading, () if task is None else task.symmetries)

@@ -14,6 +14,8 @@ whose viscosity is read off the field by least squares, nu^ = <u_t, u_xx> / <u_x
 points. Derivatives are central differences with one-sided ends, u_xx is that first difference taken twice,
 and integrals are trapezoid sums. On exact solutions the discrete law therefore keeps a residual of about
 0.1, which is a property of the published scoring and not of the data.
+
+No map of points and signs is a symmetry: every solution decays with x and has u(0, 0) = 2.
 """
 
 from __future__ import annotations

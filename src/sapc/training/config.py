@@ -18,7 +18,7 @@ from torch import nn
 from .._old_names import find_renamed, rename_arguments, rename_fields, rename_method
 from ..constraints import FeasiblePoint, NearestPoint, Solver
 from ..data import Fields
-from ..errors import SapcError, check_choice, check_record, check_type, explain_misuse
+from ..errors import SapcError, check_choice, check_record, check_type, explain_misuse, has_type
 from ..methods import Method, get_method
 from ..methods.registry import describe_method_file
 from ..nn.fno import LARGEST, Precision
@@ -39,7 +39,7 @@ FILE_KEYS = {
     "length": "source_length_scale",
 }
 """Entries of config.json that have another name than their field: those of the fields in version 0.1.0."""
-LATER_SETTINGS = ("stages", "parent", "validation_draws", "sensors")
+LATER_SETTINGS = ("stages", "parent", "validation_draws", "sensors", "symmetries")
 """Settings that are only written if they are used, so that older runs have the files they had."""
 
 
@@ -79,6 +79,8 @@ class TrainingConfig:
         preset: Name of the preset that the settings come from.
         stages: Steps at which the training had come to its end before it was continued.
         parent: Weights that the training begins with, if they are another run's: name, step and SHA-256.
+        symmetries: Texts of the task's symmetries by which solutions are moved at random; see
+            `sapc.tasks.index_maps`.
         attached_task: The task itself, if it was made of data. Its physics and data are no settings: they are
             neither compared nor written. A run that was read from a file or sent to another process has
             none until `attach` gives it.
@@ -109,12 +111,14 @@ class TrainingConfig:
     preset: str = "published"
     stages: tuple[int, ...] = ()
     parent: Mapping[str, Any] = field(default_factory=dict)
+    symmetries: tuple[str, ...] = ()
     attached_task: Task | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "preset", preset_name(self.preset))
         make_plain(self, *(name for name in SETTINGS if name not in ("backbone", "options", "parent")))
-        check_record(self, seed=0, plateau_patience=0, stages=0, validation_draws=0, sensors=0)
+        unused = {"stages": 0, "validation_draws": 0, "sensors": 0, "symmetries": 0}
+        check_record(self, seed=0, plateau_patience=0, **unused)
         if self.plateau_factor >= 1:
             raise SapcError(f"plateau_factor must be below 1, got {self.plateau_factor}")
         for name, kinds in (("precision", Precision), ("projector", Projector), ("schedule", Schedule)):
@@ -257,6 +261,7 @@ class TrainingConfig:
         self.network_shapes(network)
         task = self.make_task()
         self._check_sensors(task)
+        task.find_symmetries(self.symmetries)
         task.check("train", self.train, self.seed)
         task.check("validation", self.validation, self.seed)
 
@@ -377,6 +382,8 @@ def training_config(
         grid: Points per axis, if not those of the preset; a task of your own has its grid already.
         network: A network of your own, which the settings describe. It is passed again to train it.
         changes: Fields of `TrainingConfig` and sizes of the FNO (`modes`, `hidden`, ...) by name.
+            `symmetries=True` stands for all that the task declares, False for none. Unless given it is True
+            for data of your own, and False otherwise.
 
     Returns:
         The settings.
@@ -410,6 +417,7 @@ def training_config(
     method = default_method(resolved_task, network) if method is None else method
     settings |= {"task": resolved_task.name, "method": method, "preset": preset}
     settings["attached_task"] = None if resolved_task.can_draw else resolved_task
+    settings["symmetries"] = _symmetries(resolved_task, changes.pop("symmetries", not resolved_task.can_draw))
     return TrainingConfig(**settings | changes)
 
 
@@ -425,6 +433,15 @@ def default_method(task: Task, network: NetworkSource | None = None) -> str:
         condition.
     """
     return "sapc" if task.can_draw or network is not None else "cond_sapc"
+
+
+def _symmetries(task: Task, choice: Any) -> tuple[str, ...]:
+    """Return the texts of the symmetries that are chosen; True stands for all that the task declares."""
+    if isinstance(choice, bool):
+        return tuple(symmetry.text for symmetry in task.find_symmetries()) if choice else ()
+    if not has_type(choice := to_tuples(choice), tuple[str, ...]):
+        raise SapcError(f"symmetries is true, false, or texts as ('shift:x',), got {choice!r:.60}")
+    return tuple(symmetry.text for symmetry in task.find_symmetries(choice))
 
 
 def _backbone(

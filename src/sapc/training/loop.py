@@ -302,12 +302,11 @@ class Trainer:
     def _finish(self) -> None:
         if not self.group.is_main:
             return
-        data = self.training.data
         weights, about = self.training.result()
         metadata = {
             "step": self.training.step,
             "seconds": self._seconds(),
-            "range": [float(data.min()), float(data.max())],
+            "range": self.training.augmentation.data_range(self.training.data),
             "device": environment()["device"],
             **self.latest_values,
             **about,

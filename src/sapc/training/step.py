@@ -7,6 +7,7 @@ same steps to the same bits as one never stopped.
     rows of step n    entries n batch .. (n+1) batch of the epochs' permutations laid end to end
     source, times     a generator seeded by (seed, n)
     sensors           one seeded by (seed, n) as well, on the CPU
+    symmetries        one seeded by (seed, n), too: an element for every solution
     validation        one seeded by (seed, n) too: fresh draws, so that the plateau is one of the objective,
                       not of one draw of it; with `validation_draws` one seeded by the seed alone: the same
                       draws each time, so that losses compare
@@ -41,6 +42,7 @@ from ..flow import source
 from ..methods import SecondObjective
 from ..nn.network import NetworkSource, make_execution, weights_of
 from ..tasks import Task
+from .augmentation import Augmentation
 from .config import TrainingConfig
 from .distributed import ProcessGroup
 from .run_folder import (
@@ -129,6 +131,7 @@ class Training:
         self.schedule = torch.optim.lr_scheduler.ReduceLROnPlateau(
             self.optimiser, factor=run.plateau_factor, patience=run.plateau_patience, min_lr=run.min_lr
         )
+        self.augmentation = Augmentation(run, self.task, group.device, has_own_data=data is None)
         self.data, self.validation_data = data or (
             _fields(self.task, split, size, run.seed, group, data_progress)
             for split, size in (("train", run.train), ("validation", run.validation))
@@ -159,6 +162,13 @@ class Training:
             rows.append(self._order[first : first + remaining])
             position, remaining = position + len(rows[-1]), remaining - len(rows[-1])
         return torch.cat(rows)
+
+    def _solutions(self) -> Tensor:
+        """Select the solutions of this step, each under a random element of every symmetry."""
+        v0 = self.data[rows := self._rows()]
+        if not self.augmentation.symmetries:
+            return v0
+        return self.augmentation.transform(v0, rows, self._seed_generator("symmetry", self.step))
 
     def _draw(self, v0: Tensor, g: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
         """Draw source fields and flow times; return this process's shard of data, source and times."""
@@ -210,8 +220,7 @@ class Training:
         if self.run.schedule == "cosine":
             for group in self.optimiser.param_groups:
                 group["lr"] = self.run.rate(self.step)
-        v0 = self.data[self._rows()]
-        v0, v1, t = self._draw(v0, self._seed_generator("step", self.step))
+        v0, v1, t = self._draw(self._solutions(), self._seed_generator("step", self.step))
         sensors = self._sensors()
         self.optimiser.zero_grad(set_to_none=True)
         second_objective: Sequence[Tensor] = ()
