@@ -113,14 +113,14 @@ def measure_skill(
         progress=report,
     )  # fmt: skip
     progress("skill: scoring", 0, 1)
-    forecasts = compare(task, samples.unflatten(0, (k, m)), truth, reference)
+    forecasts = compare(task, samples.reshape(k, m, *task.grid.shape), truth, reference)
     progress("skill: scoring", 1, 1)
     estimates = {name: e for name, e in forecasts.estimates().items() if _is_finite(name, e)}
     points, ranks = forecasts.samples.points, forecasts.samples.ranks
     times = [] if task.grid.steady else task.grid.time.points[points > 0].tolist()
     return Skill(
         conditions=k, members=m, points=int(points.sum()), reference=len(reference),
-        normalized=not task.normalizer.is_identity, method=method.name, sampler=sampler.name, steps=steps,
+        units="fields" if task.normalizer.is_identity else "deviations", method=method.name, sampler=sampler.name, steps=steps,
         seed=config.seed,
         metrics={name: e.value for name, e in estimates.items()},
         errors={name: e.error for name, e in estimates.items() if e.error is not None},
@@ -144,7 +144,7 @@ def compare(task: Task, members: Tensor, truth: Tensor, reference: Tensor) -> Fo
     """
     pinned, steady = pinned_mask(task), task.grid.steady
     y, c = task.normalize(truth), task.normalize(reference)
-    x = task.normalize(members.flatten(0, 1)).unflatten(0, members.shape[:2])
+    x = task.normalize(members.flatten(0, 1)).reshape(members.shape)
     kept = persistence(y, pinned, steady)
     return Forecasts(
         verify(x, y, ~pinned, steady),

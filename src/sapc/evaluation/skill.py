@@ -143,8 +143,16 @@ def verify(
         ranks += _count_ranks(x, y)
         distances.add(x, y)
     points = torch.bincount(place % frames, minlength=frames).double()
-    spread = (sums["variance"], sums["crps"], distances.energy_score(len(place))) if m > 1 else (None,) * 3
-    return Verification(m, points, sums["square"], *spread, ranks / len(place))
+    has_pairs = m > 1
+    return Verification(
+        members=m,
+        points=points,
+        square_error=sums["square"],
+        variance=sums["variance"] if has_pairs else None,
+        crps=sums["crps"] if has_pairs else None,
+        energy_score=distances.energy_score(len(place)) if has_pairs else None,
+        ranks=ranks / len(place),
+    )
 
 
 def interval_weights(members: int, level: float) -> Float[Tensor, " ranks"]:
@@ -259,16 +267,15 @@ def _scores(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 def _count_ranks(x: Tensor, y: Tensor) -> Tensor:
     """Count the points of every rank, `(k, m + 1)`; where members equal the truth, ranks share the point."""
-    k, ranks = len(y), x.shape[-1] + 1
-    counts = torch.zeros(k, ranks + 1, dtype=x.dtype)
-    for i in range(k):
+    ranks, rows = x.shape[-1] + 1, []
+    for i in range(len(y)):
         below = (x[i % len(x)] < y[i, :, None]).sum(-1)
         ties = (x[i % len(x)] == y[i, :, None]).sum(-1)
         share = 1 / (ties + 1).to(x.dtype)
         # A share begins at the lowest rank and ends behind the highest one.
-        counts[i].index_add_(0, below, share)
-        counts[i].index_add_(0, below + ties + 1, -share)
-    return counts.cumsum(1)[:, :ranks]
+        starts = torch.bincount(below, share, ranks + 1)
+        rows.append(starts - torch.bincount(below + ties + 1, share, ranks + 1))
+    return torch.stack(rows).cumsum(1)[:, :ranks]
 
 
 class _Distances:
@@ -299,7 +306,7 @@ class _Distances:
 
 def _chunks(place: Int[Tensor, " points"], rows: int) -> Iterator[Int[Tensor, " part"]]:
     """Yield free points, so many at a time that COPIES of their values fit into BUDGET."""
-    yield from place.split(max(1, BUDGET // (8 * COPIES * rows)))
+    yield from torch.split(place, max(1, BUDGET // (8 * COPIES * rows)))
 
 
 def _take(fields: Tensor, part: Tensor, name: str) -> Tensor:

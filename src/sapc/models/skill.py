@@ -40,7 +40,7 @@ class Skill(Record):
         members: m, samples of each.
         points: Free points of a field, those that nothing pins.
         reference: Training fields that are the climatology.
-        normalized: Whether numbers are in deviations of every channel, not in units of the fields.
+        units: What numbers are in: `fields`, or `deviations` of every channel over the training data.
         method: The method that sampled.
         sampler: Name of the stepper.
         steps: Sampling steps.
@@ -58,7 +58,7 @@ class Skill(Record):
     members: int
     points: int
     reference: int
-    normalized: bool
+    units: str
     method: str
     sampler: str
     steps: int
@@ -91,7 +91,11 @@ class Skill(Record):
 
     def is_larger_than(self, other: Skill) -> bool:
         """Tell whether this is of the same sampler, and of more conditions and members in all."""
-        has_same_sampler = (self.method, self.sampler, self.steps) == (other.method, other.sampler, other.steps)
+        has_same_sampler = (self.method, self.sampler, self.steps) == (
+            other.method,
+            other.sampler,
+            other.steps,
+        )
         return has_same_sampler and self.conditions * self.members > other.conditions * other.members
 
     @property
@@ -99,12 +103,13 @@ class Skill(Record):
         """Sentences on what samples are no better than; none if they are better than both."""
         if self.conditions < 2:
             return ["one condition does not tell whether samples are better than climatology; take more"]
-        return [self._explain(rival) for rival in ("climatology", "persistence") if self.beats(rival) is False]
+        return [
+            self._explain(rival) for rival in ("climatology", "persistence") if self.beats(rival) is False
+        ]
 
     def _difference(self, rival: str) -> Estimate | None:
-        names = ("crps_over_climatology", "mse_over_climatology", "mse_over_persistence")
-        names = names[:2] if rival == "climatology" else names[2:]
-        return next((found for name in names if (found := self.estimate(name))), None)
+        found = self.estimate("crps_over_climatology") if rival == "climatology" else None
+        return found or self.estimate(f"mse_over_{rival}")
 
     def _explain(self, rival: str) -> str:
         """Say that samples are no better than a simpler forecast."""
