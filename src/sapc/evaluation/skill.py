@@ -37,7 +37,7 @@ those of ratios are to first order (delta method).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import torch
@@ -243,7 +243,7 @@ def summarize(v: Verification) -> dict[str, Estimate]:
 def curves(v: Verification) -> dict[str, list[float]]:
     """Return the rmse of every frame that has free points, and its crps if there are several members."""
     has_points = v.points > 0
-    mean = lambda sums: (sums.mean(0) / v.points)[has_points]
+    mean: Callable[[Tensor], Tensor] = lambda sums: (sums.mean(0) / v.points)[has_points]
     found = {"rmse": mean(v.fair_square_error).clamp(min=0).sqrt().tolist()}
     return found if v.crps is None else found | {"crps": mean(v.crps).tolist()}
 

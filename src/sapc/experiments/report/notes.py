@@ -44,6 +44,17 @@ COST = (
         "process held before."
     ),
 )
+SKILL = (
+    (
+        "Truth beside samples of its own condition, at points that nothing pins. All scores are fair: their "
+        "expectation does not depend on the number of samples. RMSE: of the mean of infinitely many samples."
+    ),
+    (
+        "Skill by CRPS: 1 less the ratio to climatology, the training data as a forecast for every condition; "
+        "spread / skill is 1, and the intervals hold their share, if truth and samples have one law."
+    ),
+    "The error is that over conditions, of several trainings that over trainings.",
+)
 MEANINGLESS = "the numbers mean nothing beside the paper's"
 INCOMPARABLE = "the numbers are not to be compared with the paper's"
 
@@ -75,6 +86,19 @@ def notes_of_cost(data: ReportData, methods: Sequence[str]) -> list[str]:
     source = _paper_note(f"medians over 3 seeds x 4 test sets on one {device}, training per seed")
     other = f"Times on another device than the paper's {device} compare within a line"
     return [*COST, source, f"{other}, not with the line below.", *_notes_on_protocols(data, methods)]
+
+
+def notes_of_skill(data: ReportData, methods: Sequence[str]) -> list[str]:
+    """Return the notes of the table of skill per condition, with what samples are no better than."""
+    texts = list(SKILL)
+    for task in data.tasks:
+        for method in methods:
+            for skill in filter(None, (file.scores.skill for file in data.collection.of(task, method))):
+                size = f"{skill.members} samples for each of {skill.conditions} held-out conditions"
+                units = " in deviations of each channel" if skill.units == "deviations" else ""
+                texts.append(f"{task_label(task)}, ours: {size}{units}.")
+                texts += [f"{task_label(task)}, {method_label(method)}: {text}." for text in skill.verdicts]
+    return list(dict.fromkeys(texts))
 
 
 def _paper_note(origin: str) -> str:
