@@ -18,6 +18,7 @@ ROWS = {
     "spread / skill": ("spread_skill", "1"),
     "coverage of 50 %": ("coverage_50", "0.5"),
     "coverage of 90 %": ("coverage_90", "0.9"),
+    "PDE residual": ("pde_residual", ""),
 }
 """Names and ideal values of the rows of a table."""
 FORECASTS = {"samples": "", "climatology": "climatology_", "persistence": "persistence_"}
@@ -55,7 +56,8 @@ def skill_table(skill: Skill) -> Table:
     for label, (name, ideal) in ROWS.items():
         estimates = [skill.estimate(prefix + name) for prefix in FORECASTS.values()]
         if any(estimates):
-            table.add_row(label, *map(_number, estimates), ideal)
+            truth = skill.metrics.get(f"truth_{name}")
+            table.add_row(label, *map(_number, estimates), ideal if truth is None else f"{truth:.2g}")
     return table
 
 

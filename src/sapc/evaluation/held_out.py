@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -107,27 +108,58 @@ def measure_skill(
     truth, reference = conditions.truths(k), conditions.climatology()
     method = model.sampling_method(config.method)
     sampler, steps = model.discretize(method, config.sampler, config.steps)
-    report = lambda done, total: progress("skill: sampling", done, total)
     samples = model.sample(
-        k * m, truth, steps, config.seed, sampler=sampler, method=method.name, batch=config.batch,
-        progress=report,
-    )  # fmt: skip
+        k * m,
+        truth,
+        steps,
+        config.seed,
+        sampler=sampler,
+        method=method.name,
+        batch=config.batch,
+        progress=lambda done, total: progress("skill: sampling", done, total),
+    ).reshape(k, m, *task.grid.shape)
     progress("skill: scoring", 0, 1)
-    forecasts = compare(task, samples.reshape(k, m, *task.grid.shape), truth, reference)
+    forecasts = compare(task, samples, truth, reference)
+    estimates = forecasts.estimates() | measure_residual(task, samples, truth)
     progress("skill: scoring", 1, 1)
-    estimates = {name: e for name, e in forecasts.estimates().items() if _is_finite(name, e)}
-    points, ranks = forecasts.samples.points, forecasts.samples.ranks
-    times = [] if task.grid.steady else task.grid.time.points[points > 0].tolist()
+    origin = {"reference": len(reference), "method": method.name, "sampler": sampler.name, "steps": steps}
+    return make_record(task, forecasts, estimates, seed=config.seed, **origin)
+
+
+def make_record(task: Task, forecasts: Forecasts, estimates: dict[str, Estimate], **origin: Any) -> Skill:
+    """Make the record of measured skill.
+
+    Args:
+        task: The task.
+        forecasts: The comparisons.
+        estimates: Numbers by name.
+        origin: Fields of the record that say how the samples were made.
+
+    Returns:
+        The record.
+
+    Raises:
+        SapcError: A number is not finite, as of samples beyond all bounds.
+    """
+    for name, e in estimates.items():
+        if not all(math.isfinite(x) for x in e if x is not None):
+            raise SapcError(f"{name} is {e.value}: the samples are too large to be scored; train longer")
+    v, k = forecasts.samples, len(forecasts.samples.ranks)
+    times = [] if task.grid.steady else task.grid.time.points[v.points > 0].tolist()
     return Skill(
-        conditions=k, members=m, points=int(points.sum()), reference=len(reference),
-        units="fields" if task.normalizer.is_identity else "deviations", method=method.name, sampler=sampler.name, steps=steps,
-        seed=config.seed,
+        conditions=k,
+        members=v.members,
+        points=int(v.points.sum()),
+        units="fields" if task.normalizer.is_identity else "deviations",
         metrics={name: e.value for name, e in estimates.items()},
         errors={name: e.error for name, e in estimates.items() if e.error is not None},
-        each=forecasts.each(), ranks=ranks.mean(0).tolist(),
-        rank_errors=(ranks.std(0) / math.sqrt(k)).tolist() if k > 1 else [],
-        times=times, by_time=forecasts.by_time() if times else {},
-    )  # fmt: skip
+        each=forecasts.each(),
+        ranks=v.ranks.mean(0).tolist(),
+        rank_errors=(v.ranks.std(0) / math.sqrt(k)).tolist() if k > 1 else [],
+        times=times,
+        by_time=forecasts.by_time() if times else {},
+        **origin,
+    )
 
 
 def compare(task: Task, members: Tensor, truth: Tensor, reference: Tensor) -> Forecasts:
@@ -151,6 +183,25 @@ def compare(task: Task, members: Tensor, truth: Tensor, reference: Tensor) -> Fo
         verify(c[None], y, ~pinned, steady),
         None if kept is None else verify(kept[:, None], y, ~pinned, steady),
     )
+
+
+def measure_residual(task: Task, members: Tensor, truth: Tensor) -> dict[str, Estimate]:
+    """Measure the residual of the PDE, and that which differences leave of the truths.
+
+    Args:
+        task: The task.
+        members: Samples `(k, m, *grid)`.
+        truth: Truths `(k, *grid)`.
+
+    Returns:
+        `pde_residual` and `truth_pde_residual`, root mean squares; nothing where the task has no residual.
+    """
+    found: dict[str, Estimate] = {}
+    for name, fields in (("pde_residual", members), ("truth_pde_residual", truth[:, None])):
+        residuals = (task.residual(u.double()) for u in fields)
+        squares = [float(r.square().mean()) for r in residuals if r is not None]
+        found |= {name: root(average(torch.tensor(squares, dtype=torch.float64)))} if squares else {}
+    return found
 
 
 @dataclass(frozen=True)
@@ -202,10 +253,3 @@ def is_costly(task: Task, device: torch.device, count: int) -> bool:
     """
     points = count * math.prod(task.grid.shape)
     return task.integrates and len(task.grid.shape) == 3 and device.type == "cpu" and points > COSTLY_POINTS
-
-
-def _is_finite(name: str, estimate: Estimate) -> bool:
-    """Refuse numbers that are not finite, as of samples beyond all bounds."""
-    if not all(math.isfinite(x) for x in estimate if x is not None):
-        raise SapcError(f"{name} is {estimate.value}: the samples are too large to be scored; train longer")
-    return True

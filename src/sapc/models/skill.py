@@ -8,6 +8,7 @@
     climatology_crps, ..., _rmse         the same scores of the training data as a forecast for every condition
     persistence_rmse                     of the initial frame kept, where that is pinned
     skill_score                          1 - crps / climatology_crps
+    pde_residual, truth_pde_residual     of tasks that have one: the share of u_t that the equation leaves over
     crps_over_climatology, mse_over_climatology, mse_over_persistence      differences, paired by condition
 
 What is not defined has no entry: with one member there is no crps, with one condition there are no errors.

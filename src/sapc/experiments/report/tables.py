@@ -45,6 +45,8 @@ SKILL = {
     "spread_skill": "spread / skill",
     "coverage_50": "in the 50 % interval",
     "coverage_90": "in the 90 % interval",
+    "pde_residual": "PDE residual",
+    "truth_pde_residual": "PDE residual of the truth",
 }
 """Numbers of skill per condition, and their labels."""
 # condFFM is conditioned, and the paper does not rank it either.
