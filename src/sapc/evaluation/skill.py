@@ -107,8 +107,8 @@ class Verification:
 @explain_misuse
 def verify(
     members: Float[Tensor, "ensembles m *grid"],
-    truth: Float[Tensor, "k *grid"],
-    free: Bool[Tensor, "*grid"],
+    truth: Float[Tensor, "k *same_grid"],
+    free: Tensor,
     steady: bool = False,
 ) -> Verification:
     """Compare the members of every condition with its truth.
@@ -118,7 +118,7 @@ def verify(
     Args:
         members: Members `(k, m, *grid)`, or `(1, m, *grid)` if they are the same for all conditions.
         truth: Truths `(k, *grid)`.
-        free: The points that count.
+        free: The points that count, a boolean mask of the grid.
         steady: Whether the fields have no time, which is the last axis else.
 
     Returns:
@@ -254,9 +254,11 @@ def curves(v: Verification) -> dict[str, list[float]]:
 def _scores(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Compute square error, variance and fair CRPS at every point, `(k, points)` each."""
     m = x.shape[-1]
-    centre = x.mean(-1, keepdim=True)
-    z = x - centre
-    square = (y - centre[..., 0]).square()
+    # Relative to a member: the mean of equal members is that member, without rounding.
+    z = x - x[..., :1]
+    centre = z.mean(-1, keepdim=True)
+    square = (y - x[..., 0] - centre[..., 0]).square()
+    z -= centre
     variance = z.square().sum(-1) / max(1, m - 1)
     # sum_{j<l} |x_j - x_l| of sorted members.
     slope = torch.arange(1 - m, m, 2, dtype=x.dtype, device=x.device)
@@ -289,7 +291,8 @@ class _Distances:
     def add(self, x: Tensor, y: Tensor) -> None:
         """Add a chunk."""
         # About the mean: of members that are much alike, distances would cancel.
-        z = x - x.mean(-1, keepdim=True)
+        z = x - x[..., :1]
+        z -= z.mean(-1, keepdim=True)
         self.gram += z.mT @ z
         for i in range(len(y)):
             self.to_truth[i] += (x[i % len(x)] - y[i, :, None]).square_().sum(0)
