@@ -306,7 +306,9 @@ def test_persistence_of_channels_needs_all_of_them():
     assert torch.equal(persistence(fields, pinned), fields[..., :1].expand(-1, -1, -1, 4))
 
 
-@pytest.mark.parametrize("name", ["heat", "reaction_diffusion", "stokes_ic", "burgers", "navier_stokes", "stokes_bc"])
+@pytest.mark.parametrize(
+    "name", ["heat", "reaction_diffusion", "stokes_ic", "burgers", "navier_stokes", "stokes_bc"]
+)
 def test_tasks_with_an_initial_frame_have_persistence(name):
     task = sapc.get_task(name)
     pinned = sapc.models.sampling.pinned_mask(task)
@@ -395,7 +397,7 @@ def test_samples_beyond_all_bounds_are_refused(heat):
 
 
 def test_the_residual_of_the_pde(heat):
-    task, truth, members, unaware, _ = heat
+    task, truth, members, _, _ = heat
     found = measure_residual(task, members, truth)
     assert found["pde_residual"].value < 1e-10
     noise = measure_residual(task, members + 0.1 * normals(*members.shape), truth)
@@ -437,14 +439,19 @@ def test_published_tasks_are_asked_for_skill(model):
     assert found.skill is not None
     assert (found.skill.conditions, found.skill.members, found.skill.steps) == (3, 2, 2)
     assert found.skill.units == "fields"
-    assert {name: s.metrics for name, s in found.sets.items()} == {n: s.metrics for n, s in plain.sets.items()}
+    assert {name: s.metrics for name, s in found.sets.items()} == {
+        n: s.metrics for n, s in plain.sets.items()
+    }
     assert Scores.from_dict(json.loads(json.dumps(found))).skill == found.skill
     again = measure_skill(model, EvaluationConfig(conditions=3, members=2, steps=2))
     assert again.metrics.keys() == found.skill.metrics.keys()
 
 
 def test_sizes_that_are_none_are_refused(model):
-    for settings, words in (({"conditions": -1}, "number of conditions"), ({"members": 0}, "number of members")):
+    for settings, words in (
+        ({"conditions": -1}, "number of conditions"),
+        ({"members": 0}, "number of members"),
+    ):
         with pytest.raises(SapcError, match=words):
             evaluate(model, **SMALL, **settings)
 

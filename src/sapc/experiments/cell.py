@@ -311,7 +311,7 @@ def cells(
         coupled_samples: Largest number of samples of methods whose batch is one problem.
         label: Distinguishes runs that have task, method and seed in common.
         changes: Settings of `evaluation` (sets, samples, reference, sampling_steps, floor_repeats, watch,
-            frd), and settings in which the trainings differ from the preset's.
+            frd, conditions, members), and settings in which the trainings differ from the preset's.
 
     Returns:
         The cells.
@@ -324,7 +324,7 @@ def cells(
         if isinstance(values, str | int):
             raise SapcError(f"give {name} as a list, as [{values!r}], got {values!r}")
     evaluation = EvaluationConfig.from_settings(
-        evaluation, **{name: changes.pop(name) for name in ("sets", *SETTINGS) if name in changes}
+        evaluation, **{name: changes.pop(name) for name in ("sets", *SETTINGS, *SKILL) if name in changes}
     )
     table = []
     for seed in seeds:

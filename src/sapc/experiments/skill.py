@@ -13,11 +13,11 @@ COLUMNS = {
     "energy_score": "energy",
     "rmse": "RMSE",
     "skill_score": "skill",
-    "spread_skill": "spread/skill",
+    "spread_skill": "spread",
     "coverage_50": "50 %",
     "coverage_90": "90 %",
 }
-"""Numbers of a table, and their heads."""
+"""Numbers of a table, and their heads; `spread` is that over skill, 1 if calibrated."""
 LOWEST = ("crps", "energy_score", "rmse")
 """Those whose lowest value is the best; of the skill score it is the highest, of the others there is none."""
 
