@@ -149,7 +149,9 @@ class EvaluationConfig:
         """Return the number of conditions; of a method whose batch is one problem only if it is asked for."""
         if self.conditions is not None:
             return self.conditions if validation_size is None else min(self.conditions, validation_size)
-        if validation_size is not None and not method.couples_batch:
+        if method.couples_batch:
+            return 0
+        if validation_size is not None:
             return min(CONDITIONS, validation_size)
         return 0 if self.members is None else CONDITIONS
 

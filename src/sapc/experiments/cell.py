@@ -186,13 +186,12 @@ class Cell:
 
     def _has_skill(self, scores: Scores) -> bool:
         """Return whether scores have the skill that is asked for, of so many conditions and members."""
-        wanted = {name: value for name in SKILL if (value := getattr(self.evaluation, name)) is not None}
-        if not wanted or wanted.get("conditions") == 0:
+        names = [name for name in SKILL if getattr(self.evaluation, name) is not None]
+        validation_size = self.run.description.sizes.get("validation")
+        settings = self.evaluation.resolve(get_method(self.method), len(self.run.grid), validation_size)
+        if not names or not settings.conditions:
             return True
-        limit = self.run.description.sizes.get("validation")
-        if limit is not None and "conditions" in wanted:
-            wanted["conditions"] = min(limit, wanted["conditions"])
-        return scores.skill is not None and all(getattr(scores.skill, n) == v for n, v in wanted.items())
+        return all(getattr(scores.skill, name, None) == getattr(settings, name) for name in names)
 
     def _has_trajectory(self, scores: Scores) -> bool:
         number = self.settings.trajectory_samples

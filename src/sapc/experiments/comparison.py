@@ -112,7 +112,8 @@ class Comparison:
                 f"{self.task}-{cell.run.method}",
                 samples=self.count(name),
                 # One problem for each of many conditions takes hours.
-                conditions=0 if get_method(name).couples_batch else self.evaluation.conditions,
+                conditions=self.evaluation.conditions
+                and (0 if get_method(name).couples_batch else self.evaluation.conditions),
             )
             for name, cell in {cell.method: cell for cell in table}.items()
         ]
