@@ -28,8 +28,10 @@ from ..tasks import Task
 from .config import CONDITIONS, MEMBERS, EvaluationConfig
 from .skill import Verification, average, curves, persistence, ratio, root, summarize, verify
 
-REFERENCE = 512
-"""Largest number of fields that are the climatology."""
+REFERENCE = (64, 512)
+"""Fewest and most fields that are the climatology."""
+REFERENCE_POINTS = 2**25
+"""Grid points in between, which are sorted in a few seconds."""
 COSTLY_POINTS = 2**25
 """Grid points per draw from which solving in three dimensions takes minutes on a CPU."""
 SCORES = ("crps", "energy_score", "rmse")
@@ -221,13 +223,14 @@ class Conditions:
 
     def climatology(self) -> Tensor:
         """Return training fields, `(n, *grid)`."""
-        task = self.model.task
+        task, (fewest, most) = self.model.task, REFERENCE
+        n = min(most, max(fewest, REFERENCE_POINTS // math.prod(task.grid.shape)))
         if task.can_draw:
-            share = 8 if is_costly(task, self.model.device, REFERENCE) else 1
-            return self._draw("train", REFERENCE // share, "skill: climatology")
+            n = fewest if is_costly(task, self.model.device, n) else n
+            return self._draw("train", n, "skill: climatology")
         fields = task.dataset("train").fields
         # All parts of the file count, in whatever order its samples are.
-        n = min(len(fields), REFERENCE)
+        n = min(len(fields), n)
         return fields[torch.linspace(0, len(fields) - 1, n).round().long()]
 
     def _draw(self, split: str, count: int, stage: str) -> Tensor:

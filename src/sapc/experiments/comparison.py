@@ -102,6 +102,7 @@ class Comparison:
         """One cell per method, in the order of the tables."""
         methods, seed = self.methods or method_names(), self.evaluation.seed
         table = cells([self.task], methods, [seed], self.preset, self.evaluation, coupled_samples=None)
+        is_asked = self.evaluation.conditions is not None
         # A method that is named twice is compared once.
         return [
             Cell(
@@ -112,8 +113,7 @@ class Comparison:
                 f"{self.task}-{cell.run.method}",
                 samples=self.count(name),
                 # One problem for each of many conditions takes hours.
-                conditions=self.evaluation.conditions
-                and (0 if get_method(name).couples_batch else self.evaluation.conditions),
+                conditions=0 if is_asked and get_method(name).couples_batch else self.evaluation.conditions,
             )
             for name, cell in {cell.method: cell for cell in table}.items()
         ]
