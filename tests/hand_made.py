@@ -59,6 +59,27 @@ def one_set(floor: dict[str, list[float]] | None = None, **values: Any) -> dict[
     }
 
 
+def one_skill(**metrics: float) -> dict[str, Any]:
+    """Skill per condition of three members at three times, in the form of its file."""
+    values = {
+        "crps": 0.4, "energy_score": 0.5, "rmse": 0.6, "ensemble_rmse": 0.7, "spread": 0.6, "spread_skill": 1.1,
+        "coverage_50": 0.45, "coverage_90": 0.85, "climatology_crps": 0.8, "climatology_energy_score": 0.9,
+        "climatology_rmse": 1.0, "persistence_rmse": 1.2, "skill_score": 0.5, "crps_over_climatology": -0.4,
+        "mse_over_climatology": -0.6, "mse_over_persistence": -1.0,
+    }  # fmt: skip
+    values |= metrics
+    return {
+        "conditions": 8, "members": 3, "points": 90, "reference": 100, "units": "fields", "method": "sapc",
+        "sampler": "multistep", "steps": 20, "seed": 0, "metrics": values,
+        "errors": dict.fromkeys(values, 0.05), "each": {"crps": [0.4] * 8},
+        "ranks": [0.3, 0.2, 0.2, 0.3], "rank_errors": [0.01] * 4, "times": [0.1, 0.2, 0.3],
+        "by_time": {
+            "rmse": [0.1, 0.5, 0.9], "crps": [0.1, 0.3, 0.5], "climatology_rmse": [1.0, 1.0, 1.0],
+            "climatology_crps": [0.8, 0.8, 0.8], "persistence_rmse": [0.2, 1.2, 1.5],
+        },
+    }  # fmt: skip
+
+
 def per_set(*values: float, metric: str = "mmse", **more: Any) -> dict[str, dict[str, Any]]:
     """Sets test0, test1 ... with one metric's values, and others common to all of them."""
     return {f"test{i}": {metric: value, **more} for i, value in enumerate(values)}

@@ -414,6 +414,88 @@ def test_evaluate_on_the_validation_split(folder, trained_run, capsys):
     assert json.loads((trained_run / "scores.json").read_text())["mean"]["metrics"]["ce_local"] == 0
 
 
+def test_evaluate_measures_skill_per_condition(folder, trained_run, capsys):
+    line = ("--physics", folder / "my_physics.py", "--data", folder / "my.h5", "--steps", 2)
+    assert run("evaluate", trained_run, *line, "--members", 3) == 0
+    out = capsys.readouterr().out
+    # Of 2 x 12 x 6 values the 12 of h at the first time are pinned.
+    assert "3 members for each of 2 held-out conditions, at 132 free points" in " ".join(out.split())
+    assert "beside 18 training fields as climatology" in " ".join(out.split())
+    rows = {line.split("  ")[0].strip(): line.split() for line in out.splitlines()}
+    for label in ("CRPS", "energy score", "RMSE of the mean", "spread / skill", "coverage of 90 %"):
+        assert label in rows
+    # u is not known at the first time: no frame is pinned as a whole.
+    assert [len(row) for label, row in rows.items() if label == "persistence"] == []
+    assert run("evaluate", trained_run, *line, "--members", 3, "--json") == 0
+    skill = json.loads(capsys.readouterr().out)["skill"]
+    assert (skill["members"], skill["conditions"], skill["units"]) == (3, 2, "deviations")
+    assert run("evaluate", trained_run, *line, "--conditions", 0) == 0
+    assert "per condition" not in capsys.readouterr().out
+
+
+def test_a_training_ends_with_skill_unless_told_otherwise(folder, tmp_path, capsys):
+    line = ("train", "--data", folder / "my.h5", "--physics", folder / "my_physics.py", "--preset", "tiny")
+    assert run(*line, "--steps", 3, "--out", tmp_path / "a") == 0
+    out = capsys.readouterr().out
+    assert "8 members for each of 2 held-out conditions" in " ".join(out.split())
+    # After three steps samples are as good as noise.
+    assert "climatology: CRPS" in " ".join(out.split())
+    assert out.splitlines()[-1].startswith("next: sapc sample ")
+    assert run(*line, "--steps", 3, "--out", tmp_path / "a") == 0
+    assert "per condition" not in capsys.readouterr().out
+    assert run(*line, "--steps", 3, "--out", tmp_path / "b", "--no-skill") == 0
+    assert "per condition" not in capsys.readouterr().out
+    assert run(*line, "--steps", 3, "--out", tmp_path / "c", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["skill"]["steps"] == 10
+
+
+@pytest.mark.filterwarnings("always:skill was not measured")
+def test_a_failure_to_measure_skill_is_a_warning(folder, tmp_path, capsys):
+    """Of data whose every value is pinned there is nothing to foretell; the training is kept."""
+    physics = tmp_path / "all.py"
+    physics.write_text(
+        "import sapc\n\n\ndef physics(grid):\n    return sapc.Pin(lambda shape: __import__('torch').ones(shape, dtype=bool))\n"
+    )
+    line = ("train", "--data", folder / "my.h5", "--physics", physics, "--preset", "tiny")
+    assert run(*line, "--steps", 2, "--out", tmp_path / "a") == 0
+    captured = capsys.readouterr()
+    assert "skill was not measured: every point is pinned" in captured.err
+    assert "trained: " in captured.out
+
+
+@pytest.mark.slow
+def test_methods_are_compared_on_own_data(folder, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("sapc.tasks.registry.TASKS", dict(sapc.tasks.registry.TASKS))
+    line = ("compare", "--data", folder / "my.h5", "--physics", folder / "my_physics.py", "--preset", "tiny")
+    line += (
+        "--method",
+        "sapc",
+        "--method",
+        "cond_ffm",
+        "--steps",
+        2,
+        "--members",
+        3,
+        "--out",
+        tmp_path / "c",
+    )
+    assert run(*line) == 0
+    out = capsys.readouterr().out
+    title = "Skill per condition: 3 members for each of 2 held-out conditions"
+    assert title in " ".join(out.split())
+    rows = [line.split() for line in out.split("Skill per condition")[1].splitlines()]
+    assert [row[0] for row in rows if row and row[0] in ("climatology", "sapc", "cond_ffm")][:3] == [
+        "climatology", "sapc", "cond_ffm"
+    ]  # fmt: skip
+    result = json.loads((tmp_path / "c" / "my-comparison.json").read_text())
+    assert result["sets"] == ["validation"]
+    assert {name: entry["skill"]["members"] for name, entry in result["methods"].items()} == {
+        "sapc": 3, "cond_ffm": 3
+    }  # fmt: skip
+    assert run(*line) == 0
+    assert "already scored: sapc, cond_ffm" in capsys.readouterr().out
+
+
 BAD = {
     "no physics": ("train --data {f}/my.h5", "--data needs --physics FILE"),
     "no data": ("train --physics {f}/my_physics.py", "--physics goes with data of your own"),
@@ -453,6 +535,9 @@ BAD = {
         "Say --time last, --time first or --steady, or",
     ),
     "unknown": ("train wave", "name the file that defines it: sapc --plugin FILE; data of your own"),
+    "compare without a task": ("compare", "sapc compare needs a task, as in `sapc compare heat`, or --data"),
+    "compare with both": ("compare heat --data {f}/my.h5 --physics {f}/my_physics.py", "and not both"),
+    "members": ("evaluate heat-sapc --members 0", "the number of members"),
     "train": (
         "train --data {f}/my.h5 --physics {f}/my_physics.py --train 99",
         "has 18 samples, and 99 were asked for",

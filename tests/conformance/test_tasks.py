@@ -122,6 +122,34 @@ def test_the_block_of_a_sample_follows_from_its_index_alone(name, device):
             assert solved <= max(least, 2 * size)
 
 
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "navier_stokes"])
+def test_solutions_keep_the_equation_as_far_as_differences_do(name):
+    """Twice as many points leave a quarter of it where solutions are smooth; noise is explained by nothing."""
+    found = []
+    for factor in (1, 2):
+        task = get_task(name)
+        points = [a.n * factor if a.kind != "closed" else (a.n - 1) * factor + 1 for a in task.grid.axes]
+        task = task.resize(points)
+        u = task.solve(task.draw("validation", 4, seed=1))
+        residual = task.residual(u)
+        assert residual is not None
+        found.append(float(residual.square().mean().sqrt()))
+        noise = torch.randn(u.shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+        rough = task.residual(noise)
+        assert rough is not None
+        assert float(rough.square().mean().sqrt()) > 0.9
+    coarse, fine = found
+    # Reaction-diffusion begins with a jump of its fluxes; of a single mode of heat differences leave nothing.
+    assert coarse < {"heat": 1e-10, "reaction_diffusion": 0.08}.get(name, 0.05)
+    assert fine < {"heat": 1e-10, "reaction_diffusion": coarse}.get(name, 0.35 * coarse)
+
+
+def test_a_field_that_does_not_change_has_no_residual():
+    task = small("heat")
+    assert torch.equal(task.residual(torch.ones(2, 20, 5).double()), torch.zeros(2, 20, 3).double())
+    assert small("navier_stokes").residual(torch.ones(1, 16, 16, 3)) is None
+
+
 def test_blocks_of_fine_grids_hold_no_more_points():
     fine = get_task("navier_stokes", grid=(256, 256, 50))
     assert next(blocks(fine, 10_000, "cpu")) == (0, 1)

@@ -19,6 +19,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from commands import is_one_sentence, list_files
+from hand_made import one_skill
 from sapc import cli
 from sapc.errors import SapcError
 from sapc.evaluation.evaluate import evaluate
@@ -319,6 +320,9 @@ def test_the_tables_are_whole_at_80_columns(finished_comparison):
     about["metrics"] = dict.fromkeys(about["metrics"], 1.234e-17)
     result["methods"]["eci_stokes_bc"] = about | {"weights": "cond_ffm", "ce": 1.2e-17}
     result["floors"] = [result["floors"][0], result["floors"][0] | {"samples": 3}]
+    small = dict.fromkeys(one_skill()["metrics"], 1.234e-17) | {"skill_score": -12.3}
+    for name in ("sapc", "eci_stokes_bc", "pbfm"):
+        result["methods"][name]["skill"] = one_skill(**(small if name == "pbfm" else {}))
     console = Console(width=80, record=True)
     for table in tables(result):
         cli.app.print_table(table, console=console)
@@ -327,6 +331,35 @@ def test_the_tables_are_whole_at_80_columns(finished_comparison):
     assert max(map(cell_len, text.splitlines())) <= 80
     assert "eci_stokes_bc (3)" in text
     assert any(note.startswith("(3): pbfm, eci_stokes_bc with 3 samples") for note in notes(result))
+
+
+def test_skill_of_methods_side_by_side(finished_comparison):
+    """Below climatology and persistence; what is no better than these is said in a note."""
+    result = json.loads(json.dumps(finished_comparison[1]))
+    assert not any(table.title.startswith("Skill") for table in tables(result))
+    result["methods"]["sapc"]["skill"] = one_skill()
+    result["methods"]["ffm"]["skill"] = one_skill(crps=0.8, crps_over_climatology=0.0, skill_score=0.0)
+    (table,) = [table for table in tables(result) if table.title.startswith("Skill")]
+    assert table.title == "Skill per condition: 3 members for each of 8 held-out conditions"
+    assert [row[0] for row in table.rows] == ["climatology", "persistence", "sapc", "ffm"]
+    assert [row[1] for row in table.rows] == ["0.8", "", "0.4", "0.8"]
+    # Of equal numbers all are the best.
+    columns = {name: j for j, name in enumerate(table.columns)}
+    assert (2, columns["CRPS"]) in table.best
+    assert (3, columns["CRPS"]) not in table.best
+    assert {(2, columns["RMSE"]), (3, columns["RMSE"])} <= table.best
+    assert (2, columns["skill"]) in table.best
+    assert not any(j == columns["spread"] for _, j in table.best)
+    found = [note for note in notes(result) if "climatology" in note]
+    assert len(found) == 1
+    assert found[0].startswith("ffm: samples do no better than climatology: CRPS 0.8 beside 0.8")
+
+
+def test_skill_is_asked_for_once_and_d_flow_has_none():
+    plan = Comparison("heat", methods=("sapc", "dflow"), conditions=5, members=3, **SETTINGS)
+    sapc, dflow = plan.cells
+    assert (sapc.settings.conditions, sapc.settings.members) == (5, 3)
+    assert dflow.settings.conditions == 0
 
 
 def test_a_result_without_a_floor(call, comparison_folder):

@@ -9,18 +9,20 @@ import numpy as np
 import pytest
 import torch
 
-from hand_made import collect_by_hand, scores
+from hand_made import collect_by_hand, one_skill, scores
 from sapc.evaluation.moments import EnsembleStatistics, Moments
 from sapc.experiments.report.data import ReportData, order_methods, short_label
 from sapc.experiments.report.figures import FigureData, fields, task_figures
 from sapc.experiments.report.figures import plots as curves
 from sapc.experiments.report.figures.data import MAKERS, _heading, paper_points
 from sapc.experiments.report.figures.plots import Point, draw_tradeoff, zero_at
+from sapc.experiments.report.figures.skill import draw_skill
 from sapc.experiments.report.figures.style import DPI, LINE_STYLES, SETTINGS, line_style, render
 from sapc.experiments.report.make import draw_all
 from sapc.experiments.results import Problem
 from sapc.methods import METHODS, paper
 from sapc.models.scores import fields_path
+from sapc.models.skill import Skill
 
 pytest.importorskip("matplotlib")
 import matplotlib
@@ -48,8 +50,9 @@ def trajectory(scale: float = 1.0, **changes):
 
 
 def make_results(
-    folder, methods=("sapc", "ffm"), without=(), task="heat", grid=(6, 5), has_trajectories=True, seeds=(0,)
-):
+    folder, methods=("sapc", "ffm"), without=(), task="heat", grid=(6, 5), has_trajectories=True, seeds=(0,),
+    has_skill=False,
+):  # fmt: skip
     """Scores of methods on a task, with fields beside them, except those `without`, and trajectories."""
     contents = []
     for k, (method, seed) in enumerate(itertools.product(methods, seeds)):
@@ -60,6 +63,8 @@ def make_results(
             about["floor"] = {"w2": [0.05, 0.07]}
             if has_trajectories:
                 about["trajectory"] = trajectory(k + 1.0)
+        if has_skill:
+            content["skill"] = one_skill()
         contents.append(content)
     results = collect_by_hand(*contents)
     results = replace(
@@ -115,6 +120,47 @@ def test_methods_stand_in_the_usual_order_and_unknown_ones_last():
         "condSAPC",
         "new",
     ]
+
+
+# -- skill per condition --
+
+
+def test_rank_histograms_and_errors_are_drawn_as_given():
+    skills = {m: Skill.from_dict(one_skill(), "skill") for m in ("sapc", "ffm")}
+    ranks, errors = draw_skill(skills).axes
+    for stairs, method in zip(ranks.patches, skills, strict=True):
+        density = stairs.get_data().values
+        np.testing.assert_allclose(density, [1.2, 0.8, 0.8, 1.2])
+        assert stairs.get_label() == short_label(method)
+    drawn = {line.get_label(): list(line.get_ydata()) for line in errors.lines}
+    about = one_skill()["by_time"]
+    assert drawn == {
+        "climatology": about["climatology_rmse"],
+        "persistence": about["persistence_rmse"],
+        "SAPC": about["rmse"],
+        "FFM": about["rmse"],
+    }
+    # Steady fields have no second panel.
+    steady = replace(skills["sapc"], times=[], by_time={})
+    assert len(draw_skill({"sapc": steady}).axes) == 1
+
+
+def test_skill_has_a_figure_where_it_was_measured(tmp_path):
+    results = make_results(tmp_path, methods=("sapc",), has_skill=True)
+    bad = one_skill(crps=0.8, crps_over_climatology=0.0)
+    results = replace(
+        results,
+        files=[
+            replace(s, scores=replace(s.scores, skill=Skill.from_dict(bad, "skill"))) for s in results.files
+        ],
+    )
+    figures, _ = draw_all(ReportData(results), lambda *_: None)
+    (figure,) = [f for f in figures if f.name == "heat-skill"]
+    assert "3 samples for each of 8" in figure.caption
+    assert "SAPC: samples do no better than climatology: CRPS 0.8 beside 0.8" in figure.caption
+    figures, notes = draw_all(ReportData(make_results(tmp_path)), lambda *_: None)
+    assert "heat-skill" not in [f.name for f in figures]
+    assert not any("skill" in note for texts in notes.values() for note in texts)
 
 
 # -- along the sampling runs --
@@ -426,7 +472,7 @@ def test_without_ffm_there_is_no_ce_and_no_figure_of_it(tmp_path):
 
 
 def test_a_figure_that_fails_is_a_note_and_the_rest_is_drawn(tmp_path, monkeypatch):
-    results = make_results(tmp_path)
+    results = make_results(tmp_path, has_skill=True)
     for s in results.files:
         for about in s.sets.values():
             del about.trajectory["deviation"]

@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from hand_made import collect_by_hand, per_set, scores
+from hand_made import collect_by_hand, one_skill, per_set, scores
 from sapc.errors import SapcError
 from sapc.experiments.report.data import ReportData
 from sapc.experiments.report.format import Table, compact
@@ -419,3 +419,37 @@ def test_what_reads_alike_is_ranked_alike_and_rounding_is_no_merit():
     assert ranks({"a": 0.1841, "b": 0.1799, "c": 0.19}) == {"a": 1, "b": 1, "c": 2}
     assert ranks({"a": 3e-15, "b": 1e-16, "c": 2e-3}, "ce_global") == {"a": 1, "b": 1, "c": 2}
     assert ranks({"a": 3e-15, "b": 1e-16}, "mmse") == {"a": 2, "b": 1}
+
+
+# -- skill per condition --
+
+
+def with_skill(method: str, seed: int = 0, **metrics: float):
+    return scores("heat", method, seed) | {"skill": one_skill(**metrics)}
+
+
+def test_skill_stands_beside_climatology_and_persistence():
+    collection = collect_by_hand(with_skill("sapc"), with_skill("ffm", crps=0.8, skill_score=0.0), scores())
+    (table,) = [t for t in report_tables(ReportData(collection)) if t.name == "skill"]
+    assert table.columns == ("task", "metric", "whose", "SAPC", "FFM", "climatology", "persistence")
+    assert line(table, "CRPS")["SAPC"] == compact(0.4, 0.05)
+    assert line(table, "CRPS")["climatology"] == compact(0.8)
+    assert line(table, "RMSE of the mean")["persistence"] == compact(1.2)
+    assert marks(table, "CRPS") == (["SAPC"], ["FFM"])
+    # Of the skill score the highest is the best; a spread or a coverage has no rank.
+    assert marks(table, "skill by CRPS") == (["SAPC"], ["FFM"])
+    assert marks(table, "spread / skill") == marks(table, "in the 50 % interval") == ([], [])
+    assert any("3 samples for each of 8 held-out conditions" in note for note in table.notes)
+    assert {r.metric for r in table.records} == {
+        "crps", "energy_score", "rmse", "skill_score", "spread_skill", "coverage_50", "coverage_90"
+    }  # fmt: skip
+
+
+def test_the_error_of_several_trainings_is_over_trainings():
+    collection = collect_by_hand(with_skill("sapc", 0, crps=0.4), with_skill("sapc", 1, crps=0.6))
+    (table,) = [t for t in report_tables(ReportData(collection)) if t.name == "skill"]
+    assert line(table, "CRPS")["SAPC"] == compact(0.5, 0.1)
+
+
+def test_without_skill_there_is_no_table_of_it():
+    assert [t.name for t in report_tables(ReportData(collect_by_hand(scores())))] == NAMES

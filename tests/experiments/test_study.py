@@ -558,6 +558,11 @@ def test_cells_know_their_numbers():
     )
     assert cells(["heat"], ["dflow"], preset="tiny", samples=8)[0].settings.samples == 8
     assert cells(["heat"], ["sapc"], preset="tiny", samples=8, watch=20)[0].settings.trajectory_samples == 8
+    # A study's file names skill only where it is asked for.
+    assert "conditions" not in flat.to_dict()
+    asked = cells(["heat"], ["sapc"], preset="tiny", conditions=5, members=3)[0]
+    assert Cell.from_dict(json.loads(json.dumps(asked.to_dict()))) == asked
+    assert (asked.settings.conditions, asked.settings.members, flat.settings.conditions) == (5, 3, 0)
     with pytest.raises(SapcError, match="samples with the weights of ffm, not of sapc"):
         Cell(training_config("heat", "sapc", "tiny"), "eci")
 

@@ -10,22 +10,29 @@ from typing import Annotated
 
 import typer
 
+from ..errors import SapcError
 from ..experiments import Inline
 from ..experiments.comparison import Comparison, notes, tables
+from ..tasks import register_task
 from .app import app, end_with_problems, interrupt_advice, print_table
 from .options import (
     AsJson,
+    Conditions,
     Device,
     DistanceOptions,
     FloorRepeats,
+    Members,
     PresetName,
     Reference,
-    TaskName,
     default_preset,
     take_records,
 )
+from .own_data import OwnDataOptions
 from .progress import CellBars
 
+OptionalTaskName = Annotated[
+    str | None, typer.Argument(help="A task name; `sapc tasks` lists them.", metavar="TASK")
+]
 RESUME_ADVICE = "stopped; what is trained and scored is kept, and the same command continues from there"
 
 
@@ -49,12 +56,14 @@ class ComparisonOptions:
     ] = None
     seed: Annotated[int, typer.Option(help="Seed of data, weights and noise.")] = 0
     floor_repeats: FloorRepeats = 3
+    conditions: Conditions = None
+    members: Members = None
 
 
 @app.command()
 @take_records
 def compare(
-    task: TaskName,
+    task: OptionalTaskName = None,
     methods: Annotated[
         list[str] | None,
         typer.Option("--method", help="A method; may be repeated. \\[the eleven of the paper, and your own]"),
@@ -65,6 +74,7 @@ def compare(
     ),
     *,
     options: ComparisonOptions,
+    own_data: OwnDataOptions,
     device: Device = "auto",
     distances: DistanceOptions,
     as_json: AsJson = False,
@@ -76,12 +86,15 @@ def compare(
     Example: [bold]sapc compare heat --preset small --out runs/compare[/bold], or
     [bold]sapc compare heat --method sapc --method eci --method ffm[/bold]
 
-    With a method of your own: [bold]sapc --plugin my_method.py compare heat[/bold]
+    With a method of your own: [bold]sapc --plugin my_method.py compare heat[/bold];
+    on your own data: [bold]sapc compare --data my.h5 --physics my_physics.py --method sapc --method ffm[/bold]
     """
+    own_data.check()
+    has_data = own_data.data is not None
     comparison = Comparison(
-        task=task,
+        task=_find_task(task, own_data),
         methods=methods or (),
-        preset=preset or default_preset(device),
+        preset=preset or ("small" if has_data else default_preset(device)),
         out=folder,
         device=device,
         poseidon=distances.poseidon or None,
@@ -109,3 +122,12 @@ def compare(
             print(textwrap.fill(note, 80, break_long_words=False, break_on_hyphens=False))
     if result["failed"]:
         end_with_problems()
+
+
+def _find_task(task: str | None, own_data: OwnDataOptions) -> str:
+    """Return the name of a task of this package, or make a task of own data known by its name."""
+    if (task is None) == (own_data.data is None):
+        raise SapcError(
+            "sapc compare needs a task, as in `sapc compare heat`, or --data FILE --physics FILE, and not both"
+        )
+    return task if task is not None else str(register_task(own_data.task()).name)

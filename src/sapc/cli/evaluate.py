@@ -25,8 +25,10 @@ from .app import app, make_table, out
 from .options import (
     AsJson,
     Batch,
+    Conditions,
     DistanceOptions,
     FloorRepeats,
+    Members,
     Reference,
     RunPath,
     SamplerName,
@@ -36,6 +38,7 @@ from .options import (
 )
 from .own_data import ModelOptions
 from .progress import stage_bar
+from .skill import print_skill
 
 EvaluationSampler = Annotated[
     str | None,
@@ -63,6 +66,8 @@ class EvaluationOptions:
     seed: SourceSeed = 0
     floor_repeats: FloorRepeats = 3
     method: SamplerName = None
+    conditions: Conditions = None
+    members: Members = None
 
 
 @app.command()
@@ -130,6 +135,9 @@ def _print(result: Scores) -> None:
         out.print(trajectory_table(name, trajectory))
         _print_energy(trajectory)
     _print_summary(result)
+    if result.skill is not None:
+        print()
+        print_skill(result.skill)
 
 
 def score_table(result: Scores) -> Table:

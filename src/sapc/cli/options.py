@@ -18,11 +18,21 @@ from ..training.distributed import kind_of
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for a machine to read.")]
 Batch = Annotated[int | None, typer.Option(help="Fields at a time, at most.")]
+Conditions = Annotated[
+    int | None,
+    typer.Option(
+        "--conditions",
+        help="Held-out conditions for skill per condition, 0 for none. \\[64 of your own data, else none]",
+    ),
+]
 Device = Annotated[str, typer.Option("--device", help="cpu, cuda, or auto: the GPU where there is one.")]
 FloorRepeats = Annotated[int, typer.Option("--floor-repeats", help="Pairs of draws for the sampling floor.")]
 Force = Annotated[bool, typer.Option("--force", help="Replace the file if it exists.")]
 GridText = Annotated[
     str | None, typer.Option("--grid", help="Points per axis, as 64x50, if not the standard ones.")
+]
+Members = Annotated[
+    int | None, typer.Option("--members", help="Samples for each of these conditions. \\[20]")
 ]
 PresetName = Annotated[
     str | None,

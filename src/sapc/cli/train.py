@@ -13,8 +13,11 @@ from typing import Annotated, Any
 import typer
 
 from ..errors import SapcError, SapcWarning
+from ..evaluation.config import EvaluationConfig
+from ..evaluation.held_out import measure_skill
 from ..methods.registry import plugin_files
-from ..models.model import read_model
+from ..models.model import Model, read_model
+from ..models.skill import Skill
 from ..models.times import tune_after_training
 from ..tasks import Task, get_task
 from ..tasks.check import check as check_task
@@ -26,7 +29,11 @@ from ..training.run_folder import RunFolder, default_folder, is_shipped, resolve
 from .app import app, interrupt_advice, warn
 from .options import AsJson, Device, PresetName, TaskOptions, default_preset, take_records
 from .own_data import OwnDataOptions
-from .progress import TrainingBar, describe_training, progress_bar
+from .progress import TrainingBar, describe_training, progress_bar, stage_bar
+from .skill import print_skill
+
+SHORT_SKILL = EvaluationConfig(conditions=16, members=8, steps=10)
+"""What a training ends with: enough to see whether samples follow their condition, in seconds."""
 
 
 @dataclass(frozen=True)
@@ -82,6 +89,12 @@ class ExecutionOptions:
         ),
     ] = None
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Write TensorBoard files too.")] = False
+    skill: Annotated[
+        bool,
+        typer.Option(
+            "--skill/--no-skill", help="On your own data, end with a short table of skill per condition."
+        ),
+    ] = True
 
 
 @app.command()
@@ -156,8 +169,10 @@ def train(
         else:
             distributed.spawn(execution.devices, job.work, device=execution.device)
     if is_main_process():
-        _tune(run, folder, execution.device)
-        _report(run, folder, was_trained, as_json, own_data)
+        model = _tune(run, folder, execution.device)
+        is_measured = execution.skill and not was_trained and not run.description.can_draw
+        skill = _measure_skill(model) if is_measured else None
+        _report(run, folder, was_trained, as_json, own_data, skill)
 
 
 def _option_of(setting: str) -> str:
@@ -264,27 +279,47 @@ def is_main_process() -> bool:
     return os.environ.get("RANK", os.environ.get("SLURM_PROCID", "0")) == "0"
 
 
-def _tune(run: TrainingConfig, folder: RunFolder, device: str) -> None:
-    """Measure the times of the sampler for weights that are new."""
+def _tune(run: TrainingConfig, folder: RunFolder, device: str) -> Model:
+    """Measure the times of the sampler for weights that are new, and return the model."""
     advice = f"stopped; the training is kept; measure the times of its sampler: sapc tune {folder.path}"
     with interrupt_advice(advice), progress_bar(f"{run.task} {run.method}: times of the sampler") as bar:
-        tune_after_training(read_model(folder.path, folder, run, device), bar)
+        model = read_model(folder.path, folder, run, device)
+        tune_after_training(model, bar)
+    return model
+
+
+def _measure_skill(model: Model) -> Skill | None:
+    """Measure the skill of a few conditions; a failure is a warning, for the training is done."""
+    try:
+        with interrupt_advice("stopped; the training is kept"), stage_bar("skill per condition") as bar:
+            return measure_skill(model, SHORT_SKILL, bar)
+    except SapcError as error:
+        warnings.warn(f"skill was not measured: {error}", SapcWarning, stacklevel=2)
+        return None
 
 
 def _report(
-    run: TrainingConfig, folder: RunFolder, was_trained: bool, as_json: bool, own_data: OwnDataOptions
+    run: TrainingConfig,
+    folder: RunFolder,
+    was_trained: bool,
+    as_json: bool,
+    own_data: OwnDataOptions,
+    skill: Skill | None,
 ) -> None:
-    """Print the last losses, and the command that may come next."""
+    """Print the last losses, the skill, and the command that may come next."""
     entries = folder.entries()
     last = {
         name: entry[name] for entry in entries for name in ("loss", "validation", "seconds") if name in entry
     }
     if as_json:
         places = {"folder": str(folder.path), "weights": str(folder.weights)}
-        print(json.dumps({**places, "step": run.steps, **last}))
+        found = {} if skill is None else {"skill": skill.to_dict()}
+        print(json.dumps({**places, "step": run.steps, **last, **found}))
         return
     losses = ", ".join(f"{name} {last[name]:.4g}" for name in ("loss", "validation") if name in last)
     print(f"{'already trained' if was_trained else 'trained'}: {folder.weights} ({losses})")
+    if skill is not None:
+        print_skill(skill, has_times=False)
     has_data = own_data.data is not None
     option_words = own_data.option_words(folder.run()) if has_data else []
     plugins = [word for file in plugin_files() for word in ("--plugin", file)]

@@ -18,6 +18,9 @@ OWN_DATA_SETS = ("validation",)
 REFERENCE = 1225
 """Default number of solutions to compare with."""
 
+CONDITIONS, MEMBERS = 64, 20
+"""Default numbers of skill per condition: from 19 members on, a 90 % interval ends at members."""
+
 POSITIONAL = ("samples", "reference", "steps", "seed", "floor_repeats")
 """Settings that `evaluate` takes by position, after the test sets."""
 
@@ -58,6 +61,9 @@ class EvaluationConfig:
         sampler: `euler`, with which all scores beside the paper's are made, `multistep` or `heun`. The default
             is `euler`, but `multistep` for data of your own and the presets small and tiny, if the method
             accepts it. Comparisons and studies keep to `euler` unless told otherwise.
+        conditions: Held-out conditions for which skill is measured, 0 for none. The default is 64 of data of
+            your own, as far as the validation split has them; of other tasks it is none.
+        members: Samples for each of these conditions. The default is 20.
 
     Raises:
         SapcError: The test sets are not a list of names.
@@ -75,6 +81,8 @@ class EvaluationConfig:
     trajectory_samples: int = 0
     frd: bool = False
     sampler: str | None = None
+    conditions: int | None = None
+    members: int | None = None
 
     def __post_init__(self) -> None:
         if self.sets is None:
@@ -133,7 +141,19 @@ class EvaluationConfig:
             sampler=self.sampler_name,
             method=method.name,
             trajectory_samples=0 if method.couples_batch else min(self.trajectory_samples, samples),
+            conditions=self._conditions(method, validation_size),
+            members=MEMBERS if self.members is None else self.members,
         )
+
+    def _conditions(self, method: Method, validation_size: int | None) -> int:
+        """Return the number of conditions; of a method whose batch is one problem only if it is asked for."""
+        if self.conditions is not None:
+            return self.conditions if validation_size is None else min(self.conditions, validation_size)
+        if method.couples_batch:
+            return 0
+        if validation_size is not None:
+            return min(CONDITIONS, validation_size)
+        return 0 if self.members is None else CONDITIONS
 
     @property
     def sampler_name(self) -> str:
@@ -153,6 +173,8 @@ class EvaluationConfig:
             (self.seed, "seed", 0),
             (self.floor_repeats, "number of floor repeats", 0),
             (self.trajectory_samples, "number of samples to watch", 0),
+            (self.conditions, "number of conditions", 0),
+            (self.members, "number of members", 1),
         ):
             if value is not None:
                 check_int(value, name, lower_bound)

@@ -8,7 +8,8 @@ constraint errors of an exact method show rounding and nothing else.
 
 Data of your own have no test sets: there each sample of the validation split gives one condition, and the
 ensemble of the fields generated for them is compared with the split as a whole. There is no floor, since
-there are no further draws.
+there are no further draws. How well samples foretell each condition is their skill (`held_out`), which is
+measured for data of your own, and for other tasks if `conditions` are asked for.
 
 The result is a `sapc.models.scores.Scores`, whose file is plain JSON.
 """
@@ -41,12 +42,11 @@ from . import metrics
 from .config import EvaluationConfig
 from .frechet import distance as frechet
 from .frechet.distance import Distance
+from .held_out import is_costly as is_costly
+from .held_out import measure_skill
 from .moments import EnsembleStatistics
 from .scores import write_scores as write_scores
 from .trajectory import TrajectoryRecorder
-
-COSTLY_POINTS = 2**25
-"""Grid points per draw from which solving in three dimensions takes minutes on a CPU."""
 
 Progress = Callable[[str, int, int], None]
 """Called with the name of a stage, parts done, parts in all."""
@@ -80,7 +80,8 @@ def evaluate(
 
     Returns:
         The scores: `scores.mean.metrics["w2"]` is an average over test sets, `scores.sets["test0"]` has the
-            metrics, sampling floor, residuals and cost of one set. They are also the dictionary that
+            metrics, sampling floor, residuals and cost of one set, `scores.skill` the skill per condition if
+            conditions are asked for or the data are your own. They are also the dictionary that
             `write_scores` writes. Settings that are not possible, unknown test sets, and samples that are not
             finite are a `SapcError`.
     """
@@ -147,11 +148,13 @@ class _Evaluation:
         sets = {split: self._score_set(split) for split in names}
         if self.config.trajectory_samples:
             sets[names[0]] = replace(sets[names[0]], trajectory=self._trajectory(names[0]))
+        skill = measure_skill(self.model, self.config, self.progress) if self.config.conditions else None
         return Scores.from_sets(
             _describe(self.model),
             self._settings(),
             environment(self.model.run),
             sets,
+            skill,
         )
 
     def _settings(self) -> ScoreSettings:
@@ -321,21 +324,6 @@ def solutions(
     """
     device = model.device if model.task.integrates else "cpu"
     return model.task.dataset(split, size=size, seed=seed, device=device, progress=progress).fields
-
-
-def is_costly(task: Task, device: torch.device, count: int) -> bool:
-    """Tell whether solving takes minutes.
-
-    Args:
-        task: The task.
-        device: Where it is solved.
-        count: Number of solutions.
-
-    Returns:
-        True for many solutions of a three-dimensional integration on a CPU.
-    """
-    points = count * math.prod(task.grid.shape)
-    return task.integrates and len(task.grid.shape) == 3 and device.type == "cpu" and points > COSTLY_POINTS
 
 
 def _check_finite(values: dict[str, float], split: str) -> dict[str, float]:

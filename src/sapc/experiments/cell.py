@@ -46,6 +46,8 @@ SETTINGS = {
     "frd": "frd",
 }
 """Settings of an evaluation by their names in a study and its file: those in `EvaluationConfig`."""
+SKILL = ("conditions", "members")
+"""Settings of skill per condition, which a study's file names only where they are given."""
 
 
 @dataclass(frozen=True, init=False)
@@ -159,7 +161,7 @@ class Cell:
             is_fine = self.can_use(
                 scores, distances, ("steps", "sampler_name", "seed")
             ) and self._has_trajectory(scores)
-            if is_fine and scores.weights == _digest(folder.weights):
+            if is_fine and self._has_skill(scores) and scores.weights == _digest(folder.weights):
                 return scores
         return None
 
@@ -181,6 +183,15 @@ class Cell:
         is_same &= all(d.matches(scores.settings.more) for d in distances)
         required = {*metrics.DISTRIBUTION, *(d.name for d in distances)}
         return is_same and set(scores.sets) == set(self.sets) and scores.mean.metrics.keys() >= required
+
+    def _has_skill(self, scores: Scores) -> bool:
+        """Return whether scores have the skill that is asked for, of so many conditions and members."""
+        names = [name for name in SKILL if getattr(self.evaluation, name) is not None]
+        validation_size = self.run.description.sizes.get("validation")
+        settings = self.evaluation.resolve(get_method(self.method), len(self.run.grid), validation_size)
+        if not names or not settings.conditions:
+            return True
+        return all(getattr(scores.skill, name, None) == getattr(settings, name) for name in names)
 
     def _has_trajectory(self, scores: Scores) -> bool:
         number = self.settings.trajectory_samples
@@ -236,6 +247,7 @@ class Cell:
             "sets": list(self.sets),
             **{name: getattr(self.evaluation, field) for name, field in SETTINGS.items()},
             **({} if self.evaluation.sampler == EULER.name else {"sampler": self.evaluation.sampler}),
+            **{name: value for name in SKILL if (value := getattr(self.evaluation, name)) is not None},
             "label": self.label,
             "run": self.run.to_dict(),
         }
@@ -255,7 +267,7 @@ class Cell:
         """
         try:
             settings = {field: data[name] for name, field in SETTINGS.items()}
-            settings["sampler"] = data.get("sampler")
+            settings |= {name: data.get(name) for name in ("sampler", *SKILL)}
             cell = cls(
                 TrainingConfig.from_dict(data["run"]), data["method"], data["sets"], data["label"], **settings
             )
@@ -298,7 +310,7 @@ def cells(
         coupled_samples: Largest number of samples of methods whose batch is one problem.
         label: Distinguishes runs that have task, method and seed in common.
         changes: Settings of `evaluation` (sets, samples, reference, sampling_steps, floor_repeats, watch,
-            frd), and settings in which the trainings differ from the preset's.
+            frd, conditions, members), and settings in which the trainings differ from the preset's.
 
     Returns:
         The cells.
@@ -311,7 +323,7 @@ def cells(
         if isinstance(values, str | int):
             raise SapcError(f"give {name} as a list, as [{values!r}], got {values!r}")
     evaluation = EvaluationConfig.from_settings(
-        evaluation, **{name: changes.pop(name) for name in ("sets", *SETTINGS) if name in changes}
+        evaluation, **{name: changes.pop(name) for name in ("sets", *SETTINGS, *SKILL) if name in changes}
     )
     table = []
     for seed in seeds:

@@ -32,8 +32,9 @@ from ..training.distributed import find_device
 from ..training.run_folder import load_tensors
 from .cell import Cell, cells, old_setting
 from .engines import Engine, Inline
-from .report.format import Table, describe_versions, short_number
+from .report.format import Table, describe_origin, short_number
 from .run import run_study
+from .skill import skill_notes, skill_tables
 from .status import Status
 from .study import Study, open_study
 from .worker import BUSY, StateCallback, ignore
@@ -101,6 +102,7 @@ class Comparison:
         """One cell per method, in the order of the tables."""
         methods, seed = self.methods or method_names(extensions=False), self.evaluation.seed
         table = cells([self.task], methods, [seed], self.preset, self.evaluation, coupled_samples=None)
+        is_asked = self.evaluation.conditions is not None
         # A method that is named twice is compared once.
         return [
             Cell(
@@ -110,6 +112,8 @@ class Comparison:
                 "",
                 f"{self.task}-{cell.run.method}",
                 samples=self.count(name),
+                # One problem for each of many conditions takes hours.
+                conditions=0 if is_asked and get_method(name).couples_batch else self.evaluation.conditions,
             )
             for name, cell in {cell.method: cell for cell in table}.items()
         ]
@@ -206,9 +210,10 @@ class Comparison:
             "preset": run.preset,
             "grid": list(run.grid),
             "training_steps": run.steps,
-            "sets": list(self.evaluation.sets or ()),
+            "sets": list(statuses[0].cell.sets),
             "samples": max(s.settings.samples for s in scores.values()),
-            **{key: getattr(self.evaluation, key) for key in ("reference", "steps", "seed", "floor_repeats")},
+            "reference": settings.reference,
+            **{key: getattr(self.evaluation, key) for key in ("steps", "seed", "floor_repeats")},
             "metrics": list(names),
             **{f"{name}_weights": settings.more[f"{name}_weights"] for name in further},
             "floors": _make_floors(scores, names),
@@ -249,6 +254,7 @@ def _describe_method(
         "sets": {name: select_metrics(scores.sets[name], names).to_dict() for name in cell.sets},
         "device": settings.device,
         "environment": scores.environment,
+        **({} if scores.skill is None else {"skill": scores.skill.to_dict()}),
     }
 
 
@@ -273,13 +279,14 @@ def tables(result: Mapping[str, Any]) -> tuple[Table, ...]:
         result: What `Comparison.compare` returned.
 
     Returns:
-        The distribution beside its floor, Fréchet distances where there are any, then constraints and cost.
+        The distribution beside its floor, Fréchet distances and skill if there are any, constraints and cost.
     """
     names = [name for name in result["metrics"] if name in metrics.DISTRIBUTION]
     distances = [name for name in result["metrics"] if name not in names]
     sizes = f"{result['samples']} samples beside {result['reference']} solutions"
     frechet = (_metrics_table(result, "Fréchet distances", distances),) if distances else ()
-    return (_metrics_table(result, f"Distribution: {sizes}", names), *frechet, _constraints_table(result))
+    tables = (_metrics_table(result, f"Distribution: {sizes}", names), *frechet)
+    return (*tables, *skill_tables(result["methods"]), _constraints_table(result))
 
 
 def _metrics_table(result: Mapping[str, Any], title: str, names: Sequence[str]) -> Table:
@@ -337,9 +344,9 @@ def notes(result: Mapping[str, Any]) -> list[str]:
         texts += [
             f"({number}): {names} with {number} samples, so with a higher floor, and not among the best"
         ]
-    texts += ["sampled with " + "; ".join(dict.fromkeys(map(_describe_origin, methods.values())))]
+    texts += ["sampled with " + "; ".join(dict.fromkeys(map(describe_origin, methods.values())))]
     texts += sorted({f"no sampling floor: {f['left_out']}" for f in result["floors"] if f["left_out"]})
-    texts += _notes_on_distances(result)
+    texts += _notes_on_distances(result) + skill_notes(result["methods"])
     if all(entry["ce"] is None for entry in methods.values()):
         texts += [
             "no ce: it divides by ffm's errors, and ffm is not among the methods or its errors are zero"
@@ -377,14 +384,6 @@ def markdown(result: Mapping[str, Any]) -> str:
         parts += [f"## {table.title}\n", table.markdown()]
     parts.append("\n".join(f"- {note}" for note in notes(result)) + "\n")
     return "\n".join(parts)
-
-
-def _describe_origin(entry: Mapping[str, Any]) -> str:
-    """Return versions and hardware of an evaluation."""
-    environment = entry["environment"]
-    is_on_gpu = entry["device"].startswith("cuda")
-    device = environment["device"] if is_on_gpu else f"{environment['cpus']} CPU cores"
-    return describe_versions(environment, device)
 
 
 def _label(name: str, number: int, usual: int) -> str:

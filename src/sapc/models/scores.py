@@ -6,6 +6,7 @@
     environment     versions and hardware
     sets            by test set: metrics, floor, worst residual, cost, trajectory     -> `SetScores`
     mean            the same, averaged over the sets                                  -> `MeanScores`
+    skill           how well samples foretell held-out conditions, if that was asked  -> `Skill`
     weights         SHA-256 of the weights, where the scores lie beside them
 
 A record holds the known entries as fields and whatever else a file has in `more`, so that nothing is lost
@@ -18,21 +19,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import MISSING, dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from types import UnionType
-from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar
 
 from .._files import first_line, parse_json, write_json
 from ..errors import SapcError
 from ..flow import EULER
 from ..training.presets import current_preset
+from .record import Record
+from .skill import Skill
 
 FORMAT = "sapc-scores-1"
 REQUIRED_METRICS = ("mmse", "smse", "w2", "ce_local", "ce_global")
 PART = "-part"
 T = TypeVar("T")
-R = TypeVar("R", bound="_Record")
 M = TypeVar("M", "SetScores", "MeanScores")
 
 
@@ -82,76 +83,7 @@ def fields_path(scores: Path) -> Path:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Record:
-    """A JSON object whose known entries are fields; `more` has all others, None stands for no entry."""
-
-    more: dict[str, Any] = field(default_factory=dict)
-
-    @classmethod
-    def from_dict(cls: type[R], data: Any, label: str) -> R:
-        """Check and take over a JSON object.
-
-        Args:
-            data: The object.
-            label: What messages call it.
-
-        Returns:
-            The record.
-
-        Raises:
-            SapcError: An entry is missing or not as declared.
-        """
-        if not isinstance(data, dict):
-            raise SapcError(f"has no {label}")
-        hints, entries = get_type_hints(cls), {}
-        for entry in (entry for entry in fields(cls) if entry.name != "more"):
-            name = entry.name
-            is_required = entry.default is MISSING and entry.default_factory is MISSING
-            if is_required and name not in data:
-                raise SapcError(f"has no {name} in its {label}")
-            if is_required or data.get(name) is not None:
-                entries[name] = data[name]
-                _check(entries[name], hints[name], f"{name} in its {label}")
-        return cls(**entries, more={name: value for name, value in data.items() if name not in entries})
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the JSON object, in the order of the file."""
-        content: dict[str, Any] = {}
-        for entry in fields(self):
-            value = getattr(self, entry.name)
-            if value is not None and entry.name not in ("more", "trajectory"):
-                content[entry.name] = value
-        return content | self.more
-
-
-def _check(value: Any, hint: Any, label: str) -> None:
-    """Refuse a JSON value that is not as declared; numbers that are measured must be finite."""
-    if isinstance(hint, UnionType):
-        hint = get_args(hint)[0]
-    kind = get_origin(hint) or hint
-    if kind is Any:
-        return
-    is_fine = isinstance(value, (int, float) if kind is float else kind) and not isinstance(value, bool)
-    if not is_fine or (kind is float and not _is_finite(value)):
-        raise SapcError(f"has {value!r:.40} for {label}")
-    if kind is dict:
-        for name, entry in value.items():
-            _check(entry, get_args(hint)[1], f"{name!s:.40} of {label}")
-    elif kind is list:
-        for entry in value:
-            _check(entry, get_args(hint)[0], label)
-
-
-def _is_finite(value: float) -> bool:
-    try:
-        return math.isfinite(value)
-    except OverflowError:
-        # A whole number beyond floats.
-        return False
-
-
-@dataclass(frozen=True, kw_only=True)
-class RunDescription(_Record):
+class RunDescription(Record):
     """The training that the weights come from; `trained` is the number of steps done, of `steps`."""
 
     task: str
@@ -175,7 +107,7 @@ class RunDescription(_Record):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ScoreSettings(_Record):
+class ScoreSettings(Record):
     """How the weights were evaluated; `more` has the encoders of distances, as `fpd_weights`.
 
     Files without a sampler are older, and all of Euler's steps.
@@ -203,7 +135,7 @@ class ScoreSettings(_Record):
 
 
 @dataclass(frozen=True, kw_only=True)
-class MeanScores(_Record):
+class MeanScores(Record):
     """Averages over test sets: the worst of residuals and memory, the mean of everything else."""
 
     metrics: dict[str, float]
@@ -229,7 +161,7 @@ class MeanScores(_Record):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SetScores(_Record):
+class SetScores(Record):
     """Scores on one test set.
 
     Attributes:
@@ -277,6 +209,7 @@ class Scores(dict[str, Any]):
         mean: Their average.
         weights: SHA-256 of the weights, where the scores lie beside them.
         more: Entries of a file that are not known here.
+        skill: Skill per condition, where it was measured.
     """
 
     run: RunDescription
@@ -286,6 +219,7 @@ class Scores(dict[str, Any]):
     mean: MeanScores
     weights: str | None = None
     more: dict[str, Any] = field(default_factory=dict)
+    skill: Skill | None = None
 
     def __post_init__(self) -> None:
         self.update(self.to_dict())
@@ -297,6 +231,7 @@ class Scores(dict[str, Any]):
         settings: ScoreSettings,
         environment: dict[str, Any],
         sets: dict[str, SetScores],
+        skill: Skill | None = None,
     ) -> Scores:
         """Return scores of test sets, with their average.
 
@@ -305,11 +240,12 @@ class Scores(dict[str, Any]):
             settings: How the weights were evaluated.
             environment: Versions and hardware.
             sets: Scores by test set.
+            skill: Skill per condition, if it was measured.
 
         Returns:
             The scores.
         """
-        return cls(run, settings, environment, sets, MeanScores.average(sets.values()))
+        return cls(run, settings, environment, sets, MeanScores.average(sets.values()), skill=skill)
 
     # -- files --
 
@@ -352,7 +288,8 @@ class Scores(dict[str, Any]):
             raise SapcError(f"has {wrong[0]!r:.40} for a name")
         field_names = {"format", *(entry.name for entry in fields(cls))}
         more = {name: value for name, value in content.items() if name not in field_names}
-        return cls(run, settings, environment, sets, mean, weights, more)
+        skill = None if content.get("skill") is None else Skill.from_dict(content["skill"], "skill")
+        return cls(run, settings, environment, sets, mean, weights, more, skill)
 
     @classmethod
     def read(cls, path: Path) -> Scores:
@@ -392,6 +329,7 @@ class Scores(dict[str, Any]):
             "environment": self.environment,
             "sets": {name: record.to_dict() for name, record in self.sets.items()},
             "mean": self.mean.to_dict(),
+            **({} if self.skill is None else {"skill": self.skill.to_dict()}),
             **({} if self.weights is None else {"weights": self.weights}),
             **self.more,
         }
@@ -413,7 +351,8 @@ class Scores(dict[str, Any]):
     def merge(self, existing: Scores) -> Scores | None:
         """Return what may replace `existing`: these scores, if they say all that those say, else None.
 
-        Where only metrics are missing, and both are of the same samples, those of `existing` are taken over.
+        Where only metrics are missing, and both are of the same samples, those of `existing` are taken over;
+        so is skill of the same weights, if it is of more conditions and members.
         """
         # Scores of weights that are no longer there count nothing.
         if existing.weights not in (None, self.weights):
@@ -426,9 +365,17 @@ class Scores(dict[str, Any]):
         if is_smaller or is_unwatched or not existing.sets.keys() <= self.sets.keys():
             return None
         names = existing.mean.metrics.keys() - self.mean.metrics.keys()
+        result = self._with_skill_of(existing)
         if not names:
+            return result
+        return result._with_metrics(existing, names) if self._has_same_samples(existing) else None
+
+    def _with_skill_of(self, other: Scores) -> Scores:
+        """Return these scores, with the skill of others of the same weights if that says more."""
+        if other.skill is None or (self.run, self.weights) != (other.run, other.weights):
             return self
-        return self._with_metrics(existing, names) if self._has_same_samples(existing) else None
+        is_larger = self.skill is None or other.skill.is_larger_than(self.skill)
+        return replace(self, skill=other.skill) if is_larger else self
 
     def _has_same_samples(self, other: Scores) -> bool:
         has_settings = self.settings.without_encoders() == other.settings.without_encoders()

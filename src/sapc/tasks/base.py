@@ -438,6 +438,17 @@ class Task:
         """Numbers in float64 that solving `block` samples holds besides the fields, about."""
         return 0
 
+    def residual(self, u: Tensor) -> Tensor | None:
+        """Compute by how much fields miss the equation on the grid, as a share of u_t.
+
+        Args:
+            u: Fields `(n, *grid)` in float64.
+
+        Returns:
+            Residuals `(n, ...)`; None if the task does not say.
+        """
+        return None
+
     # -- bad input: what was wrong, what was expected, what to do --
 
     def _check_size(self, split: str, size: int | None) -> int:

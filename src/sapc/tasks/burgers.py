@@ -37,6 +37,7 @@ from ..grid import Axis, Grid
 from .base import Task
 from .etdrk4 import frames, trajectory
 from .initial_profiles import rescale_profile, sines
+from .residual import relative_residual, second_difference
 from .sources import Parameters, Streams
 from .symmetries import Declaration
 
@@ -103,6 +104,11 @@ class Burgers(Task):
     def _solve(self, parameters: Parameters) -> Tensor:
         u0, nu = parameters["initial"], parameters["viscosity"]
         return advect(u0, nu, self.grid.time, ceil(INTERNAL_POINTS * self._scale), MAX_STEP / self._scale)
+
+    def residual(self, u: Tensor) -> Tensor:
+        """`u_t + (u^2 / 2)_x - nu u_xx`, with the viscosity that fits the field best."""
+        transport = -self.grid.derivative(u**2 / 2, "x")
+        return relative_residual(self.grid, u, transport, second_difference(self.grid, u, "x"))
 
     @property
     def _scale(self) -> float:

@@ -41,6 +41,7 @@ from .base import Task
 from .etdrk4 import frames, trajectory
 from .initial_profiles import Profile, rescale_profile, sines
 from .law_gradients import reaction_diffusion_kernel, supply_slope
+from .residual import relative_residual, second_difference
 from .sources import Parameters, Streams
 
 DIFFUSIVITY = 0.005
@@ -103,6 +104,11 @@ class ReactionDiffusion(Task):
     def _solve(self, parameters: Parameters) -> Tensor:
         u0, flux_left, flux_right = (parameters[name] for name in ("initial", "flux_left", "flux_right"))
         return react(u0, flux_left, flux_right, self.grid.time)
+
+    def residual(self, u: Tensor) -> Tensor:
+        """`u_t - nu u_xx - rho u (1 - u)`."""
+        supply = DIFFUSIVITY * second_difference(self.grid, u, "x") + GROWTH * u * (1 - u)
+        return relative_residual(self.grid, u, supply)
 
     def _workspace(self, block: int) -> int:
         # The DCT matrix.

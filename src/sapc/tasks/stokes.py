@@ -31,6 +31,7 @@ from ..constraints.terms import Balance, ConstraintTerm, Pin
 from ..grid import Axis, Grid
 from . import law_gradients
 from .base import Task
+from .residual import relative_residual, second_difference
 from .sources import Parameters, Streams
 
 AMPLITUDE = 2.0
@@ -73,6 +74,10 @@ class Stokes(Task):
         u_t = self.grid.derivative(u, "t")
         u_xx = self.grid.derivative(self.grid.derivative(u, "x"), "x")
         return (u_t * u_xx).sum(1).sum(1) / (u_xx**2).sum(1).sum(1)
+
+    def residual(self, u: Tensor) -> Tensor:
+        """`u_t - nu u_xx`, with the viscosity that fits the field best."""
+        return relative_residual(self.grid, u, free=second_difference(self.grid, u, "x"))
 
     def _solve(self, parameters: Parameters) -> Tensor:
         k, w = (parameters[name][:, None, None] for name in ("decay", "frequency"))

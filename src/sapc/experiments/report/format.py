@@ -186,3 +186,11 @@ def short_number(value: float) -> str:
 def describe_versions(environment: Mapping[str, Any], device: str) -> str:
     """Return with which versions, and on what, something was sampled."""
     return f"sapc {environment['sapc']} and torch {environment['torch']} on {device}"
+
+
+def describe_origin(entry: Mapping[str, Any]) -> str:
+    """Return versions and hardware of an evaluation."""
+    environment = entry["environment"]
+    is_on_gpu = entry["device"].startswith("cuda")
+    device = environment["device"] if is_on_gpu else f"{environment['cpus']} CPU cores"
+    return describe_versions(environment, device)

@@ -37,7 +37,7 @@ from .tables import ReportTable, report_tables, write_files, write_tables
 
 Progress = Callable[[str, int, int], None]
 """Called with (stage, done, total)."""
-FIGURE_FILE = re.compile(r"[a-z0-9_]+-(tradeoff|ensembles|trajectories|examples)\.(svg|png)")
+FIGURE_FILE = re.compile(r"[a-z0-9_]+-(tradeoff|ensembles|trajectories|skill|examples)\.(svg|png)")
 MARK = '<meta name="generator" content="sapc report">'
 # As many problems are listed openly, more of them in a box that opens.
 OPEN_PROBLEMS = 6

@@ -44,6 +44,17 @@ COST = (
         "process held before."
     ),
 )
+SKILL = (
+    (
+        "Truth beside samples of its own condition, at points that nothing pins. All scores are fair: their "
+        "expectation does not depend on the number of samples. RMSE: of the mean of infinitely many samples."
+    ),
+    (
+        "Skill by CRPS: 1 less the ratio to climatology, the training data as a forecast for every condition; "
+        "spread / skill is 1, and the intervals hold their share, if truth and samples have one law."
+    ),
+    "The error is that over conditions, of several trainings that over trainings.",
+)
 MEANINGLESS = "the numbers mean nothing beside the paper's"
 INCOMPARABLE = "the numbers are not to be compared with the paper's"
 
@@ -82,6 +93,19 @@ def _notes_on_extensions(methods: Sequence[str]) -> list[str]:
     """Say which methods are this package's own."""
     labels = [method_label(m) for m in methods if is_extension(m)]
     return [f"{', '.join(labels)}: not of the paper, but beyond it, so not ranked."] if labels else []
+
+
+def notes_of_skill(data: ReportData, methods: Sequence[str]) -> list[str]:
+    """Return the notes of the table of skill per condition, with what samples are no better than."""
+    texts = list(SKILL)
+    for task in data.tasks:
+        for method in methods:
+            for skill in filter(None, (file.scores.skill for file in data.collection.of(task, method))):
+                size = f"{skill.members} samples for each of {skill.conditions} held-out conditions"
+                units = " in deviations of each channel" if skill.units == "deviations" else ""
+                texts.append(f"{task_label(task)}, ours: {size}{units}.")
+                texts += [f"{task_label(task)}, {method_label(method)}: {text}." for text in skill.verdicts]
+    return list(dict.fromkeys(texts))
 
 
 def _paper_note(origin: str) -> str:

@@ -3,6 +3,7 @@
     generation   MMSE, SMSE, FPD and CE of SAPC and the methods it is compared with
     supplement   W2, CE_L and CE_G of the same
     ablation     all seven of SAPC, its parts, FFM and condFFM
+    skill        where it was measured: fair scores per held-out condition, beside climatology and persistence
     cost         network evaluations, time, memory and training
 
 Every metric has a line of ours and a line of the paper's. Within a line the lowest number is bold and the
@@ -35,7 +36,19 @@ from .format import NO_FFM, NOT_RECORDED, NOTHING, Table, compact, short_number,
 CONSTRAINTS = ("ce", "ce_local", "ce_global")
 # Constraint errors below it are no merit of a method.
 ROUNDING = 1e-12
-FILE = re.compile(r"(generation|supplement|ablation|cost)\.(csv|tex)")
+FILE = re.compile(r"(generation|supplement|ablation|skill|cost)\.(csv|tex)")
+SKILL = {
+    "crps": "CRPS",
+    "energy_score": "energy score",
+    "rmse": "RMSE of the mean",
+    "skill_score": "skill by CRPS",
+    "spread_skill": "spread / skill",
+    "coverage_50": "in the 50 % interval",
+    "coverage_90": "in the 90 % interval",
+    "pde_residual": "PDE residual",
+    "truth_pde_residual": "PDE residual of the truth",
+}
+"""Numbers of skill per condition, and their labels."""
 # condFFM is conditioned, and the paper does not rank it either.
 OUT_OF_RANKING = {"ablation": ("cond_ffm",)}
 COSTS = {
@@ -136,6 +149,8 @@ def report_tables(data: ReportData) -> list[ReportTable]:
     # Without any of the ablations it would say the same again.
     if set(ablation) - set(paper.METHODS):
         tables.append(_means(data, "ablation", "Ablation of SAPC", paper.ABLATION, ablation))
+    if any(file.scores.skill for file in data.collection.files):
+        tables.append(_skill(data, [m for m in all_methods if m in data.methods]))
     return [*tables, _costs(data, all_methods)]
 
 
@@ -214,6 +229,45 @@ def _cell(data: ReportData, task: str, method: str, metric: str, methods: Sequen
     number = data.sample_count(task, method)
     is_small = number < max(data.sample_count(task, m) for m in methods)
     return compact(mean.mean, mean.error) + (f" (n={number})" if is_small else "")
+
+
+# -- skill per condition --
+
+
+def _skill(data: ReportData, methods: Sequence[str]) -> ReportTable:
+    """Make a line per score; of a single training the error is that over conditions."""
+    lines = TableBuilder(methods)
+    for task, (name, label) in product(data.tasks, SKILL.items()):
+        means = {m: s for m in methods if (s := data.means.get((task, m, f"skill_{name}")))}
+        if not means:
+            continue
+        errors = {
+            m: s.error if s.n > 1 else _error_over_conditions(data, task, m, name) for m, s in means.items()
+        }
+        sign = -1 if name == "skill_score" else 1
+        is_ranked = name in ("crps", "energy_score", "rmse", "skill_score")
+        order = ranks({m: sign * s.mean for m, s in means.items()}) if is_ranked else {}
+        cells = [compact(means[m].mean, errors[m]) if m in means else NOT_RECORDED for m in methods]
+        rivals = [
+            _rival(data, task, methods, f"skill_{rival}_{name}") for rival in ("climatology", "persistence")
+        ]
+        lines.add((task_label(task), label, "ours"), cells, order, *rivals)
+        for m, s in means.items():
+            numbers = (s.mean, errors[m], s.n, None, None, None, order.get(m))
+            lines.records.append(Record("skill", task, name, m, *numbers))
+    texts = notes.notes_of_skill(data, methods)
+    return lines.build("skill", "Skill per condition", texts, "climatology", "persistence")
+
+
+def _error_over_conditions(data: ReportData, task: str, method: str, name: str) -> float | None:
+    skills = (file.scores.skill for file in data.collection.of(task, method))
+    return next((skill.errors.get(name) for skill in skills if skill), None)
+
+
+def _rival(data: ReportData, task: str, methods: Sequence[str], metric: str) -> str:
+    """Return a score of a simpler forecast, which all methods share."""
+    found = (data.means.get((task, m, metric)) for m in methods)
+    return next((compact(s.mean) for s in found if s), NOTHING)
 
 
 # -- cost --

@@ -21,6 +21,8 @@ from .records import Collection, ScoresFile
 COST = ("evaluations", "seconds_per_sample", "peak_memory", "training_seconds")
 """Metrics whose median counts: network evaluations per sample, seconds, bytes, seconds."""
 DISTANCES = ("fpd", "frd")
+HELD_OUT = "held-out"
+"""In place of a test set: the conditions of skill per condition."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +33,7 @@ class Row:
         task: Name of the task.
         method: Name of the method that sampled.
         seed: Seed of the training.
-        set: The test set, empty where the number belongs to a training.
+        set: The test set, empty where the number belongs to a training, `held-out` of skill per condition.
         metric: Name of the metric.
         value: The number.
     """
@@ -164,6 +166,8 @@ class _Basis:
                 # A CPU's is that of all the process did, a training included.
                 if s.is_on_gpu and scores.peak_memory:
                     yield split, "peak_memory", float(scores.peak_memory)
+        for name, number in (s.scores.skill.metrics if s.scores.skill else {}).items():
+            yield HELD_OUT, f"skill_{name}", float(number)
         if s.training_seconds is not None and s.training_device == _commonest(self.training_devices):
             yield "", "training_seconds", float(s.training_seconds)
 

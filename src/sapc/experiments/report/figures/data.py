@@ -17,12 +17,14 @@ from ....errors import SapcError
 from ....evaluation.moments import EnsembleStatistics, Moments
 from ....methods import paper
 from ....models.scores import Scores, fields_path
+from ....models.skill import Skill
 from ....tasks import get_task
 from ...results import ScoresFile
 from ..data import ReportData, file_name, order_methods, short_label, task_label
 from . import fields, plots
 from .fields import Space
 from .plots import Point
+from .skill import draw_skill
 from .style import Drawing, Figure, Kind, render
 
 NO_FIELDS = "no fields that can be read lie beside the scores; evaluate the runs again"
@@ -92,6 +94,11 @@ class FigureData:
         by_method = {method: scores.trajectories for method, scores in self.trajectory_scores.items()}
         name = next(iter(_sort_by_frequency(by_method)), "")
         return name, {method: sets[name] for method, sets in by_method.items() if name in sets}
+
+    @property
+    def skills(self) -> dict[str, Skill]:
+        """Skill per condition of the evaluations that are shown, where it was measured."""
+        return {m: scores.skill for m, scores in self.scores.items() if scores.skill is not None}
 
     def _choose(self, method: str, files: list[ScoresFile]) -> None:
         """Choose the evaluation to show."""
@@ -181,6 +188,9 @@ def task_figures(data: FigureData) -> tuple[list[Figure], list[str]]:
     figures: list[Figure] = []
     notes = list(data.problems)
     for name, (subject, title, kind, sketch) in MAKERS.items():
+        # Skill is measured where it is asked for; that there is none is no gap.
+        if name == "skill" and not data.skills:
+            continue
         try:
             caption, alt, draw = sketch(data)
             image, width, height = render(draw, kind)
@@ -277,11 +287,28 @@ def _examples(data: FigureData) -> Sketch:
     return words, alt, lambda: fields.draw_examples(sets, whose, data.space)
 
 
+def _skill(data: FigureData) -> Sketch:
+    """Sketch rank histograms, and the error over physical time."""
+    skills = data.skills
+    sizes = dict.fromkeys(f"{s.members} samples for each of {s.conditions}" for s in skills.values())
+    words = (
+        f"Skill on held-out conditions ({_seeds(data.scores[m] for m in skills)}): {' or '.join(sizes)}. "
+        "Where the truth lies among the samples of its condition, with standard errors over conditions: "
+        "high ends mean too little spread, a high middle too much. "
+    )
+    if any(len(s.times) > 1 for s in skills.values()):
+        words += "Error of the samples' mean, beside climatology and, where a frame is pinned, persistence. "
+    verdicts = [f"{short_label(m)}: {text}." for m, s in skills.items() for text in s.verdicts]
+    alt = f"Rank histograms and errors over time of {_join_labels(skills)} on {data.title}."
+    return words + " ".join(verdicts), alt, lambda: draw_skill(skills)
+
+
 FIDELITY = "fidelity against constraints"
 MAKERS: dict[str, tuple[str, str, Kind, Callable[[FigureData], Sketch]]] = {
     "tradeoff": (FIDELITY, FIDELITY, "svg", _tradeoff),
     "ensembles": ("ensembles", "ensembles beside the solutions", "png", _ensembles),
     "trajectories": ("trajectories", "along the sampling runs", "svg", _trajectories),
+    "skill": ("skill per condition", "skill per condition", "svg", _skill),
     "examples": ("examples", "examples of every test set", "png", _examples),
 }
 """By the name of each figure in its file: subject, title, kind of file, and the function that sketches it."""
