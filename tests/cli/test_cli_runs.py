@@ -51,6 +51,8 @@ def test_methods(call):
     assert max(map(cell_len, out.splitlines())) <= 80
     assert "…" not in out
     assert all(name in out for name in sapc.method_names(variants=True))
+    caption = " ".join(out.partition("NFE: ")[2].split())
+    assert "20 by sapc sample for sapc, sapc_s1, sapc_s2, sapc_s3, ffm, cond_ffm and pbfm" in caption
 
 
 def test_methods_as_json(call):
@@ -59,6 +61,7 @@ def test_methods_as_json(call):
     by_name = {m["name"]: m for m in descriptions}
     assert by_name["sapc"]["exact"] == "all"
     assert (by_name["eci"]["kind"], by_name["eci"]["evaluations"]) == ("zero-shot", 500)
+    assert (by_name["eci"]["accepts_sampler"], by_name["sapc"]["accepts_sampler"]) == (False, True)
     assert (by_name["eci_stokes_bc"]["variant_of"], by_name["eci_stokes_bc"]["steps"]) == ("eci", 200)
 
 
