@@ -94,6 +94,7 @@ def ensembles(
             options.samples,
             condition=condition,
             steps=k,
+            sampler="euler",
             seed=options.seed,
             method=options.method,
             batch=options.batch,

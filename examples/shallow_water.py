@@ -105,7 +105,7 @@ def main():
 
     # One initial height that the training has not seen, with 64 simulations of what may follow.
     truth = torch.from_numpy(simulate(64, seed=1, bumps=(0.3, 0.6))).movedim(0, 1).double()
-    fields = model.sample(64, condition=truth[:1], steps=50)
+    fields = model.sample(64, condition=truth[:1])
 
     H = model.manifold(truth[:1])
     law, pins = H.balance(fields).abs().max().item(), H.local(fields).abs().max().item()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from itertools import islice
+from types import SimpleNamespace
 
 import jaxtyping
 import numpy as np
@@ -12,6 +13,7 @@ import pytest
 import torch
 
 import sapc
+from sapc import flow
 from sapc.errors import SapcError, check_record, explain_misuse, has_type
 from soak import misuse
 
@@ -64,11 +66,44 @@ def _works(thunk) -> bool:
         (lambda: sapc.FNO(blocks=2**70), "cannot be stored anywhere|FNO needs"),
         (lambda: sapc.Pin.frame(0) & 5, "& stacks constraints"),
         (lambda: replace(sapc.get_task("heat", grid=(8, 8)).dataset("train", 1), seed={2}).save("a.h5"), "seed of Dataset.save"),
+        (lambda: flow.Sampler("heun"), r"a stepper, as STEPPERS\['multistep'\], .* got 'heun' and Shift"),
+        (lambda: flow.Sampler(flow.STEPPERS["heun"], 4.0), "a stepper, .* and times, .*, got Heun.* and 4.0"),
+        (lambda: sapc.load("heat-ffm", "cpu").sample(1, sampler=flow.STEPPERS["heun"]), "unknown sampler Heun.*; choose from .* or give"),
+        (lambda: sapc.get_method("sapc").sample(_rest, torch.zeros(2, 8, 8), _manifold(), 2, sampler=7), "must be a Sampler, got 7"),
+        (lambda: sapc.get_method("sapc_s1").sample(_rest, torch.zeros(2, 8, 8), _manifold(), 2, sampler=7), "must be a Sampler, got 7"),
+        (lambda: sapc.get_method("sapc_s3").sample(_rest, torch.zeros(2, 8, 8), _manifold(), 2, sampler=7), "must be a Sampler, got 7"),
+        (lambda: sapc.get_method("ffm").sample(_rest, torch.zeros(2, 8, 8), _manifold(), 2, sampler=7), "must be a Sampler, got 7"),
+        (lambda: sapc.get_method("sapc").sample(_rest, torch.zeros(2, 8, 8), None, 2), "H of sample must be a Manifold, got None"),
     ],
 )  # fmt: skip
 def test_what_was_once_a_traceback_names_the_argument(call, complaint):
     with pytest.raises(SapcError, match=complaint):
         call()
+
+
+def _rest(vt, t):
+    """A velocity that leaves states where they are."""
+    return torch.zeros_like(vt)
+
+
+def _manifold():
+    return sapc.Pin.frame(0).on(torch.zeros(1, 8, 8))
+
+
+def test_advice_on_what_is_no_tensor_of_numbers_leads_to_one():
+    model = sapc.load("heat-sapc", "cpu")
+    solution = model.task.dataset("test0", 1).fields
+    foreign = SimpleNamespace(values=solution.numpy())
+    for condition, advice in (
+        (foreign, "use torch.as_tensor on its .values$"),
+        (SimpleNamespace(values=solution), "give its .values$"),
+        (solution.numpy(), "use torch.as_tensor to make it a tensor$"),
+        (solution.bool(), "got torch.bool; give real numbers, as of torch.float32$"),
+        (solution + 0j, "got torch.complex64; give real numbers, as of torch.float32$"),
+        ([0.0], "got list; give a tensor$"),
+    ):
+        with pytest.raises(SapcError, match=advice):
+            model.sample(1, condition)
 
 
 def test_a_failure_with_arguments_as_declared_stays_what_it_is():

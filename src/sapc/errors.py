@@ -168,9 +168,13 @@ def tensor_advice(value: Any) -> str:
     Returns:
         The advice, as the end of a message.
     """
+    # A tensor, which is of the wrong dtype.
+    if hasattr(value, "requires_grad"):
+        return "give real numbers, as of torch.float32"
     for name in ("fields", "values"):
-        if hasattr(getattr(value, name, None), "dtype"):
-            return f"give its .{name}"
+        array = getattr(value, name, None)
+        if hasattr(array, "dtype"):
+            return f"{'give' if hasattr(array, 'requires_grad') else 'use torch.as_tensor on'} its .{name}"
     return "use torch.as_tensor to make it a tensor" if hasattr(value, "__array__") else "give a tensor"
 
 

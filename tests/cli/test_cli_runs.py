@@ -54,6 +54,8 @@ def test_methods(call):
     # The last line of the table, one method alone.
     assert "Beyond the paper." in " ".join(out[out.index("cond_sapc") :].split())
     assert out.count("Beyond") == 1
+    caption = " ".join(out.partition("NFE: ")[2].split())
+    assert "20 by sapc sample for sapc, sapc_s1, sapc_s2, sapc_s3, ffm, cond_ffm and pbfm" in caption
 
 
 def test_methods_as_json(call):
@@ -63,6 +65,7 @@ def test_methods_as_json(call):
     assert by_name["sapc"]["exact"] == "all"
     assert [name for name, m in by_name.items() if m["beyond_paper"]] == ["cond_sapc"]
     assert (by_name["eci"]["kind"], by_name["eci"]["evaluations"]) == ("zero-shot", 500)
+    assert (by_name["eci"]["accepts_sampler"], by_name["sapc"]["accepts_sampler"]) == (False, True)
     assert (by_name["eci_stokes_bc"]["variant_of"], by_name["eci_stokes_bc"]["steps"]) == ("eci", 200)
 
 

@@ -62,6 +62,7 @@ def test_models_that_come_with_the_package_need_no_training(call, folder):
     assert (code, err) == (0, "")
     assert list_files(folder) == ["d", "d/heat.png"]
     assert "models: heat-ffm, heat-sapc, which come with the package" in out
+    assert "heat, test1: 4 samples in 2 multistep steps" in out
     assert "training:" not in out
     code, out, err = call("demo", "--task", "navier_stokes", "--out", "e")
     assert (code, is_one_sentence(err), "3 axes" in err) == (2, True, True)

@@ -31,6 +31,10 @@ def data():
     return get_task("heat", grid=(12, 7)).dataset("test1", size=5, seed=3)
 
 
+def test_a_dataset_is_shown_by_what_it_holds_without_its_values(data):
+    assert repr(data) == "Dataset(heat, test1, 5 solutions, 12 x 7, seed 3)"
+
+
 @pytest.fixture
 def task(tmp_path, monkeypatch):
     """A task that is cached, with a cache of its own."""

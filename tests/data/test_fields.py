@@ -53,6 +53,11 @@ def grid():
     return Grid((Axis("x", 6, 0.0, 3.0, "periodic"), Axis("t", 4, 0.0, 1.5)), ("h", "u"))
 
 
+def test_fields_are_shown_by_what_they_hold_without_their_values(grid):
+    fields = Fields(noise(3, 2, 6, 4), grid)
+    assert repr(fields) == "Fields(3 samples of h, u; x 6 (periodic), t 4 (closed))"
+
+
 @pytest.fixture
 def here(tmp_path):
     return tmp_path / "fields.nc"

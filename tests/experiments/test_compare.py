@@ -362,6 +362,17 @@ def test_skill_is_asked_for_once_and_d_flow_has_none():
     assert dflow.settings.conditions == 0
 
 
+def test_the_notes_name_the_sampler(finished_comparison):
+    result = json.loads(json.dumps(finished_comparison[1]))
+    assert any(note.endswith("sampling steps: 2 (euler)") for note in notes(result))
+    result |= {"steps": None}
+    result["methods"]["sapc"] |= {"sampler": "multistep"}
+    # Results of earlier versions, which name none, are of Euler's steps.
+    del result["methods"]["ffm"]["sampler"]
+    expected = "sampling steps: each method's own number (euler; sapc: multistep)"
+    assert any(note.endswith(expected) for note in notes(result))
+
+
 def test_a_result_without_a_floor(call, comparison_folder):
     code, out, _ = call(*QUICK, "--method", "ffm", "--floor-repeats", "0")
     assert code == 0

@@ -235,6 +235,18 @@ def test_a_card_says_what_was_changed_and_promises_nothing():
     )
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_a_card_names_the_sampler_of_its_scores_and_what_samples_take(name, tmp_path):
+    """In the words in which a card of these scores is written today."""
+    expected = (
+        "100 sampling steps (euler, as in the paper; `sample` takes fewer, of second order, unless told"
+    )
+    assert expected in RunFolder(pretrained.HOME / name).card.read_text()
+    if name in ("heat-sapc", "heat-ffm"):
+        written = sapc.load(name).save_pretrained(tmp_path / name, half=True) / "README.md"
+        assert expected in written.read_text()
+
+
 # -- on the command line --
 
 
@@ -243,6 +255,7 @@ def test_models_are_listed(call):
     assert code == 0
     assert all(name in out for name in NAMES)
     assert max(map(len, out.splitlines()[:-1])) <= 80
+    assert "scores: means over the test sets, of 100 euler steps" in out
     code, out, _ = call("models", "--json")
     rows = json.loads(out)
     assert [row["name"] for row in rows] == sorted(NAMES)

@@ -232,6 +232,7 @@ def test_physics_from_a_file(tmp_path):
     ("text", "message"),
     [
         ("def physics(grid)\n", "SyntaxError in line 1"),
+        ("\0\n", r"cannot be run as Python: SyntaxError: source code"),
         ("x = 1\n", "defines no function `physics`"),
         ("1 / 0\n", r"ZeroDivisionError.*\(line 1\)"),
         ("def physics(grid):\n    return 3\n", "returned int"),

@@ -20,7 +20,7 @@ from .options import AsJson, Device, Force, PresetName, check_target, default_pr
 PAIR = ("task", "batch", "precision", "ffm_ms", "sapc_ms", "ratio")
 TABLES = {
     "training": ("A training step", PAIR),
-    "sampling": ("A sample in 100 steps", (*PAIR, "alone_ms")),
+    "sampling": ("A sample in 100 Euler steps", (*PAIR, "alone_ms")),
     "projection": ("A projection, per field", ("task", "start", "ours_ms", "ours_residual")),
 }
 LABELS = {"ffm_ms": "FFM ms", "sapc_ms": "SAPC ms", "ratio": "SAPC / FFM", "alone_ms": "SAPC, one field",
@@ -35,7 +35,7 @@ def bench(
         list[str] | None,
         typer.Option("--part", help="training, sampling or projection; may be repeated. \\[all]"),
     ] = None,
-    steps: Annotated[int, typer.Option(help="Sampling steps to time; scaled to a hundred.")] = 10,
+    steps: Annotated[int, typer.Option(help="Sampling steps of Euler to time; scaled to a hundred.")] = 10,
     device: Device = "auto",
     path: Annotated[Path | None, typer.Option("--out", help="A JSON file to write the figures to.")] = None,
     force: Force = False,

@@ -52,7 +52,8 @@ class ComparisonOptions:
     ] = None
     reference: Reference = 1225
     steps: Annotated[
-        int | None, typer.Option(help="Sampling steps. \\[each method's own number, mostly 100]")
+        int | None,
+        typer.Option(help="Sampling steps, of Euler as published. \\[each method's own number, mostly 100]"),
     ] = None
     seed: Annotated[int, typer.Option(help="Seed of data, weights and noise.")] = 0
     floor_repeats: FloorRepeats = 3

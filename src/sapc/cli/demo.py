@@ -265,7 +265,7 @@ def comparison_table(result: dict[str, Any]) -> Table:
         ours = f"{sapc[name]:.2e}" if sapc[name] else "0"
         times = "" if factor is None else f"{factor:.3g}" if factor < 1e4 else f"{factor:.0e}"
         rows.append((name, floor, f"{ffm[name]:.2e}", ours, times))
-    title = f"{result['task']}, {result['set']}: {result['samples']} samples in {result['steps']} steps"
+    title = f"{result['task']}, {result['set']}: {result['samples']} samples in {result['steps']} {result['sampler']} steps"
     return Table(title, ("metric", "sampling floor", "FFM", "SAPC", "FFM / SAPC"), rows)
 
 

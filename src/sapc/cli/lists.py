@@ -10,12 +10,14 @@ from rich.markup import escape
 from rich.table import Table
 
 from ..methods import SOURCES, Method, get_method, is_extension, is_user_defined, method_names
+from ..models.model import DEFAULT_STEPS
 from ..tasks import get_task, task_names
 from .app import app, out
 from .options import AsJson
 
 CAPTION = """kind: trains its own weights, or samples zero-shot with those of another
-NFE: evaluations of the network per sample; exact: where the residual vanishes by construction
+NFE: evaluations of the network per sample, as published; {steps} by sapc sample for {names}
+exact: where the residual vanishes by construction
 titles and BibTeX: sapc cite --method NAME"""
 EXACT = {"all": "everywhere", "affine": "affine laws", "none": "nowhere"}
 
@@ -65,7 +67,7 @@ def methods(as_json: AsJson = False) -> None:
     if as_json:
         print(json.dumps([_describe(m) for m in rows], ensure_ascii=False))
         return
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), caption=CAPTION, caption_justify="left")
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), caption=_caption(rows), caption_justify="left")
     for column in ("method", "kind", "NFE", "exact", "what, and where from"):
         table.add_column(column, justify="right" if column == "NFE" else "left", overflow="fold")
     for m in rows:
@@ -78,6 +80,12 @@ def methods(as_json: AsJson = False) -> None:
     out.print(table)
 
 
+def _caption(rows: list[Method]) -> str:
+    """Explain the columns."""
+    names = [m.name for m in rows if m.accepts_sampler]
+    return CAPTION.format(steps=DEFAULT_STEPS, names=" and ".join((", ".join(names[:-1]), names[-1])))
+
+
 def _describe(m: Method) -> dict[str, Any]:
     return {
         "name": m.name,
@@ -86,6 +94,7 @@ def _describe(m: Method) -> dict[str, Any]:
         "weights": m.weights,
         "steps": m.steps,
         "evaluations": m.evaluations(),
+        "accepts_sampler": m.accepts_sampler,
         "exact": m.exact,
         "batch_independent": not m.couples_batch,
         "variant_of": m.variant_of or None,

@@ -37,6 +37,8 @@ def models(as_json: AsJson = False) -> None:
         texts = ("" if value is None else f"{value:.1e}" if value else "0" for value in numbers)
         table.add_row(row["name"], grid, f"{row['bytes'] / 1e6:.1f}", *texts)
     out.print(table)
+    samplings = dict.fromkeys(row["sampling"] for row in rows if row["sampling"])
+    print(f"scores: means over the test sets, of {' or '.join(samplings)}")
     print("how they were trained and scored: README.md in their folders; --json names them")
 
 
@@ -98,6 +100,7 @@ def _describe_model(name: str) -> dict[str, Any]:
         "steps": metadata.get("step"),
         "parameters": scores.run.parameters if scores else parameter_count(run.make_network()),
         "bytes": folder.weights.stat().st_size,
+        "sampling": f"{scores.settings.steps} {scores.settings.sampler_name} steps" if scores else None,
         "w2": metrics.get("w2"),
         "floor": floor.get("w2"),
         "ce_local": metrics.get("ce_local"),

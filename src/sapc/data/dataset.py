@@ -78,6 +78,10 @@ class Dataset:
     def __len__(self) -> int:
         return self.fields.shape[0]
 
+    def __repr__(self) -> str:
+        grid = " x ".join(map(str, self.grid.shape))
+        return f"Dataset({self.task}, {self.split}, {len(self)} solutions, {grid}, seed {self.seed})"
+
     @explain_misuse
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the dataset to an HDF5 file, atomically.

@@ -66,6 +66,10 @@ class Fields:
     def __len__(self) -> int:
         return self.values.shape[0]
 
+    def __repr__(self) -> str:
+        axes = ", ".join(f"{axis.name} {axis.n} ({axis.kind})" for axis in self.grid.axes)
+        return f"Fields({len(self)} samples of {', '.join(self.grid.channels)}; {axes})"
+
     @explain_misuse
     def split_rows(
         self, share: float = 0.1, seed: int = 0

@@ -25,6 +25,7 @@ from ..errors import SapcError
 from ..evaluation import metrics
 from ..evaluation.config import EvaluationConfig
 from ..evaluation.frechet import distance as fpd
+from ..flow import EULER
 from ..methods import get_method, method_names
 from ..models.scores import Scores, select_metrics
 from ..tasks import get_task
@@ -244,6 +245,7 @@ def _describe_method(
         "folder": str(folder.path),
         "samples": settings.samples,
         "steps": settings.steps,
+        "sampler": settings.sampler_name,
         "metrics": select_metrics(mean, names).metrics,
         "ce": metrics.ce(*errors, *ffm) if ffm and min(ffm) > 0 else None,
         **{
@@ -337,7 +339,7 @@ def notes(result: Mapping[str, Any]) -> list[str]:
     texts = [
         f"{result['task']}, preset {result['preset']}: {grid} points, "
         f"{result['training_steps']} training steps, seed {result['seed']} of data, weights and noise",
-        f"{prefix}{', '.join(result['sets'])}; sampling steps: {steps}",
+        f"{prefix}{', '.join(result['sets'])}; sampling steps: {steps} ({_describe_samplers(methods)})",
     ]
     for number in sorted({entry["samples"] for entry in methods.values()} - {samples}):
         names = ", ".join(name for name, entry in methods.items() if entry["samples"] == number)
@@ -352,6 +354,13 @@ def notes(result: Mapping[str, Any]) -> list[str]:
             "no ce: it divides by ffm's errors, and ffm is not among the methods or its errors are zero"
         ]
     return texts + [f"failed: {name}: {error}" for name, error in result["failed"].items()]
+
+
+def _describe_samplers(methods: Mapping[str, Any]) -> str:
+    """Name the sampler of most methods, and that of each other; results of version 0.1.0 are all of Euler's."""
+    names = {name: entry.get("sampler", EULER.name) for name, entry in methods.items()}
+    usual = max(dict.fromkeys(names.values()), key=[*names.values()].count)
+    return "; ".join([usual, *(f"{name}: {other}" for name, other in names.items() if other != usual)])
 
 
 def _notes_on_distances(result: Mapping[str, Any]) -> list[str]:

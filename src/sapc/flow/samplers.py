@@ -35,7 +35,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from torch import Tensor
 
-from ..errors import explain_misuse
+from ..errors import SapcError, explain_misuse
 from .path import Velocity, evaluate_velocity, predict_data, step_toward
 from .time_grids import UNIFORM, TimeGrid, log_ratio
 
@@ -159,10 +159,20 @@ class Sampler:
     Attributes:
         stepper: How a step is taken.
         times: The times of a run, for any number of steps.
+
+    Raises:
+        SapcError: One of them is something else, as the name of a stepper.
     """
 
     stepper: Stepper
     times: TimeGrid = UNIFORM
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.stepper, Stepper) or not callable(self.times):
+            raise SapcError(
+                "a sampler is made of a stepper, as STEPPERS['multistep'], and times, as Shift(4.0), all from "
+                f"sapc.flow, got {self.stepper!r:.60} and {self.times!r:.60}"
+            )
 
     @property
     def name(self) -> str:

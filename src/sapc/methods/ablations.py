@@ -16,6 +16,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ..constraints import Manifold
+from ..errors import explain_misuse
 from ..flow import EULER, Sampler, Velocity
 from . import cafm, ffm, references
 from .base import Method
@@ -26,6 +27,7 @@ def loss_through_projection(v: Velocity, v0: Tensor, v1: Tensor, t: Tensor, H: M
     return cafm.fit(v, v0, v1, t, H)[0]
 
 
+@explain_misuse
 def sample_unanchored(
     v: Velocity, v1: Tensor, H: Manifold, steps: int = 100, *, sampler: Sampler = EULER
 ) -> Tensor:
@@ -33,6 +35,7 @@ def sample_unanchored(
     return H.finish(sampler.run(v, v1, steps, H.approximate().project))
 
 
+@explain_misuse
 def sample_anchored(
     v: Velocity, v1: Tensor, H: Manifold, steps: int = 100, *, sampler: Sampler = EULER
 ) -> Tensor:

@@ -13,6 +13,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ..constraints import Manifold
+from ..errors import explain_misuse
 from ..flow import EULER, Sampler, Velocity, interpolate
 from . import references
 from .base import Method
@@ -28,6 +29,7 @@ def loss(v: Velocity, v0: Tensor, v1: Tensor, t: Tensor, H: Manifold) -> Float[T
     return regress(v, v0, v1, t)
 
 
+@explain_misuse
 def sample(v: Velocity, v1: Tensor, H: Manifold, steps: int = 100, *, sampler: Sampler = EULER) -> Tensor:
     """Follow the velocity from the source, by Euler's steps as published."""
     return sampler.run(v, v1, steps)

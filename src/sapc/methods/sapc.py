@@ -24,6 +24,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ..constraints import Manifold
+from ..errors import explain_misuse
 from ..flow import EULER, Sampler, Velocity
 from . import references
 from .base import Method
@@ -35,6 +36,7 @@ def loss(v: Velocity, v0: Tensor, v1: Tensor, t: Tensor, H: Manifold) -> Float[T
     return regress(v, v0, H.approximate().project(v1), t)
 
 
+@explain_misuse
 def sample(v: Velocity, v1: Tensor, H: Manifold, steps: int = 100, *, sampler: Sampler = EULER) -> Tensor:
     """Start from the anchored source and step towards projected estimates."""
     P = H.approximate().project

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..errors import SapcError
+from ..flow import EULER
 from ..methods import EXTENSION_LABELS, METHODS, paper
 from ..training.config import TrainingConfig, training_config
 from ..training.presets import settings_for_data
@@ -254,7 +255,8 @@ def _score_table(run: TrainingConfig, scores: Scores, was_rounded: bool) -> str:
     rounding = "; measured before the weights were rounded" if was_rounded else ""
     lines = [
         f"\n## Scores\n\nMeans over {', '.join(scores.sets)}: {settings.samples:,} samples each against "
-        f"{settings.reference:,} solutions, {settings.steps} sampling steps ({settings.sampler_name}){rounding}.\n",
+        f"{settings.reference:,} solutions, {settings.steps} sampling steps ({_describe_sampler(run, scores)})"
+        f"{rounding}.\n",
     ]
     # Data of one's own have no floor, and are not in the paper.
     columns = ("this model", "sampling floor", "printed in the paper")[: 3 if run.description.can_draw else 1]
@@ -264,6 +266,14 @@ def _score_table(run: TrainingConfig, scores: Scores, was_rounded: bool) -> str:
         cells = (f"{value:.2g}", "" if floor is None else f"{floor:.2g}", _printed_score(run, name))
         lines.append(f"| {paper.METRIC_LABELS[name]} | {' | '.join(cells[: len(columns)])} |")
     return "\n".join(lines) + "\n"
+
+
+def _describe_sampler(run: TrainingConfig, scores: Scores) -> str:
+    """Name the sampler of the scores, and say where it is not the one that `sample` takes by itself."""
+    name = scores.settings.sampler_name
+    if name != EULER.name or not run.make_method().accepts_sampler:
+        return name
+    return f"{name}, as in the paper; `sample` takes fewer, of second order, unless told otherwise"
 
 
 def _printed_score(run: TrainingConfig, metric: str) -> str:

@@ -544,6 +544,11 @@ class Model:
             # Refused before its times are looked up, which may warn.
             method.check_sampler(EULER if sampler == EULER.name else Sampler(STEPPERS[sampler]))
             sampler = EULER if sampler == EULER.name else Sampler(STEPPERS[sampler], self.times)
+        if not isinstance(sampler, Sampler):
+            raise SapcError(
+                f"unknown sampler {sampler!r:.60}; choose from {', '.join(STEPPERS)}, or give a "
+                "sapc.flow.Sampler(stepper, times)"
+            )
         method.check_sampler(sampler)
         if steps is None:
             return sampler, method.steps if sampler == EULER else DEFAULT_STEPS

@@ -266,7 +266,7 @@ def read_tasks(path: Path) -> list[Task]:
             kind() for kind in kinds if hasattr(kind, "name")
         ]
     except (Exception, SystemExit) as error:
-        raise SapcError(f"{path} cannot be run: {explain_failure(error, str(path))}") from error
+        raise SapcError(f"{path} cannot be run as Python: {explain_failure(error, str(path))}") from error
 
 
 def _grid(task: Task) -> str:

@@ -95,7 +95,7 @@ def _from_file(path: Path) -> Physics:
         text = path.read_text(encoding="utf-8")
         module = run_file(path, text.encode())
     except (Exception, SystemExit) as error:
-        raise SapcError(f"{path} cannot be run: {explain_failure(error, str(path))}") from error
+        raise SapcError(f"{path} cannot be run as Python: {explain_failure(error, str(path))}") from error
     make = getattr(module, FUNCTION, None)
     if isinstance(make, ConstraintTerm):
         constraints = make
@@ -112,7 +112,8 @@ def _from_file(path: Path) -> Physics:
 def explain_failure(error: BaseException, file: str) -> str:
     """Say what went wrong, and in which line of the file."""
     if isinstance(error, SyntaxError):
-        return f"{type(error).__name__} in line {error.lineno}: {error.msg}"
+        place = f" in line {error.lineno}" if error.lineno else ""
+        return f"{type(error).__name__}{place}: {error.msg}"
     text = first_line(error) if str(error).strip() else "no message"
     message = str(error) if isinstance(error, SapcError) else f"{type(error).__name__}: {text}"
     line = line_of(error, file)
