@@ -5,6 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
 
 # What `make examples` gives to examples/NAME.py: ARGS_NAME; most need nothing.
+ARGS_kuramoto_sivashinsky := kuramoto_sivashinsky --steps 30 --samples 40
 ARGS_shallow_water := shallow_water --steps 30 --samples 60
 
 .PHONY: demo test test-all test-long test-gpu soak lint bench examples docs docs-tools coverage ends release format clean

@@ -1,6 +1,6 @@
 """Ensembles that follow their initial condition: Kuramoto-Sivashinsky, as data of one's own.
 
-    u_t + u u_x + u_xx + u_xxxx = 0      on a ring of length 32, where u has mean zero
+    u_t + u u_x + u_xx + u_xxxx = 0      on a ring of length 22, where u has mean zero
 
 A few hundred simulations are all there is, and each has an initial condition of its own. Without `method=`
 such data are learned by `cond_sapc`: SAPC whose network is also shown what is pinned. Its samples keep the
@@ -24,7 +24,7 @@ import torch
 import sapc
 from sapc.tasks.etdrk4 import frames
 
-POINTS, FRAMES, LENGTH, SPACING = 64, 40, 32.0, 1.5
+POINTS, FRAMES, LENGTH, SPACING = 64, 40, 22.0, 1.0
 CONDITIONS, MEMBERS = 8, 8
 
 
@@ -72,8 +72,7 @@ def main():
     H = model.manifold(truth.repeat_interleave(MEMBERS, 0))
     law, pins = H.balance(fields).abs().max().item(), H.local(fields).abs().max().item()
     print(f"{model.method.name}: the integral is off by {law:.0e}, initial values by {pins:.0e}")
-    assert law < 1e-12 or options.method, law
-    assert pins == 0 or options.method, pins
+    assert model.method.exact != "all" or (law < 1e-12 and pins == 0), (law, pins)
 
     mean = fields.reshape(len(truth), MEMBERS, *truth.shape[1:]).mean(1)
     print("error relative to the deviation of u, at frame", *(f"{n:5d}" for n in (1, 3, 5, 10)))
