@@ -55,7 +55,9 @@ def test_methods(call):
     assert "Beyond the paper." in " ".join(out[out.index("cond_sapc") :].split())
     assert out.count("Beyond") == 1
     caption = " ".join(out.partition("NFE: ")[2].split())
-    assert "20 by sapc sample for sapc, sapc_s1, sapc_s2, sapc_s3, ffm, cond_ffm, pbfm and cond_sapc" in caption
+    assert (
+        "20 by sapc sample for sapc, sapc_s1, sapc_s2, sapc_s3, ffm, cond_ffm, pbfm and cond_sapc" in caption
+    )
 
 
 def test_methods_as_json(call):

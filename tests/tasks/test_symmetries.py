@@ -450,9 +450,9 @@ def test_source_and_times_of_a_step_are_those_without_symmetries(monkeypatch):
     """Paths differ in the solutions alone; and the images are on the manifold of their own values."""
     seen = []
 
-    def loss(self, v0, v1, t):
+    def loss(self, v0, v1, t, *sensors):
         seen.append((v0, v1, t))
-        return original(self, v0, v1, t)
+        return original(self, v0, v1, t, *sensors)
 
     original = Training.loss
     monkeypatch.setattr(Training, "loss", loss)
