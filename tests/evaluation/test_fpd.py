@@ -422,7 +422,14 @@ def test_calibration(run, poseidon_b, folder):
     order = fpd.agreement(*([row[name] for row in rows.values()] for name in ("fpd", "frd")))
     assert found["sets"]["test0"]["agreement"] == found["mean"] == order
     distances = fpd.distances(poseidon_b, True, torch.device("cpu"))
-    settings = {"splits": ["test0"], "samples": 4, "reference": 5, "steps": 2, "floor_repeats": 0}
+    settings = {
+        "splits": ["test0"],
+        "samples": 4,
+        "reference": 5,
+        "steps": 2,
+        "sampler": "euler",
+        "floor_repeats": 0,
+    }
     scores = evaluate(sapc.load(run, device="cpu"), **settings, distances=distances)
     assert found["settings"]["fpd_weights"] == scores["settings"]["fpd_weights"]
     for name in ("fpd", "frd"):
