@@ -21,7 +21,7 @@ takes the kernels where they can be used and pay: on a GPU with Triton, in every
 they turn out not to work, as on a GPU too small for them, it goes back to the products, after one warning.
 On a CPU, `"auto"` takes the products; where no gradient is wanted, a few lines of the grid at a time
 (`nn.lines`). That is the fourth path, faster than the others at every size that was measured
-(`benchmarks/backbone.py --lines`). Training keeps to the products, and `"dft"` asks for them.
+(`benchmarks/backbone.py --device cpu --batch 8`). Training keeps to the products, and `"dft"` asks for them.
 
 **Lifting.** Of its input channels only the state varies with both sample and point. The time embedding is a
 vector per sample, the coordinates a map per point, so the first layer is a sum of three small products and
