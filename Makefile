@@ -28,7 +28,7 @@ test-long: $(STAMP)  # with further cases of what shorter ones show
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m "long or not long"
 
 # Every test that needs a GPU, with the Python at hand, which has torch, Triton and pytest; nothing is installed. Portions run side by side,
-# as many as there are cores and at most eight: most of the time goes into compiling. PARTS=1/3 is every third test alone.
+# as many as there are cores and at most eight: most of the time goes into compiling. PARTS=1/3 is a third of the tests alone.
 GPU_TESTS := tests/gpu
 PARTS ?= $(shell $(PYTHON) -c "import os; n = min(8, os.cpu_count() or 1); print(*(f'{i + 1}/{n}' for i in range(n)))")
 

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import operator
 import warnings
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -117,6 +117,8 @@ class Manifold:
 
     # Whether `project` measures its result unless told.
     _checks = True
+    # Whether `finish` projects where it would wait for the device.
+    _finishes = True
 
     @rename_arguments(wanted="targets")
     @explain_misuse
@@ -232,6 +234,41 @@ class Manifold:
         return self._replace_binding(self._bound.rebind(fields))
 
     on = rename_method("Manifold.on", "rebind")
+
+    @property
+    def tensors(self) -> tuple[Tensor, Tensor]:
+        """The numbers that differ between conditions: the fields, and the values that the rows must take."""
+        return self.fields, self._bound.targets
+
+    def with_tensors(self, fields: Tensor, targets: Tensor) -> Manifold:
+        """Return manifolds of the same constraints with the `tensors` of others, unchecked, for a run on a GPU.
+
+        Nothing of such a run may wait for the device: on a curved manifold `finish` is left to the caller.
+
+        Args:
+            fields: Their fields.
+            targets: The values that their rows must take.
+
+        Returns:
+            Manifolds with the same solver and algorithm.
+        """
+        bound = copy(self._bound)
+        bound.fields, bound.targets = fields, targets
+        manifold = self._replace_binding(bound)
+        manifold._finishes = False
+        return manifold
+
+    @property
+    def identity(self) -> Hashable:
+        """What else tells manifolds apart: those of equal identity and `tensors` are the same."""
+        bound = self._bound
+        return bound.parts, bound.key, self.shape, self.solver, self.algorithm
+
+    @property
+    def waits(self) -> bool:
+        """Whether projections of estimates within a sampling run ask the device, and so wait for it."""
+        solver = self.approximate().solver
+        return not self.affine and not (isinstance(solver, FeasiblePoint) and solver.execution.ahead)
 
     def _replace_binding(self, bound: Binding) -> Manifold:
         manifold = copy(self)
@@ -416,7 +453,7 @@ class Manifold:
             Fields on the manifold.
         """
         if not self.affine:
-            return self.project(v0)
+            return self.project(v0) if self._finishes else v0
         pin_residual = self.local(v0).flatten(1)
         is_there = self.is_met(v0) & (pin_residual == 0).all(1)
         return torch.where(expand_like(is_there, v0), v0, self.project(v0, check=False))

@@ -52,12 +52,12 @@ from .card import CardText
 from .hub import download, is_repository, physics_text, scores_of_weights, write_model
 from .sampling import (
     Condition,
+    CountedNetwork,
     Progress,
     Sampling,
     SamplingCallback,
     SamplingInfo,
     check_finite,
-    count_evaluations,
     merge_sensors,
     pinned_values,
 )
@@ -409,7 +409,7 @@ class Model:
         """Draw the fields of a plan, in the precision of the training."""
         calls = math.ceil(sampling.n / sampling.size) * sampling.evaluations
         self.compile_for(calls)
-        network = count_evaluations(self._evaluated, sampling.n, calls, progress)
+        network = CountedNetwork(self._evaluated, sampling.n, calls, progress)
         with (
             # Whatever the caller's mode: D-Flow needs gradients.
             torch.inference_mode(False),
@@ -417,9 +417,11 @@ class Model:
             matmul_precision(self.run.precision),
             explain_memory_errors(f"{sampling.size} fields at a time"),
         ):
-            fields = sampling.run(network, callback)
+            fields = sampling.run(network, self.execution, callback)
         if progress is not None:
             progress(sampling.n, sampling.n)
+        # A run may be recorded later, by a call that has another one.
+        network.progress = None
         check_finite(fields, sampling.method)
         return fields
 

@@ -29,9 +29,10 @@ from ..constraints._bound import check_pins
 from ..constraints.terms import Constraint, ConstraintTerm, Pin
 from ..data import Fields, Sensors
 from ..errors import SapcError, SapcWarning, tensor_advice
-from ..flow import Sampler, source
+from ..flow import STEPPERS, Sampler, source
 from ..flow.path import Velocity, clip_endpoint
-from ..methods import Method
+from ..methods import Method, is_user_defined
+from ..nn.network import Execution
 from ..tasks import Dataset, Task
 from ..training.config import TrainingConfig
 
@@ -359,11 +360,14 @@ class Sampling:
         """Network evaluations per field."""
         return self.method.evaluations(self.steps, self.sampler)
 
-    def run(self, network: Callable[..., Tensor], callback: SamplingCallback | None = None) -> Tensor:
+    def run(
+        self, network: CountedNetwork, execution: Execution, callback: SamplingCallback | None = None
+    ) -> Tensor:
         """Draw all fields: n / k in a row on each of the k manifolds of the condition.
 
         Args:
             network: The network.
+            execution: What runs it on its device.
             callback: What records every batch.
 
         Returns:
@@ -373,10 +377,13 @@ class Sampling:
         out = torch.empty(self.n, *task.grid.shape, dtype=torch.float64)
         draws = _Draws(self)
         batches = draws.batches()
-        batch = next(batches, None)
+        batch, count = next(batches, None), 0
         while batch is not None:
             H_batch = H if len(H) == 1 else H[batch.rows // (self.n // len(H))]
-            fields = self._sample(batch, network, H_batch, draws, callback)
+            fields = self._sample(batch, network, execution, H_batch, draws, callback)
+            count += 1
+            # A run that was recorded has evaluated it without a word.
+            network.report(count * self.evaluations)
             # The next batch is drawn while a GPU is at work.
             next_batch = next(batches, None)
             if callback is not None:
@@ -409,20 +416,40 @@ class Sampling:
             condition,
         )
 
+    @property
+    def _is_repeatable(self) -> bool:
+        """Whether a run is the same operations each time: no draws on the way, no code of a user's own."""
+        is_own = is_user_defined(self.method.name) or self.sampler.stepper not in STEPPERS.values()
+        return self.method.accepts_sampler and not self.method.redraws_source and not is_own
+
     def _sample(
         self,
         batch: _Batch,
-        network: Callable[..., Tensor],
+        network: CountedNetwork,
+        execution: Execution,
         H: Manifold,
         draws: _Draws,
         callback: SamplingCallback | None,
     ) -> Tensor:
         """Move one batch of draws to fields."""
-        v = self.method.velocity(network, H)
-        v = v if self.clip_range is None else clip_endpoint(v, *self.clip_range)
-        v = v if callback is None else callback.wrap(v)
-        sample = self.method.bind_source(draws.redraws_of(batch), self.sampler)
-        fields = sample(v, batch.v1, H, self.steps)
+        method_sample = self.method.bind_source(draws.redraws_of(batch), self.sampler)
+
+        def sample(v1: Tensor, H: Manifold) -> Tensor:
+            v = self.method.velocity(network, H)
+            v = v if self.clip_range is None else clip_endpoint(v, *self.clip_range)
+            v = v if callback is None else callback.wrap(v)
+            return method_sample(v, v1, H, self.steps)
+
+        if callback is None and self._is_repeatable and not H.waits:
+            key = self.method, self.sampler, self.steps, self.clip_range, H.identity
+            fields = execution.run(
+                key, lambda v1, *tensors: sample(v1, H.with_tensors(*tensors)), batch.v1, *H.tensors
+            )
+            # What may wait, and is left out of a run.
+            if self.method.exact == "all" and not H.affine:
+                fields = H.finish(fields)
+        else:
+            fields = sample(batch.v1, H)
         if not isinstance(fields, Tensor) or fields.shape != batch.v1.shape:
             got = tuple(fields.shape) if isinstance(fields, Tensor) else type(fields).__name__
             raise SapcError(
@@ -475,32 +502,32 @@ class _Draws:
         return draw
 
 
-def count_evaluations(
-    network: Callable[..., Tensor], n: int, calls: int, progress: Progress | None
-) -> Callable[..., Tensor]:
-    """Wrap a network so that it gets float32 and its progress is reported.
+class CountedNetwork:
+    """A network that gets float32, and whose progress is reported.
 
     Args:
         network: The network.
         n: Number of fields.
         calls: Evaluations that are to come.
         progress: Called with the share of the n fields that is done.
-
-    Returns:
-        The velocity.
     """
-    evaluations = 0
 
-    def v(vt: Tensor, t: Tensor, *conditioning: Tensor) -> Tensor:
-        nonlocal evaluations
-        velocity = network(vt.float(), t, *(x.float() for x in conditioning))
+    def __init__(self, network: Callable[..., Tensor], n: int, calls: int, progress: Progress | None) -> None:
+        self.network, self.n, self.calls, self.progress = network, n, calls, progress
+        self.evaluations = 0
+
+    def __call__(self, vt: Tensor, t: Tensor, *conditioning: Tensor) -> Tensor:
+        """Evaluate the velocity."""
+        velocity = self.network(vt.float(), t, *(x.float() for x in conditioning))
         # What is repeated for a gradient does not count.
-        evaluations += not torch.is_grad_enabled()
-        if progress is not None:
-            progress(min(n, n * evaluations // calls), n)
+        self.report(self.evaluations + (not torch.is_grad_enabled()))
         return velocity
 
-    return v
+    def report(self, evaluations: int) -> None:
+        """Report that so many evaluations are done."""
+        self.evaluations = evaluations
+        if self.progress is not None:
+            self.progress(min(self.n, self.n * evaluations // self.calls), self.n)
 
 
 def _warn_if_violated(fields: Tensor, H: Manifold, has_extra: bool) -> None:

@@ -8,9 +8,10 @@ D(lambda - 1)|, averaged over neighbours, and steps are placed with a density of
 
 p = 1/3 if errors fall with the third power of a step, larger where steps are too long for that; (1 - t) is how
 much of an error in D a state takes over. Which p and q serve, or whether a shift of uniform times does better,
-is measured, too: each grid of times takes the same source draws through TRIAL_STEPS steps, and the one whose
-ensembles are nearest to those of the fine run is kept. The distance is W2 at every point, averaged: paths may
-differ where distributions agree. No solutions are needed for this.
+is measured, too: each grid of times takes the same source draws through TRIAL_STEPS steps, and the one is kept
+whose ensembles have standard deviations nearest to those of the fine run, at every point. Spread is what long
+steps lose first. Distances between fields, or between sorted members, would not do: for few members they say
+how far paths differ, which they may where distributions agree. No solutions are needed for this.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ class Measurement:
     Attributes:
         curve: The times.
         name: What they are: a density or a shift.
-        distances: By name, how far each grid's ensembles are from those of the fine run.
+        distances: By name, how far each grid's standard deviations are from those of the fine run.
     """
 
     curve: Curve
@@ -111,8 +112,8 @@ def measure_times(
 
 
 def _distance(a: Tensor, b: Tensor) -> float:
-    """Return W2 at every point between ensembles `(condition, member, point)`, averaged."""
-    return float((a.sort(1).values - b.sort(1).values).square().mean(1).sqrt().mean())
+    """Return how far the standard deviations of ensembles `(condition, member, point)` differ, rms."""
+    return float((a.std(1) - b.std(1)).square().mean().sqrt())
 
 
 class BendRecorder:

@@ -1,17 +1,18 @@
-"""Evaluations of a network by CUDA graphs.
+"""Evaluations of a network, and whole sampling runs, by CUDA graphs.
 
 A network of a few dozen kernels costs the host about a millisecond to launch, which is more than a GPU needs
-for a few fields. After some evaluations of the same shape the kernels are recorded as a CUDA graph, and from
-then on launched by one call. The numbers are the same, to the bit. A graph belongs to the thread and the
-stream it was recorded in, and to the memory of the weights. An evaluation that needs a gradient, is not on a
-GPU or takes another path than the kernels of `nn.kernels` is not recorded.
+for a few fields. After some calls with tensors of the same shape the kernels are recorded as a CUDA graph, and
+from then on launched by one call. The numbers are the same, to the bit. What is recorded is an evaluation, or
+a run of many with all that lies between them. A graph belongs to the thread and the stream it was recorded in,
+and to the memory of the weights. What needs a gradient, is not on a GPU or takes another path than the kernels
+of `nn.kernels` is not recorded.
 """
 
 from __future__ import annotations
 
 import threading
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 
 import torch
 from torch import Tensor
@@ -22,14 +23,18 @@ from .fno import FNO
 
 # Evaluations of a shape before it is recorded; by then kernels are compiled and loaded.
 CALLS_BEFORE_CAPTURE = 3
+# The same for runs, each of which has many evaluations.
+RUNS_BEFORE_CAPTURE = 1
 # Only the latest graphs stay: each holds the memory of an evaluation.
 MAX_GRAPHS = 2
+# Calls are counted of so many latest kinds: a run that is not repeated is forgotten.
+MAX_COUNTS = 16
 
-Network = Callable[..., Tensor]
+TensorFunction = Callable[..., Tensor]
 
 
 class CudaGraphModule:
-    """A network whose evaluations are recorded once there have been some of the same shape.
+    """A network whose evaluations and runs are recorded once there have been some of the same shape.
 
     Args:
         network: The FNO.
@@ -38,30 +43,54 @@ class CudaGraphModule:
 
     def __init__(self, network: FNO, warmup_calls: int = CALLS_BEFORE_CAPTURE) -> None:
         self.network, self.warmup_calls = network, warmup_calls
-        self.call_counts: dict[tuple[object, ...], int] = {}
-        self.graphs: dict[tuple[object, ...], CapturedGraph] = {}
-        self.has_failed = False
+        # Calls that were not recorded, and what the first of them called: its tables are in memory by now.
+        self.calls: dict[Hashable, tuple[int, TensorFunction]] = {}
+        self.graphs: dict[Hashable, CapturedGraph] = {}
+        self.has_failed = self.has_run_failed = False
 
     def __call__(self, *inputs: Tensor) -> Tensor:
         """Evaluate the velocity at states and flow times, with a condition if there is one."""
-        if not self._can_record(inputs):
+        if not self._can_record(inputs, *inputs[::2]):
             out: Tensor = self.network(*inputs)
             return out
-        key = self._key(inputs)
-        if key in self.graphs:
-            return self.graphs[key](*inputs)
-        self.call_counts[key] = self.call_counts.get(key, 0) + 1
-        if self.call_counts[key] > self.warmup_calls:
-            # The next caller need not be in inference mode.
-            with torch.inference_mode(False), torch.no_grad():
-                self._record(key, inputs)
-        evaluate: Network = self.graphs.get(key, self.network)
-        return evaluate(*inputs)
+        return self._call(None, self.network, inputs, self.warmup_calls)
 
-    def _can_record(self, inputs: tuple[Tensor, ...]) -> bool:
+    def run(self, key: Hashable, function: TensorFunction, *inputs: Tensor) -> Tensor:
+        """Call a function of tensors that evaluates this network many times.
+
+        Args:
+            key: What else than its tensors the result depends on; functions of equal keys are the same.
+            function: The function. It waits for nothing on the device.
+            inputs: Its tensors; the first are states.
+
+        Returns:
+            Its result.
+        """
+        if self.has_run_failed or not self._can_record(inputs, inputs[0]):
+            return function(*inputs)
+        return self._call((key,), function, inputs, RUNS_BEFORE_CAPTURE)
+
+    def _can_record(self, inputs: tuple[Tensor, ...], *fields: Tensor) -> bool:
         if self.has_failed or torch.is_grad_enabled() or not all(x.is_cuda for x in inputs):
             return False
-        return not is_capturing(inputs[0]) and self.network.path(*inputs[::2]) == "fused"
+        return not is_capturing(inputs[0]) and self.network.path(*fields) == "fused"
+
+    def _call(
+        self, name: Hashable, function: TensorFunction, inputs: tuple[Tensor, ...], warmup_calls: int
+    ) -> Tensor:
+        """Call a function, or launch its graph; `name` is None for the network itself."""
+        key = (name, *self._key(inputs))
+        if key not in self.graphs:
+            count, first_function = self.calls.pop(key, (0, function))
+            if count < warmup_calls:
+                while len(self.calls) >= MAX_COUNTS:
+                    del self.calls[next(iter(self.calls))]
+                self.calls[key] = count + 1, first_function
+                return function(*inputs)
+            # The next caller need not be in inference mode.
+            with torch.inference_mode(False), torch.no_grad():
+                self._record(key, first_function, inputs)
+        return self.graphs.get(key, function)(*inputs)
 
     def _key(self, inputs: tuple[Tensor, ...]) -> tuple[object, ...]:
         """Identify the graph that fits a call."""
@@ -71,34 +100,42 @@ class CudaGraphModule:
         shapes = tuple((tuple(x.shape), x.dtype, x.device) for x in inputs)
         return net.precision, net.tuning, stream, weights, shapes
 
-    def _record(self, key: tuple[object, ...], inputs: tuple[Tensor, ...]) -> None:
+    def _record(self, key: Hashable, function: TensorFunction, inputs: tuple[Tensor, ...]) -> None:
         while len(self.graphs) >= MAX_GRAPHS:
             del self.graphs[next(iter(self.graphs))]
         try:
-            self.graphs[key] = CapturedGraph(self.network, inputs)
+            self.graphs[key] = CapturedGraph(function, inputs)
+            # The graph reads its matrices.
+            self.graphs[key].plan = self.network.plan
         except torch.cuda.OutOfMemoryError:
-            self.has_failed = True
+            self.has_failed = self.has_run_failed = True
             # They have memory of their own; without them there may be enough.
             self.graphs.clear()
         except RuntimeError as error:
+            # A projection may wait after all; then evaluations are recorded, one by one.
+            self.has_run_failed = True
+            if function is not self.network:
+                return
             self.has_failed = True
             reason = str(error).strip().splitlines()[0] if str(error).strip() else "no message"
             warnings.warn(
                 f"the network could not be recorded and is launched kernel by kernel ({reason})",
                 SapcWarning,
-                stacklevel=4,
+                stacklevel=5,
             )
 
 
 class CapturedGraph:
-    """The kernels of one evaluation, with the memory that they read and write.
+    """The kernels of a function of tensors, with the memory that they read and write.
 
     Args:
-        network: The FNO.
+        function: The function. What it reads stays in memory as long as the graph.
         inputs: Tensors of the shapes that are recorded.
     """
 
-    def __init__(self, network: FNO, inputs: tuple[Tensor, ...]) -> None:
+    def __init__(self, function: TensorFunction, inputs: tuple[Tensor, ...]) -> None:
+        self.function = function
+        self.plan: object = None
         self.inputs = [x.clone() for x in inputs]
         self.graph = torch.cuda.CUDAGraph()
         with torch.cuda.device_of(inputs[0]):  # type: ignore[no-untyped-call]
@@ -107,9 +144,7 @@ class CapturedGraph:
             stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
             # Other threads may go on using the device.
             with torch.cuda.graph(self.graph, stream=stream, capture_error_mode="thread_local"):
-                self.output = network(*self.inputs)
-        # The graph reads its matrices.
-        self.plan = network.plan
+                self.output = function(*self.inputs)
 
     def __call__(self, *inputs: Tensor) -> Tensor:
         """Evaluate the graph at other numbers."""

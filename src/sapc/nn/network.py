@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, NamedTuple
@@ -430,6 +430,19 @@ class Execution:
             self.compile()
         return self._with_checks(self.network)
 
+    def run(self, key: Hashable, function: Callable[..., Tensor], *inputs: Tensor) -> Tensor:
+        """Call a function of tensors that evaluates the network many times.
+
+        Args:
+            key: What else than its tensors the result depends on; functions of equal keys are the same.
+            function: The function. It waits for nothing on the device.
+            inputs: Its tensors; the first are states.
+
+        Returns:
+            Its result.
+        """
+        return function(*inputs)
+
     def expect(self, evaluations: int) -> None:
         """Compile the network if so many evaluations make that worth while and the caller left it open."""
 
@@ -489,6 +502,7 @@ class FNOExecution(Execution):
     ) -> None:
         super().__init__(network, device, precision, compiled)
         self.network.compile_instead = self._is_open
+        self._recorded = CudaGraphModule(self.network) if device.type == "cuda" else None
 
     @property
     def _is_open(self) -> bool:
@@ -503,7 +517,11 @@ class FNOExecution(Execution):
     def for_sampling(self) -> Velocity:
         """Return the velocity for sampling, on a GPU by a CUDA graph where its kernels are used."""
         super().for_sampling()
-        return CudaGraphModule(self.network) if self.device.type == "cuda" else self.network
+        return self._recorded or self.network
+
+    def run(self, key: Hashable, function: Callable[..., Tensor], *inputs: Tensor) -> Tensor:
+        """Call a function that evaluates the network many times; on a GPU by one CUDA graph, once repeated."""
+        return function(*inputs) if self._recorded is None else self._recorded.run(key, function, *inputs)
 
     def expect(self, evaluations: int) -> None:
         """Compile on a GPU without kernels, from many evaluations on."""

@@ -1,0 +1,107 @@
+"""Whole sampling runs as one CUDA graph: the same bits, for other draws and other conditions."""
+
+import warnings
+
+import pytest
+import torch
+
+import sapc
+from sapc.flow import EULER, STEPPERS, Sampler, Shift
+from sapc.methods import METHODS
+from sapc.training.config import training_config
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+
+METHOD_NAMES = [name for name, method in METHODS.items() if method.accepts_sampler and method.trains]
+
+
+def models(task, method, **options):
+    """A model that records its runs, and the same one without."""
+    grid = (20, 18) if len(sapc.get_task(task).grid.shape) == 2 else (12, 12, 10)
+    run = training_config(
+        task, method, "tiny", grid=grid, hidden=32, projection=16, precision="fp16", **options
+    )
+    network = run.make_network()
+    recorded, plain = (sapc.Model(run, network, torch.device("cuda")) for _ in range(2))
+    plain.execution._recorded.has_run_failed = True
+    for model in (recorded, plain):
+        model.times = Shift(4.0)
+    return recorded, plain
+
+
+def graphs_of_runs(model):
+    return [key for key in model.execution._recorded.graphs if key[0] is not None]
+
+
+@pytest.mark.parametrize("method", METHOD_NAMES)
+@pytest.mark.parametrize("task", sapc.task_names())
+def test_a_recorded_run_gives_the_same_bits_for_other_draws_and_conditions(task, method):
+    recorded, plain = models(task, method)
+    conditions = recorded.task.dataset("test0", size=4, seed=0, cache=False).fields
+    for i in range(4):
+        options = {"condition": conditions[i : i + 1], "steps": 5, "seed": i}
+        assert torch.equal(recorded.sample(3, **options), plain.sample(3, **options))
+    assert len(graphs_of_runs(recorded)) == 1
+    assert not graphs_of_runs(plain)
+    assert not recorded.execution._recorded.has_run_failed
+    # A condition each, and another sampler: graphs of their own.
+    for sampler in (EULER, Sampler(STEPPERS["heun"], Shift(2.0))):
+        for shift in (0, 1, 2):
+            options = {"condition": conditions.roll(shift, 0), "steps": 3, "seed": shift, "sampler": sampler}
+            assert torch.equal(recorded.sample(8, **options), plain.sample(8, **options))
+    assert not recorded.execution._recorded.has_run_failed
+
+
+def test_batches_of_one_call_are_recorded_and_progress_goes_on():
+    recorded, plain = models("heat", "sapc")
+    condition = recorded.task.dataset("test0", size=1, cache=False).fields
+    seen = []
+    options = {"condition": condition, "steps": 4, "batch": 2}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        got = recorded.sample(10, **options, progress=lambda done, total: seen.append((done, total)))
+    assert torch.equal(got, plain.sample(10, **options))
+    assert len(graphs_of_runs(recorded)) == 1
+    assert seen == sorted(seen)
+    assert seen[-1] == (10, 10)
+    # The old call is over: nobody reports to it.
+    count = len(seen)
+    for _ in range(3):
+        recorded.sample(3, condition, steps=7)
+    assert len(seen) == count
+
+
+def test_sensors_and_laws_with_values_of_the_condition_are_kept():
+    recorded, plain = models("heat", "sapc")
+    fields = recorded.task.dataset("test0", size=3, cache=False).fields.double()
+    mask = torch.zeros(recorded.task.grid.shape, dtype=torch.bool)
+    mask[::5, ::3] = True
+    mean = sapc.Affine(lambda u: u.flatten(1).mean(1, keepdim=True), value="field")
+    for extra in (sapc.Pin(mask), mean):
+        for i in (0, 1, 2):
+            options = {"condition": fields[i : i + 1], "steps": 4, "extra_constraints": extra, "seed": i}
+            got = recorded.sample(2, **options)
+            assert torch.equal(got, plain.sample(2, **options))
+        assert graphs_of_runs(recorded)
+        if isinstance(extra, sapc.Pin):
+            assert torch.equal(got[:, mask], fields[2:3, mask].expand(2, -1))
+
+
+def test_a_law_that_waits_is_not_recorded():
+    recorded, plain = models("heat", "sapc")
+    fields = recorded.task.dataset("test0", size=1, cache=False).fields.double()
+    energy = sapc.Constraint(lambda u: u.square().flatten(1).mean(1, keepdim=True), value="field")
+    for _ in range(3):
+        got = recorded.sample(2, fields, steps=3, extra_constraints=energy)
+    assert torch.equal(got, plain.sample(2, fields, steps=3, extra_constraints=energy))
+    assert not graphs_of_runs(recorded)
+
+
+def test_other_weights_are_other_runs():
+    recorded, plain = models("heat", "sapc")
+    condition = recorded.task.dataset("test0", size=1, cache=False).fields
+    for _ in range(3):
+        recorded.sample(2, condition, steps=3)
+    weight = recorded.network.lift_in.weight
+    weight.data = weight + 1
+    assert torch.equal(recorded.sample(2, condition, steps=3), plain.sample(2, condition, steps=3))
