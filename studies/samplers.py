@@ -22,7 +22,7 @@ from sapc.methods import paper
 from sapc.tasks import TEST_SETS
 
 ROOT = Path(__file__).resolve().parent.parent
-OUT = ROOT / "results" / "samplers.json"
+OUT = ROOT / "benchmarks" / "results" / "samplers-h200.json"
 METRICS = ("w2", "mmse", "smse", "ce_local", "ce_global")
 STEPS = (5, 10, 20, 50, 100)
 EULER, MEASURED = "euler", "measured"
@@ -171,25 +171,30 @@ def page(rows: list[Row]) -> str:
 
 
 def draw(rows: list[Row], path: Path) -> None:
-    """Draw W2 against the number of steps, a panel per task."""
+    """Draw W2, in that of 100 Euler steps, against the number of steps, a panel per task."""
     from matplotlib.figure import Figure
 
-    tasks = _tasks(rows)
     figure = Figure(figsize=(9, 5), layout="constrained")
-    for axes, task in zip(figure.subplots(2, 3).flat, tasks, strict=False):
+    panels = figure.subplots(2, 3, sharex=True, sharey=True).flat
+    tasks = _tasks(rows)
+    for task, axes in zip(tasks, panels, strict=False):
+        unit = _value(rows, task, EULER, 100, "w2")
         for name, label, marker in (
             (EULER, "Euler, uniform", "o"),
             (MEASURED, "second order, measured", "s"),
         ):
-            values = [_value(rows, task, name, n, "w2") for n in STEPS]
+            values = [_value(rows, task, name, n, "w2") / unit for n in STEPS]
             axes.loglog(STEPS, values, marker=marker, label=label)
-        axes.axhline(_value(rows, task, EULER, 100, "w2"), color="grey", linewidth=0.8, linestyle=":")
+        axes.axhline(1, color="grey", linewidth=0.8, linestyle=":")
         axes.set_title(paper.TASK_LABELS[task])
         axes.set_xticks(STEPS, labels=map(str, STEPS))
+        axes.set_yticks((0.8, 1, 1.5, 2, 3, 5), labels=("0.8", "1", "1.5", "2", "3", "5"))
         axes.minorticks_off()
+    for axes in panels:
+        axes.set_visible(False)
     figure.axes[0].legend()
     figure.supxlabel("network evaluations")
-    figure.supylabel("W2")
+    figure.supylabel("W2, in that of 100 Euler steps")
     figure.savefig(path, dpi=120)
 
 

@@ -279,6 +279,17 @@ def test_bad_input_is_one_sentence(bad, message):
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.parametrize("size", [7, 16, 17, 100, 10_000, 10_302])
+def test_normals_from_uniform_numbers_are_those_of_torch(size):
+    """In the same state of the generator, and leaving it in the same one."""
+    one, other = make_generator(), make_generator()
+    want = torch.stack([torch.empty(size, dtype=torch.float64).normal_(generator=one) for _ in range(5)])
+    got = source.cpu_normals(5, size, other, torch.device("cpu"))
+    # A few units in the last place of values up to 5.
+    assert (got - want).abs().max() < 4e-15
+    assert torch.equal(one.get_state(), other.get_state())
+
+
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is one")
 def test_a_missing_device_is_one_sentence():
     with pytest.raises(SapcError, match="cannot be drawn on 'cuda'") as error:

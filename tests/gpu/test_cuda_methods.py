@@ -228,7 +228,9 @@ def test_the_gradient_through_a_compiled_network_is_that_of_a_plain_one(task):
 def test_dflow_samples_with_a_compiled_network():
     own = model(compiled=True)
     condition = own.task.dataset("test1", size=1).fields
-    plain, fields = (own.sample(3, condition, 10, sampler="euler", method=name).to(GPU) for name in ("ffm", "dflow"))
+    plain, fields = (
+        own.sample(3, condition, 10, sampler="euler", method=name).to(GPU) for name in ("ffm", "dflow")
+    )
     H = own.manifold(condition)
     assert H.residual(fields).norm() < 0.9 * H.residual(plain).norm()
     assert torch.equal(own.sample(3, condition, 10, method="dflow").to(GPU), fields)

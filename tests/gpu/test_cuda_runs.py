@@ -105,3 +105,27 @@ def test_other_weights_are_other_runs():
     weight = recorded.network.lift_in.weight
     weight.data = weight + 1
     assert torch.equal(recorded.sample(2, condition, steps=3), plain.sample(2, condition, steps=3))
+
+
+@pytest.mark.parametrize("length", [1e-4, 1e-3, 0.3])
+def test_the_source_is_that_of_the_cpu(length):
+    for shape in ((20, 18), (101, 99), (3, 4), (12, 10, 9)):
+        axes = [sapc.Axis(name, n, 0.0, 1.0) for name, n in zip("txyz", reversed(shape), strict=False)]
+        grid = sapc.Grid(tuple(reversed(axes)))
+        one, other = (torch.Generator().manual_seed(7) for _ in range(2))
+        options = {"length": length, "dtype": torch.float64}
+        want = sapc.source.sample(grid, 5, one, **options)
+        got = sapc.source.sample(grid, 5, other, device="cuda", **options)
+        assert got.is_cuda
+        assert (got.cpu() - want).abs().max() < 1e-12
+        assert torch.equal(one.get_state(), other.get_state())
+
+
+def test_samples_are_those_of_the_cpu_but_for_the_network():
+    """With copies that fill up the last batch, and a condition each."""
+    recorded, _ = models("heat", "sapc")
+    condition = recorded.task.dataset("test0", size=5, cache=False).fields
+    on_cpu = sapc.Model(recorded.run, recorded.run.make_network(), torch.device("cpu"))
+    on_cpu.times = recorded.times
+    options = {"n": 5, "condition": condition, "steps": 3, "batch": 2}
+    assert (recorded.sample(**options) - on_cpu.sample(**options)).abs().max() < 0.02

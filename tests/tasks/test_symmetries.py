@@ -542,6 +542,17 @@ def test_published_presets_use_none():
     assert training_config("stokes_ic", "sapc", "tiny", symmetries=True).symmetries == ()
 
 
+def test_the_recipe_that_goes_beyond_the_paper_uses_all():
+    for name in sapc.task_names():
+        best, full = training_config(name, preset="best"), training_config(name, preset="full")
+        assert (best.method, full.method) == ("cond_sapc", "sapc")
+        assert best.symmetries == tuple(symmetry.text for symmetry in best.make_task().find_symmetries())
+        changes = {"preset": "best", "method": "cond_sapc", "symmetries": best.symmetries}
+        assert replace(full, **changes) == best
+    assert training_config("heat", "ffm", "best").method == "ffm"
+    assert training_config("heat", preset="best", symmetries=False).symmetries == ()
+
+
 @pytest.mark.parametrize(
     ("choice", "message"),
     [

@@ -403,7 +403,7 @@ def test_a_damaged_config_is_refused_by_name(tmp_path):
 
 def test_config_round_trip():
     for task in ("heat", "burgers", "navier_stokes"):
-        for name in ("published", "full", "compact", "small", "tiny"):
+        for name in ("published", "full", "best", "compact", "small", "tiny"):
             run = training_config(task, "sapc", name)
             assert TrainingConfig.from_dict(json.loads(json.dumps(run.to_dict()))) == run
 

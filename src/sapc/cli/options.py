@@ -36,7 +36,7 @@ Members = Annotated[
 ]
 PresetName = Annotated[
     str | None,
-    typer.Option(help="published, full, compact, small or tiny. \\[published on a GPU, small without]"),
+    typer.Option(help="published, full, best, compact, small or tiny. \\[published on a GPU, small without]"),
 ]
 Reference = Annotated[int, typer.Option(help="Solutions to compare with.")]
 RunPath = Annotated[

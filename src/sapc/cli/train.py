@@ -153,7 +153,7 @@ def train(
         has_data = own_data.data is not None
         preset = preset or ("small" if has_data else default_preset(execution.device))
         resolved_task = _find_task(task, own_data)
-        method = method or choose_method(resolved_task, path, start)
+        method = method or choose_method(resolved_task, path, start, preset=preset)
         run = _new_config(resolved_task, method, preset, changes, start)
         path = path or default_folder(run)
     folder = RunFolder(path)

@@ -43,9 +43,9 @@ def train(
     Args:
         task: A name, or a task of your own, as `sapc.Task.from_data` makes it.
         method: A method that is trained; `sapc.method_names()` lists them. Unless given, `cond_sapc` for data
-            of your own, or the method of the run that is continued or gives the weights; `sapc` for all other
+            of your own and preset best, or the method of the run that is continued or gives the weights; `sapc` for all other
             tasks, and with a network of your own.
-        preset: published, full, compact, small or tiny.
+        preset: published, full, best, compact, small or tiny.
         out: The run folder; runs/TASK-METHOD-PRESET unless given.
         network: One of your own in place of the FNO: a `torch.nn.Module` `(fields, times[, condition]) ->
             fields`, with whose weights the training begins and which is copied, or a function or class that
@@ -64,7 +64,7 @@ def train(
     execution = {name: settings.pop(name) for name in EXECUTION if name in settings}
     # Anything else is refused there.
     if method is None and isinstance(task, str | Task):
-        method = choose_method(task, out, start, network)
+        method = choose_method(task, out, start, network, preset)
     run = training_config(task, method, preset, network=network, **settings)
     folder = loop.train(
         run,

@@ -377,13 +377,13 @@ def training_config(
 
     Args:
         task: A task by name, or a task of your own.
-        method: Name of a method that is trained; `default_method(task, network)` unless given.
-        preset: published, full, compact, small or tiny.
+        method: Name of a method that is trained; `default_method(task, network, preset)` unless given.
+        preset: published, full, best, compact, small or tiny.
         grid: Points per axis, if not those of the preset; a task of your own has its grid already.
         network: A network of your own, which the settings describe. It is passed again to train it.
         changes: Fields of `TrainingConfig` and sizes of the FNO (`modes`, `hidden`, ...) by name.
             `symmetries=True` stands for all that the task declares, False for none. Unless given it is True
-            for data of your own, and False otherwise.
+            for data of your own and for preset best, and False otherwise.
 
     Returns:
         The settings.
@@ -414,25 +414,28 @@ def training_config(
         settable = set(SETTINGS) - {"task", "method", "preset", "backbone", "stages", "parent"}
         choices = ", ".join(sorted(settable | {size.name for size in fields(Backbone)}))
         raise SapcError(f"unknown setting {unknown_names[0]!r} of a run; choose from {choices}")
-    method = default_method(resolved_task, network) if method is None else method
+    method = default_method(resolved_task, network, preset) if method is None else method
     settings |= {"task": resolved_task.name, "method": method, "preset": preset}
     settings["attached_task"] = None if resolved_task.can_draw else resolved_task
-    settings["symmetries"] = _symmetries(resolved_task, changes.pop("symmetries", not resolved_task.can_draw))
+    is_symmetric = not resolved_task.can_draw or preset == "best"
+    settings["symmetries"] = _symmetries(resolved_task, changes.pop("symmetries", is_symmetric))
     return TrainingConfig(**settings | changes)
 
 
-def default_method(task: Task, network: NetworkSource | None = None) -> str:
+def default_method(task: Task, network: NetworkSource | None = None, preset: str = "small") -> str:
     """Choose the method where none is named.
 
     Args:
         task: The task.
         network: A network of your own.
+        preset: The preset.
 
     Returns:
-        `cond_sapc` for fields of your own and an FNO; else the paper's, `sapc`, whose network takes no
-        condition.
+        `cond_sapc` with an FNO for fields of your own and for preset best; else the paper's, `sapc`, whose
+        network takes no condition.
     """
-    return "sapc" if task.can_draw or network is not None else "cond_sapc"
+    goes_beyond = not task.can_draw or preset == "best"
+    return "cond_sapc" if goes_beyond and network is None else "sapc"
 
 
 def _symmetries(task: Task, choice: Any) -> tuple[str, ...]:

@@ -115,17 +115,19 @@ def choose_method(
     folder: str | os.PathLike[str] | None,
     start: str | os.PathLike[str] | None,
     network: NetworkSource | None = None,
+    preset: str = "small",
 ) -> str:
     """Choose the method of a run where none is named.
 
     A run of given fields that is there already keeps its method, and one that begins with weights takes
-    theirs. Else it is `default_method(task, network)`.
+    theirs. Else it is `default_method(task, network, preset)`.
 
     Args:
         task: The task, or its name.
         folder: The run folder, if one is named.
         start: The run whose weights it begins with, if there is one.
         network: A network of your own.
+        preset: The preset.
 
     Returns:
         The name of the method.
@@ -134,7 +136,7 @@ def choose_method(
     places = [] if folder is None else [RunFolder(folder)]
     places += [] if start is None else [RunFolder(resolve_model_path(start))]
     runs = (place.run() for place in places if not task.can_draw and place.config.is_file())
-    return next((run.method for run in runs), default_method(task, network))
+    return next((run.method for run in runs), default_method(task, network, preset))
 
 
 def prepare_extension(folder: RunFolder, run: TrainingConfig) -> None:
