@@ -37,18 +37,23 @@ def test_version():
 @pytest.mark.parametrize(
     ("line", "chosen", "found"),
     [
-        (["-m", "sapc", "--plugin", "show.py", "cite", "--help"], None, "passive"),
-        (["-m", "sapc", "--plugin", "show.py", "cite", "--help"], "active", "active"),
-        (["-c", "import sapc, runpy; runpy.run_path('show.py')"], None, "None"),
+        (["-m", "sapc", "--plugin", "show.py", "cite", "--help"], {}, "passive 1000"),
+        (
+            ["-m", "sapc", "--plugin", "show.py", "cite", "--help"],
+            {"OMP_WAIT_POLICY": "active"},
+            "active None",
+        ),
+        (["-m", "sapc", "--plugin", "show.py", "cite", "--help"], {"GOMP_SPINCOUNT": "7"}, "None 7"),
+        (["-c", "import sapc, runpy; runpy.run_path('show.py')"], {}, "None None"),
     ],
 )
 def test_waiting_threads_sleep_in_commands_alone_and_unless_the_user_has_chosen(folder, line, chosen, found):
-    Path("show.py").write_text("import os\nprint('policy', os.environ.get('OMP_WAIT_POLICY'))\n")
-    inherited = {name: value for name, value in os.environ.items() if name != "OMP_WAIT_POLICY"}
-    choice = {"OMP_WAIT_POLICY": chosen} if chosen else {}
+    names = "OMP_WAIT_POLICY", "GOMP_SPINCOUNT"
+    Path("show.py").write_text(f"import os\nprint('policy', *map(os.environ.get, {names}))\n")
+    inherited = {name: value for name, value in os.environ.items() if name not in names}
     line = [sys.executable, *line]
     # The command then says that this is no plug-in.
-    process = subprocess.run(line, env=inherited | choice, capture_output=True, text=True, timeout=60)
+    process = subprocess.run(line, env=inherited | chosen, capture_output=True, text=True, timeout=60)
     assert process.stdout.splitlines()[:1] == [f"policy {found}"], process.stderr
 
 
