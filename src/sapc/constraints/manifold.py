@@ -432,15 +432,13 @@ class Manifold:
         if check is None:
             check = self._checks and not return_info
         may_wait = check or (return_info and not (isinstance(u, Tensor) and u.is_cuda))
-        result, info = self._project_and_measure(u, check or return_info, may_wait)
+        result, info = self._project_and_measure(u, check or return_info, may_wait, return_info)
         if check:
-            _warn_about(
-                ~info.converged, "did not reach the manifold", f"|R| {float(info.residual.max()):.1e}"
-            )
+            _warn_about(~info.converged, "did not reach the manifold", "|R|", info.residual)
             if isinstance(self.solver, NearestPoint):
                 is_far = info.converged & ~info.nearest
-                share = f"share along it {float(info.tangential_fraction.max()):.1e}"
-                _warn_about(is_far, "are on the manifold, but not yet at its nearest point", share)
+                message = "are on the manifold, but not yet at its nearest point"
+                _warn_about(is_far, message, "share along it", info.tangential_fraction)
         return (result, info) if return_info else result
 
     def finish(self, v0: Shaped[Tensor, "batch *grid"]) -> Float[Tensor, "batch *grid"]:
@@ -470,7 +468,9 @@ class Manifold:
         """
         return self.project(u, return_info=True)
 
-    def _project_and_measure(self, u: Tensor, measure: bool, may_wait: bool) -> tuple[Tensor, ProjectionInfo]:
+    def _project_and_measure(
+        self, u: Tensor, measure: bool, may_wait: bool, is_full: bool = True
+    ) -> tuple[Tensor, ProjectionInfo]:
         """Project, and measure the result.
 
         Args:
@@ -479,6 +479,8 @@ class Manifold:
                 otherwise.
             may_wait: Whether the device may be asked; a result that the caller's dtype cannot hold is then an
                 error, and else only not converged.
+            is_full: Whether all of the record is wanted, or only which samples converged, which a feasible
+                point knows without a further linearisation.
 
         Returns:
             P(u) and its record.
@@ -489,7 +491,8 @@ class Manifold:
             start = self._bound.validate(u)
             if self.affine or not self._has_pin_rows:
                 start = torch.where(self.pinned, self.fields, start)
-            end, info = (self._project_affine if self.affine else self._project_curved)(start, measure)
+            measure_end = measure and (is_full or self.affine or type(self.solver) is not FeasiblePoint)
+            end, info = (self._project_affine if self.affine else self._project_curved)(start, measure_end)
             out = end.to(u.dtype)
             if measure:
                 with torch.no_grad():
@@ -690,9 +693,10 @@ def _refuse_overflow(end: Tensor, dtype: torch.dtype) -> None:
     )
 
 
-def _warn_about(samples: Tensor, message: str, worst: str) -> None:
+def _warn_about(samples: Tensor, message: str, name: str, sizes: Tensor) -> None:
     if not bool(samples.any()):
         return
+    worst = f"{name} {float(sizes.max()):.1e}"
     rows = samples.nonzero()[:, 0].tolist()
     names = ", ".join(map(str, rows[:8])) + (", ..." if len(rows) > 8 else "")
     warnings.warn(
