@@ -344,3 +344,16 @@ def test_tables_in_readme_and_docs_are_those_of_the_scores():
         [sys.executable, str(ROOT / "studies" / "results.py"), "--check"], capture_output=True, text=True
     )
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_task_stands_for_its_best_model(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for task in task_names():
+        best = next(f"{task}-{method}" for method in ("cond_sapc", "sapc") if f"{task}-{method}" in NAMES)
+        assert pretrained.resolve_model_path(task) == pretrained.HOME / best
+    assert sapc.load("heat", "cpu").run.task == "heat"
+    # A folder of that name comes first, as that of a study.
+    (tmp_path / "burgers").mkdir()
+    assert pretrained.resolve_model_path("burgers") == Path("burgers")
+    shutil.copytree(pretrained.HOME / "burgers-ffm", tmp_path / "heat")
+    assert sapc.load("heat", "cpu").run.task == "burgers"

@@ -304,6 +304,7 @@ def _describe(model: Model) -> RunDescription:
         steps=run.steps,
         trained=model.step,
         parameters=model.parameters,
+        symmetries=list(run.symmetries) or None,
     )
 
 

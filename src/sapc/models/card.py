@@ -135,7 +135,8 @@ def _task_entries(run: TrainingConfig, name: str | None) -> dict[str, str]:
         "load": f'load("{FOLDER}")' if name is None else f'Model.from_pretrained("{name}")',
         "data": f"{run.train:,} solutions, {run.validation:,} for validation, seed {run.seed}; "
         f"`sapc data {run.task}` makes such",
-        "command": f"sapc train {run.task} --method {run.method} --preset {run.preset}",
+        "command": f"sapc train {run.task} --method {run.method} --preset {run.preset}"
+        + (" --symmetries" if run.symmetries and run.preset != "best" else ""),
         "evaluation": f"sapc evaluate {FOLDER}",
         "split": "test0",
         "before": "",

@@ -84,7 +84,10 @@ def fields_path(scores: Path) -> Path:
 
 @dataclass(frozen=True, kw_only=True)
 class RunDescription(Record):
-    """The training that the weights come from; `trained` is the number of steps done, of `steps`."""
+    """The training that the weights come from.
+
+    `trained` is the number of steps done, of `steps`; files without symmetries are of runs that used none.
+    """
 
     task: str
     options: dict[str, Any]
@@ -95,6 +98,7 @@ class RunDescription(Record):
     steps: int
     trained: int
     parameters: int | None = None
+    symmetries: list[str] | None = None
 
     def __post_init__(self) -> None:
         # A file that has the old name of a preset is written as it was read.

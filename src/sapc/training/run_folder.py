@@ -56,6 +56,8 @@ from ..errors import INT_LIMIT, SapcError, SapcWarning, check_number, check_path
 from ..nn.network import NetworkSource, weights_of
 from .config import FILE_KEYS, FORMAT, TrainingConfig
 
+BEST_METHODS = ("cond_sapc", "sapc")
+"""Methods of the models of the package, the best one first."""
 HOME = Path(__file__).parent.parent / "models" / "pretrained"
 """Folder of the models that come with the package."""
 
@@ -379,9 +381,14 @@ def shipped_digest(path: str | os.PathLike[str]) -> str | None:
 
 
 def resolve_model_path(model: str | os.PathLike[str]) -> Path:
-    """Find a run folder by its path, or a model of the package by its name."""
-    path = check_path(model, "a model")
-    return path if (path / "config.json").is_file() or str(model) not in model_names() else HOME / path
+    """Find a run folder by its path, or a model of the package by its name, or the best one of a task."""
+    path, names = check_path(model, "a model"), model_names()
+    if (path / "config.json").is_file():
+        return path
+    if str(model) in names:
+        return HOME / path
+    best = (f"{model}-{method}" for method in BEST_METHODS if not path.exists())
+    return next((HOME / name for name in best if name in names), path)
 
 
 # -- files of tensors --

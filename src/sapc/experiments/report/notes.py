@@ -205,6 +205,8 @@ def _differences(task: str, files: Sequence[ScoresFile]) -> tuple[list[str], lis
     sets = min(len(s.sets) for s in files)
     reference = files[0].scores.settings.reference
     number = theirs.samples[task]
+    symmetries = " and ".join(run.symmetries or ("none",))
+    large.append(("symmetries", symmetries, "none"))
     small = [f"{n} samples instead of {number}" for n in sorted({s.samples for s in files}) if n != number]
     small += [f"solutions {reference} instead of {theirs.reference}"] if reference != theirs.reference else []
     small += [f"{seeds} of {len(theirs.seeds)} seeds"] if seeds < len(theirs.seeds) else []
@@ -238,6 +240,7 @@ def facts(collection: Collection) -> list[tuple[str, str]]:
         ("Seeds of training", _values(s.seed for s in files)),
         ("Presets", _values(s.scores.run.preset for s in files)),
         ("Training steps", _values(s.scores.run.steps for s in files)),
+        ("Symmetries", _values(text for s in files for text in s.scores.run.symmetries or ())),
         ("Precision", _values(str(s.training["precision"]) for s in files if s.training.get("precision"))),
         ("Test sets", _values(name for s in files for name in s.sets)),
         ("Samples per set", _values(s.samples for s in files)),

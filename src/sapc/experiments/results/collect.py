@@ -38,6 +38,7 @@ PROTOCOL: dict[str, Value] = {
     "options": attrgetter("scores.run.options"),
     "preset": attrgetter("scores.run.preset"),
     "training steps": attrgetter("scores.run.steps"),
+    "symmetries": attrgetter("scores.run.symmetries"),
     "number of reference solutions": attrgetter("scores.settings.reference"),
 }
 """What all scores of a task must share."""
