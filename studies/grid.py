@@ -162,15 +162,22 @@ def take_from_package(study: Study, cell: Cell) -> bool:
 
 
 def work(out: str, folder: str, names: Sequence[str], device: str, *options: Any) -> list[str]:
-    """Train a run of preset compact, put its weights in half precision into the study, and do its cells."""
+    """Train, and do the cells."""
     study = open_study(out)
-    cell = study.jobs()[folder][0]
-    if cell.run.preset == "compact" and not study.folder(cell).is_trained:
-        study.record(cell, "training")
-        full_run = RunFolder(study.out.parent / cell.run.preset / folder)
-        loop.train(cell.run, full_run.path, device=device)
-        halve(full_run, study.folder(cell))
+    train(study, study.jobs()[folder][0], device)
     return worker.work(out, folder, names, device, *options)
+
+
+def train(study: Study, cell: Cell, device: str) -> RunFolder:
+    """Train a run; of preset compact, put its weights in half precision into the study."""
+    folder, is_compact = study.folder(cell), cell.run.preset == "compact"
+    if not folder.is_trained:
+        study.record(cell, "training")
+        place = RunFolder(study.out.parent / cell.run.preset / cell.folder) if is_compact else folder
+        loop.train(cell.run, place.path, device=device)
+        if is_compact:
+            halve(place, folder)
+    return folder
 
 
 def halve(folder: RunFolder, target: RunFolder) -> None:
