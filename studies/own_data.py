@@ -2,6 +2,7 @@
 
     python studies/own_data.py                       # train and score what is missing, then print the tables
     python studies/own_data.py --problems waves --methods sapc
+    python studies/own_data.py --methods cond_sapc --lr 0.003
     python studies/own_data.py --only-print
 
 kuramoto_sivashinsky  the initial field is given and decides the rest; the mean is kept (examples/)
@@ -101,7 +102,8 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--problems", nargs="+", default=list(PROBLEMS), choices=list(PROBLEMS))
     parser.add_argument("--methods", nargs="+", default=list(METHODS))
-    parser.add_argument("--steps", type=int, help="of the training, if not the preset's: to try it out")
+    for name, kind in (("steps", int), ("lr", float), ("hidden", int)):
+        parser.add_argument(f"--{name}", type=kind, help="of the training, if not the preset's")
     parser.add_argument("--folder", type=Path, default=Path("runs/own-data"))
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--out", type=Path, default=OUT)
@@ -119,16 +121,23 @@ def read_rows(path: Path = OUT) -> list[Row]:
     return json.loads(path.read_text()) if path.exists() else []
 
 
+def key_of(row: Row) -> tuple[str, str, dict[str, float]]:
+    """Return what tells rows apart: problem, method, and what differs from the preset."""
+    return row["problem"], row["method"], row.get("changes", {})
+
+
 def score(problem: str, method: str, options: argparse.Namespace) -> None:
     """Train and score, unless there is a row."""
-    if any((row["problem"], row["method"]) == (problem, method) for row in read_rows(options.out)):
+    names = ("steps", "lr", "hidden")
+    changes = {name: value for name in names if (value := getattr(options, name)) is not None}
+    if (problem, method, changes) in map(key_of, read_rows(options.out)):
         return
     folder = options.folder / problem
     folder.mkdir(parents=True, exist_ok=True)
     task = PROBLEMS[problem](folder)
     start = time.perf_counter()
-    settings = {} if options.steps is None else {"steps": options.steps}
-    model = sapc.train(task, method, "small", out=folder / method, device=options.device, **settings)
+    place = "-".join((method, *(f"{name}{value:g}" for name, value in changes.items())))
+    model = sapc.train(task, method, "small", out=folder / place, device=options.device, **changes)
     seconds = time.perf_counter() - start
     skill = measure_skill(model, EvaluationConfig(conditions=CONDITIONS, members=MEMBERS))
     truth = task.dataset("validation").fields.double()
@@ -136,6 +145,7 @@ def score(problem: str, method: str, options: argparse.Namespace) -> None:
     row = {
         "problem": problem,
         "method": method,
+        "changes": changes,
         "training_steps": model.step,
         "training_seconds": seconds,
         "law": info.residuals.balance,
@@ -153,9 +163,10 @@ def tables(rows: list[Row]) -> list[str]:
     """Return a table per problem, and the error of the mean by frame where the future is decided."""
     lines = []
     for problem in PROBLEMS:
-        own = [row for row in rows if row["problem"] == problem]
+        own = [row for row in rows if row["problem"] == problem and not row.get("changes")]
         if not own:
             continue
+        own.sort(key=lambda row: METHODS.index(row["method"]))
         lines += [
             f"**{problem}**",
             "",

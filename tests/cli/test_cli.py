@@ -64,6 +64,15 @@ def test_help_shows_an_example(call, name):
     assert f"Example: sapc {name}" in " ".join(out.split())
 
 
+def test_an_option_may_be_a_word(call, folder):
+    line = "data", "reaction_diffusion", "--size", "2", "--grid", "16x8", "--out", "u.h5", "--option"
+    code, _, _ = call(*line, "wave_span=centres")
+    assert code == 0
+    assert load_dataset("u.h5").options == {"wave_span": "centres"}
+    code, _, err = call(*line, "wave_span=ends", "--force")
+    assert (code, err) == (2, "sapc: unknown wave_span 'ends'; choose one of domain, centres\n")
+
+
 def test_no_arguments_are_a_call_for_help(call):
     code, out, _ = call()
     assert code == 0

@@ -12,6 +12,7 @@ from sapc.errors import SapcError
 from sapc.grid import Axis, Grid
 from sapc.tasks import SPLITS, Task, get_task, task_names
 from sapc.tasks.navier_stokes import gaussian_field
+from sapc.tasks.reaction_diffusion import initial_profiles
 from sapc.tasks.sources import Streams, blocks, square_shells
 
 NAMES = ("heat", "reaction_diffusion", "stokes_ic", "stokes_bc", "burgers", "navier_stokes")
@@ -331,6 +332,22 @@ def test_burgers_range_is_an_option():
     torch.testing.assert_close(2 * u - 1, v, rtol=0, atol=1e-12)
 
 
+def test_waves_may_be_counted_between_the_outer_cell_centres():
+    """Then a profile is the same function of a coordinate that is 128/127 times as long, before it is rescaled."""
+    task = get_task("reaction_diffusion", wave_span="centres")
+    assert (task.options, get_task("reaction_diffusion").options) == ({"wave_span": "centres"}, {})
+    r = torch.rand(40, 13, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    # No window, which is not stretched.
+    r[:, 10] = 1.0
+    x = task.grid["x"].points
+    u, v = initial_profiles(r)(x), initial_profiles(r, 127 / 128)(127 / 128 * x)
+    a, b = (w - w.mean(1, keepdim=True) for w in (u, v))
+    slope = (a * b).sum(1) / a.square().sum(1)
+    assert (b - slope[:, None] * a).abs().max() < 1e-12
+    initial, other = (t.draw("train", 40)["initial"] for t in (task, get_task("reaction_diffusion")))
+    assert 0.1 < (initial - other).abs().max() < 0.2
+
+
 def test_progress_counts_samples():
     seen = []
     get_task("heat", grid=(10, 10)).dataset(
@@ -357,6 +374,7 @@ def test_a_stream_is_not_the_global_generator():
         (lambda: get_task("heat", colour="red"), "unknown option 'colour'.*has no options"),
         (lambda: get_task("burgers", colour="red"), "unknown option 'colour'.*takes initial_range"),
         (lambda: get_task("burgers", initial_range=(1.0, 0.0)), "low < high between"),
+        (lambda: get_task("reaction_diffusion", wave_span="points"), "wave_span.*domain, centres"),
         (lambda: get_task("burgers", grid=(8, 5)), "at least 9 points"),
         (lambda: get_task("heat", grid=(10,)), "2 axes"),
         (lambda: get_task("heat", grid=(10, 1)), "at least 3"),

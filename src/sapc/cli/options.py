@@ -159,14 +159,18 @@ def parse_grid(text: str | None) -> tuple[int, ...] | None:
 
 
 def parse_options(texts: list[str] | None) -> dict[str, Any]:
-    """Read `name=value` texts as options of a task: a number, or several joined by commas."""
+    """Read `name=value` texts as options of a task: a word, a number, or several joined by commas."""
     options: dict[str, Any] = {}
     for name, value in split_pairs(texts, "--option", "initial_range=0,1"):
+        # Not nan and inf, which are numbers.
+        if value.isidentifier() and value.lower() not in ("nan", "inf", "infinity"):
+            options[name] = value
+            continue
         try:
             numbers = tuple(float(part) for part in value.split(","))
         except ValueError as error:
             raise SapcError(
-                f"the value of --option {name} must be a number or numbers joined by commas, got {value!r}"
+                f"the value of --option {name} must be a word, a number, or numbers joined by commas, got {value!r}"
             ) from error
         options[name] = numbers if len(numbers) > 1 else numbers[0]
     return options

@@ -12,7 +12,9 @@ to 0.1, a property of the published scoring.
 
 Initial profiles: two of the wave numbers 1, 2, 3 are drawn with replacement; one that is drawn twice counts
 double and one that is not drawn leaves a constant. Random amplitudes and phases; sometimes the absolute
-value; a random sign; sometimes a window that leaves one bump; rescaled to [0, 1].
+value; a random sign; sometimes a window that leaves one bump; rescaled to [0, 1]. A wave number counts waves
+on [0, 1]. The code published with ECI and PCFM counts them between the first and the last of 128 cell centres,
+so that its wave numbers are 128/127 of these: `wave_span="centres"`.
 
 Symmetry: x -> 1 - x, where g_L becomes -g_R and g_R becomes -g_L. Both fluxes are as likely then, and so is
 the initial profile: its phases p become pi - p, its window (a, b) becomes (1 - b, 1 - a).
@@ -26,9 +28,10 @@ themselves differ from the limit of fine cells by 3e-4 (root mean square).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 from math import pi
-from typing import ClassVar, final
+from typing import Any, ClassVar, final
 
 import torch
 from jaxtyping import Float
@@ -36,6 +39,7 @@ from torch import Tensor
 
 from ..constraints import GaussNewton, WithGradient
 from ..constraints.terms import Balance, ConstraintTerm, Pin
+from ..errors import check_choice
 from ..grid import Axis, Grid
 from .base import Task
 from .etdrk4 import frames, trajectory
@@ -49,6 +53,7 @@ GROWTH = 0.01
 MAX_STEP = 1 / 99
 WINDOW_WIDTH = 0.01
 RARE_SHARE = 0.1
+WAVE_SPANS = {"domain": 1.0, "centres": 127 / 128}
 
 
 @final
@@ -72,6 +77,16 @@ class ReactionDiffusion(Task):
     solver = f"finite volumes, ETDRK4, steps of at most {MAX_STEP:.3g}"
     block: ClassVar = {"cpu": 64, "cuda": 4096}
 
+    def __init__(self, grid: Grid | Sequence[int] | None = None, wave_span: str = "domain") -> None:
+        super().__init__(grid)
+        check_choice(wave_span, "wave_span", WAVE_SPANS)
+        self.wave_span = wave_span
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What the waves of initial profiles are counted on, if not on the domain."""
+        return {} if self.wave_span == "domain" else {"wave_span": self.wave_span}
+
     @cached_property
     def constraint(self) -> ConstraintTerm:
         """The initial frame, and mass with its sources."""
@@ -94,7 +109,8 @@ class ReactionDiffusion(Task):
     def _draw(self, streams: Streams, size: int) -> dict[str, Tensor]:
         i, j = streams.product_pairs(size)
         conditions, fluxes = int(i.max()) + 1, int(j.max()) + 1
-        u0 = initial_profiles(streams.condition.uniforms("initial", conditions, 13))(self.grid["x"].points)
+        r = streams.condition.uniforms("initial", conditions, 13)
+        u0 = initial_profiles(r, WAVE_SPANS[self.wave_span])(self.grid["x"].points)
         return {
             "initial": u0[i],
             "flux_left": streams.uniform("flux_left", 0.0, 0.05, fluxes)[j],
@@ -115,11 +131,12 @@ class ReactionDiffusion(Task):
         return 3 * self.grid["x"].n ** 2
 
 
-def initial_profiles(r: Float[Tensor, "n 13"]) -> Profile:
-    """Make initial profiles from 13 uniform numbers each."""
+def initial_profiles(r: Float[Tensor, "n 13"], span: float = 1.0) -> Profile:
+    """Make initial profiles from 13 uniform numbers each, of waves on an interval of length `span`."""
     waves = (r[:, :2] * 3).long()
     count = torch.nn.functional.one_hot(waves, 3).sum(1)
-    wave = sines(count * torch.arange(1.0, 4.0, dtype=torch.float64), r[:, 2:5], 2 * pi * r[:, 5:8])
+    wave_numbers = count * torch.arange(1.0, 4.0, dtype=torch.float64) / span
+    wave = sines(wave_numbers, r[:, 2:5], 2 * pi * r[:, 5:8])
     absolute, window = r[:, 8:9] < RARE_SHARE, r[:, 10:11] < RARE_SHARE
     sign = torch.where(r[:, 9:10] < 0.5, -1.0, 1.0)
     window_start, window_end = 0.1 + 0.35 * r[:, 11:12], 0.55 + 0.35 * r[:, 12:13]
