@@ -147,6 +147,16 @@ def work(out: str, folder: str, names: Sequence[str], device: str, *options: Any
 # -- tables --
 
 
+def explanation() -> list[str]:
+    """Return what the page says before its tables."""
+    return [
+        "SAPC, with the condition as an input (`cond_sapc`), with symmetries (`--symmetries`), and with both "
+        "(preset `best`): means over seeds and four test sets of 1,225 samples (Navier-Stokes 100) against "
+        "1,225 solutions, by the paper's sampler and by few steps. Made by `studies/best.py` on one H200. "
+        "Stokes has no symmetries."
+    ]
+
+
 def tables(folder: Path) -> list[str]:
     """Return a table per preset of the metrics by part and sampler, means over seeds."""
     lines = []

@@ -30,6 +30,9 @@ import torch
 import sapc
 from sapc.evaluation.config import EvaluationConfig
 from sapc.evaluation.held_out import measure_skill
+from sapc.methods import paper
+from sapc.methods.registry import EXTENSION_LABELS
+from sapc.training.presets import DATA_RATE
 from sapc.training.run_folder import environment
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -40,6 +43,8 @@ import shallow_water  # noqa: E402
 OUT = ROOT / "benchmarks" / "results" / "own-data-cpu.json"
 SIMULATIONS, CONDITIONS, MEMBERS = 400, 40, 16
 METHODS = ("cond_sapc", "sapc", "cond_ffm")
+LABELS = paper.METHOD_LABELS | EXTENSION_LABELS
+FRAMES = (1, 3, 5, 10, 20, 39)
 WAVE_POINTS, WAVE_FRAMES, WAVE_MODES = 48, 32, 6
 Row = dict[str, Any]
 
@@ -151,12 +156,30 @@ def score(problem: str, method: str, options: argparse.Namespace) -> None:
         "law": info.residuals.balance,
         "pins": info.residuals.local,
         "skill": skill.to_dict(),
-        "environment": environment(),
+        "environment": environment() | {"command": "python studies/own_data.py"},
     }
     # Another process may have written meanwhile.
     rows = [*read_rows(options.out), row]
     options.out.write_text("[\n" + ",\n".join(map(json.dumps, rows)) + "\n]\n")
     print(f"{problem} {method}: {seconds:.0f} s, CRPS {skill.metrics['crps']:.3f}", flush=True)
+
+
+def explanation(rows: list[Row]) -> list[str]:
+    """Return what the page says before its tables."""
+    minutes = [row["training_seconds"] / 60 for row in rows]
+    environment = rows[0]["environment"]
+    return [
+        f"Three problems of {SIMULATIONS} simulations, a tenth held out, preset `small` (1,500 steps, "
+        f"{min(minutes):.1f} to {max(minutes):.1f} minutes on one core), seed 0, {MEMBERS} samples for each of "
+        f"{CONDITIONS} held-out conditions in 20 steps of second order (condFFM, too). Scores are in deviations "
+        "of each channel over the training data; pinned points do not count. Made by `studies/own_data.py` "
+        f"with torch {environment['torch']}.",
+        "",
+        "- `kuramoto_sivashinsky`: the initial field is given and decides the rest; the mean is kept.",
+        "- `waves`: the displacement at the start is given, its velocity is not; the energy is kept, a curved law.",
+        "- `shallow_water`: the height at the start is given, the currents, two more channels in two dimensions, "
+        "are not; the mass is kept.",
+    ]
 
 
 def tables(rows: list[Row]) -> list[str]:
@@ -183,12 +206,48 @@ def tables(rows: list[Row]) -> list[str]:
                 f"{row['law']:.0e}",
                 f"{row['pins']:.0e}",
             )
-            lines.append(f"| {sapc.get_method(row['method']).title} | {' | '.join(cells)} |")
+            lines.append(f"| {LABELS[row['method']]} | {' | '.join(cells)} |")
         m = own[0]["skill"]["metrics"]
         lines.append(f"| climatology | {m['climatology_crps']:.3f} | {m['climatology_rmse']:.3f} | | | | |")
         if "persistence_rmse" in m:
             lines.append(f"| persistence | | {m['persistence_rmse']:.3f} | | | | |")
+            lines += ["", *lead_times(own)]
         lines.append("")
+    return [*lines, *rates(rows)]
+
+
+def lead_times(rows: list[Row]) -> list[str]:
+    """Return a table of the error of the mean by frame."""
+    by_time = rows[0]["skill"]["by_time"]
+    lines = [
+        "| RMSE of the mean at frame | " + " | ".join(map(str, FRAMES)) + " |",
+        "|---|" + "---:|" * len(FRAMES),
+    ]
+    curves = {LABELS[row["method"]]: row["skill"]["by_time"]["rmse"] for row in rows}
+    curves |= {name: by_time[f"{name}_rmse"] for name in ("climatology", "persistence")}
+    for label, curve in curves.items():
+        # The first frame is pinned.
+        lines.append(f"| {label} | " + " | ".join(f"{curve[frame - 1]:.2f}" for frame in FRAMES) + " |")
+    return lines
+
+
+def rates(rows: list[Row]) -> list[str]:
+    """Return a table of the CRPS of condSAPC by learning rate."""
+    own = [row for row in rows if row["method"] == "cond_sapc" and set(row.get("changes", {})) <= {"lr"}]
+    found = {(row["problem"], row.get("changes", {}).get("lr", DATA_RATE)): row for row in own}
+    values = sorted({rate for _, rate in found})
+    if len(values) < 2:
+        return []
+    lines = [
+        f"CRPS of condSAPC by learning rate; that of the preset is {DATA_RATE:g}:",
+        "",
+        "| | " + " | ".join(f"{rate:g}" for rate in values) + " |",
+        "|---|" + "---:|" * len(values),
+    ]
+    for problem in PROBLEMS:
+        cells = (found.get((problem, rate)) for rate in values)
+        texts = ("–" if row is None else f"{row['skill']['metrics']['crps']:.3f}" for row in cells)
+        lines.append(f"| {problem} | {' | '.join(texts)} |")
     return lines
 
 

@@ -75,12 +75,33 @@ def main() -> None:
 
 
 def make_pages() -> dict[Path, str]:
-    """Return the pages of docs/results: one per preset, and one of few sampling steps."""
+    """Return the pages of docs/results: one per preset, and two of what goes beyond the paper."""
     folder = ROOT / "docs" / "results"
     pages = {folder / f"{preset}.md": preset_page(preset) for preset in SCORES}
     if rows := samplers.read_rows():
         pages[folder / "samplers.md"] = samplers.page(rows)
+    pages[folder / "beyond.md"] = "\n".join(beyond_page()) + "\n"
     return pages
+
+
+def beyond_page() -> list[str]:
+    """Return the lines of the page on the condition as an input, symmetries, and data of one's own."""
+    # Simulations of the examples want more libraries than tables do.
+    import best
+    import own_data
+
+    parts, rows = best.tables(best.OUT), own_data.read_rows()
+    lines = [
+        "# Beyond the paper",
+        "",
+        "What is on this page is not in the paper, and no table beside its numbers is made with it.",
+        "",
+    ]
+    if parts:
+        lines += ["## The six tasks, part by part", "", *best.explanation(), "", *parts]
+    if rows:
+        lines += ["## Data of one's own", "", *own_data.explanation(rows), "", *own_data.tables(rows)]
+    return lines
 
 
 def make_summaries() -> dict[Path, str]:

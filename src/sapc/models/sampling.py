@@ -30,7 +30,7 @@ from ..constraints._bound import check_pins
 from ..constraints.terms import Constraint, ConstraintTerm, Pin
 from ..data import Fields, Sensors
 from ..errors import SapcError, SapcWarning, tensor_advice
-from ..flow import STEPPERS, Sampler, source
+from ..flow import STEPPERS, Curve, Sampler, Shift, source
 from ..flow.path import Velocity, clip_endpoint
 from ..methods import Method, is_user_defined
 from ..nn.network import Execution
@@ -424,8 +424,11 @@ class Sampling:
     @property
     def _is_repeatable(self) -> bool:
         """Whether a run is the same operations each time: no draws on the way, no code of a user's own."""
-        is_own = is_user_defined(self.method.name) or self.sampler.stepper not in STEPPERS.values()
-        return self.method.accepts_sampler and not self.method.redraws_source and not is_own
+        method, sampler = self.method, self.sampler
+        if is_user_defined(method.name) or not isinstance(sampler.times, Shift | Curve):
+            return False
+        is_known = any(sampler.stepper is stepper for stepper in STEPPERS.values())
+        return is_known and method.accepts_sampler and not method.redraws_source
 
     def _sample(
         self,

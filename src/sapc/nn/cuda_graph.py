@@ -84,7 +84,7 @@ class CudaGraphModule:
             count, first_function = self.calls.pop(key, (0, function))
             if count < warmup_calls:
                 while len(self.calls) >= MAX_COUNTS:
-                    del self.calls[next(iter(self.calls))]
+                    self.calls.pop(next(iter(self.calls)), None)
                 self.calls[key] = count + 1, first_function
                 return function(*inputs)
             # The next caller need not be in inference mode.
@@ -102,7 +102,7 @@ class CudaGraphModule:
 
     def _record(self, key: Hashable, function: TensorFunction, inputs: tuple[Tensor, ...]) -> None:
         while len(self.graphs) >= MAX_GRAPHS:
-            del self.graphs[next(iter(self.graphs))]
+            self.graphs.pop(next(iter(self.graphs)), None)
         try:
             self.graphs[key] = CapturedGraph(function, inputs)
             # The graph reads its matrices.
