@@ -166,7 +166,7 @@ def score(problem: str, method: str, options: argparse.Namespace) -> None:
 
 def explanation(rows: list[Row]) -> list[str]:
     """Return what the page says before its tables."""
-    minutes = [row["training_seconds"] / 60 for row in rows]
+    minutes = [row["training_seconds"] / 60 for row in rows if not row.get("changes")]
     environment = rows[0]["environment"]
     return [
         f"Three problems of {SIMULATIONS} simulations, a tenth held out, preset `small` (1,500 steps, "

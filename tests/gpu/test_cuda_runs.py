@@ -12,6 +12,11 @@ from sapc.training.config import training_config
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
+
+class Stop(Exception):
+    """A caller has enough."""
+
+
 METHOD_NAMES = [name for name, method in METHODS.items() if method.accepts_sampler and method.trains]
 
 
@@ -38,7 +43,7 @@ def graphs_of_runs(model):
 def test_a_recorded_run_gives_the_same_bits_for_other_draws_and_conditions(task, method):
     recorded, plain = models(task, method)
     conditions = recorded.task.dataset("test0", size=4, seed=0, cache=False).fields
-    for i in range(4):
+    for i in (0, 1, 2, 3, 0):
         options = {"condition": conditions[i : i + 1], "steps": 5, "seed": i}
         assert torch.equal(recorded.sample(3, **options), plain.sample(3, **options))
     assert len(graphs_of_runs(recorded)) == 1
@@ -46,7 +51,7 @@ def test_a_recorded_run_gives_the_same_bits_for_other_draws_and_conditions(task,
     assert not recorded.execution._recorded.has_run_failed
     # A condition each, and another sampler: graphs of their own.
     for sampler in (EULER, Sampler(STEPPERS["heun"], Shift(2.0))):
-        for shift in (0, 1, 2):
+        for shift in (0, 1, 2, 3):
             options = {"condition": conditions.roll(shift, 0), "steps": 3, "seed": shift, "sampler": sampler}
             assert torch.equal(recorded.sample(8, **options), plain.sample(8, **options))
     assert not recorded.execution._recorded.has_run_failed
@@ -64,34 +69,126 @@ def test_batches_of_one_call_are_recorded_and_progress_goes_on():
     assert len(graphs_of_runs(recorded)) == 1
     assert seen == sorted(seen)
     assert seen[-1] == (10, 10)
-    # The old call is over: nobody reports to it.
+
+
+def test_nobody_reports_to_a_call_that_is_over():
+    """Even where a later one records what an interrupted one has begun."""
+    recorded, plain = models("heat", "sapc")
+    options = {"condition": recorded.task.dataset("test0", size=1, cache=False).fields, "steps": 4}
+    seen = []
+
+    def stop_late(done, total):
+        seen.append(done)
+        if len(seen) == 6:
+            raise Stop
+
+    recorded.sample(2, **options, progress=stop_late)
+    with pytest.raises(Stop):
+        recorded.sample(2, **options, progress=stop_late)
     count = len(seen)
-    for _ in range(3):
-        recorded.sample(3, condition, steps=7)
+    for _ in range(4):
+        got = recorded.sample(2, **options)
     assert len(seen) == count
+    assert len(graphs_of_runs(recorded)) == 1
+    assert torch.equal(got, plain.sample(2, **options))
 
 
 def test_sensors_and_laws_with_values_of_the_condition_are_kept():
-    recorded, plain = models("heat", "sapc")
-    fields = recorded.task.dataset("test0", size=3, cache=False).fields.double()
-    mask = torch.zeros(recorded.task.grid.shape, dtype=torch.bool)
+    fields = models("heat", "sapc")[0].task.dataset("test0", size=3, cache=False).fields.double()
+    shape = tuple(fields.shape[1:])
+    mask = torch.zeros(shape, dtype=torch.bool)
     mask[::5, ::3] = True
-    mean = sapc.Affine(lambda u: u.flatten(1).mean(1, keepdim=True), value="field")
-    for extra in (sapc.Pin(mask), mean):
-        for i in (0, 1, 2):
+    matrix = torch.ones(1, fields[0].numel(), dtype=torch.float64)
+    laws = {
+        "sensors": sapc.Pin(mask),
+        "function": sapc.Affine(lambda u: u.flatten(1).mean(1, keepdim=True), value="field"),
+        # It stays on the CPU.
+        "matrix": sapc.Affine(matrix, value="field"),
+    }
+    for name, extra in laws.items():
+        recorded, plain = models("heat", "sapc")
+        for i in (0, 1, 2, 0, 1):
             options = {"condition": fields[i : i + 1], "steps": 4, "extra_constraints": extra, "seed": i}
             got = recorded.sample(2, **options)
-            assert torch.equal(got, plain.sample(2, **options))
-        assert graphs_of_runs(recorded)
-        if isinstance(extra, sapc.Pin):
-            assert torch.equal(got[:, mask], fields[2:3, mask].expand(2, -1))
+            assert torch.equal(got, plain.sample(2, **options)), name
+        assert len(graphs_of_runs(recorded)) == 1, name
+        assert not recorded.execution._recorded.has_run_failed, name
+        if name == "sensors":
+            assert torch.equal(got[:, mask], fields[1:2, mask].expand(2, -1))
+
+
+def test_what_a_graph_reads_is_kept_when_the_law_forgets_it():
+    """A law keeps the factors of sixteen sets of pinned points."""
+    recorded, plain = models("heat", "sapc")
+    fields = recorded.task.dataset("test0", size=1, cache=False).fields.double()
+    mean = sapc.Affine(lambda u: u.flatten(1).mean(1, keepdim=True), value="field")
+    options = {"condition": fields, "steps": 3, "extra_constraints": mean}
+    want = plain.sample(2, **options)
+    for _ in range(4):
+        recorded.sample(2, **options)
+    for i in range(20):
+        mask = torch.zeros(tuple(fields.shape[1:]), dtype=torch.bool)
+        mask[3:, i % 16] = mask[i % 7 + 1] = True
+        recorded.sample(2, fields, steps=2, extra_constraints=mean & sapc.Pin(mask))
+    rubbish = [torch.full((2**16,), torch.nan, device="cuda", dtype=torch.float64) for _ in range(64)]
+    assert torch.equal(recorded.sample(2, **options), want)
+    assert len(rubbish) == 64
+
+
+def test_data_of_ones_own_in_their_own_units_are_recorded():
+    g = torch.Generator().manual_seed(0)
+    grid = sapc.Grid((sapc.Axis("x", 20, 0.0, 1.0), sapc.Axis("t", 18, 0.0, 1.0)))
+    values = 300 + 20 * torch.randn(30, *grid.shape, generator=g, dtype=torch.float64).cumsum(2)
+    data = sapc.Fields(values, grid, {}, {}, {"path": "fields.nc", "sha256": "none"})
+    law = sapc.Affine(lambda u: u.flatten(1).mean(1, keepdim=True), value="field")
+    task = sapc.Task.from_data(data, sapc.Pin.frame(0) & law, "own")
+    run = training_config(task, "cond_sapc", "tiny", hidden=32, projection=16, precision="fp16")
+    network = run.make_network()
+    recorded, plain = (sapc.Model(run, network, torch.device("cuda")) for _ in range(2))
+    plain.execution._recorded.has_run_failed = True
+    recorded.times = plain.times = Shift(4.0)
+    for i in range(4):
+        options = {"condition": values[i : i + 1], "steps": 4, "seed": i}
+        got, info = recorded.sample(3, **options, return_info=True)
+        assert torch.equal(got, plain.sample(3, **options))
+        assert info.residuals.local == 0
+        assert info.residuals.balance < 1e-9
+    assert len(graphs_of_runs(recorded)) == 1
+    assert not recorded.execution._recorded.has_run_failed
+
+
+def test_a_recording_that_fails_leaves_all_as_it_was():
+    """Reading a number back cannot be recorded. Evaluations still are, on the stream of before."""
+    recorded, plain = models("heat", "sapc")
+    graphs, condition = (
+        recorded.execution._recorded,
+        recorded.task.dataset("test0", size=1, cache=False).fields,
+    )
+    stream = torch.cuda.current_stream()
+
+    def read_back(u):
+        return u * float(u.sum() * 0 + 1)
+
+    u = torch.randn(2, 20, 18, device="cuda")
+    with torch.no_grad():
+        for _ in range(4):
+            assert torch.equal(graphs.run("one", read_back, u), u)
+    assert graphs.has_run_failed
+    assert not graphs.has_failed
+    assert torch.cuda.current_stream() == stream
+    assert torch.randn(3, device="cuda").isfinite().all()
+    options = {"condition": condition, "steps": 5}
+    for _ in range(3):
+        got = recorded.sample(2, **options)
+    assert torch.equal(got, plain.sample(2, **options))
+    assert not graphs_of_runs(recorded)
 
 
 def test_a_law_that_waits_is_not_recorded():
     recorded, plain = models("heat", "sapc")
     fields = recorded.task.dataset("test0", size=1, cache=False).fields.double()
     energy = sapc.Constraint(lambda u: u.square().flatten(1).mean(1, keepdim=True), value="field")
-    for _ in range(3):
+    for _ in range(4):
         got = recorded.sample(2, fields, steps=3, extra_constraints=energy)
     assert torch.equal(got, plain.sample(2, fields, steps=3, extra_constraints=energy))
     assert not graphs_of_runs(recorded)
@@ -100,7 +197,7 @@ def test_a_law_that_waits_is_not_recorded():
 def test_other_weights_are_other_runs():
     recorded, plain = models("heat", "sapc")
     condition = recorded.task.dataset("test0", size=1, cache=False).fields
-    for _ in range(3):
+    for _ in range(4):
         recorded.sample(2, condition, steps=3)
     weight = recorded.network.lift_in.weight
     weight.data = weight + 1

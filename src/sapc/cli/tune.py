@@ -38,7 +38,7 @@ def tune(folder: RunPath, *, model_options: ModelOptions, as_json: AsJson = Fals
             )
         )
         return
-    table = make_table(["times"], ["spread, off that of a fine run"])
+    table = make_table(["times"], ["spread, from that of a fine run"])
     for name, distance in sorted(measurement.distances.items(), key=lambda item: item[1]):
         table.add_row(name, f"{distance:.2e}")
     out.print(table)

@@ -241,9 +241,9 @@ class Manifold:
         return self.fields, self._bound.targets
 
     def with_tensors(self, fields: Tensor, targets: Tensor) -> Manifold:
-        """Return manifolds of the same constraints with the `tensors` of others, unchecked, for a run on a GPU.
+        """Return manifolds of the same constraints with the `tensors` of others, unchecked, for one sampling run.
 
-        Nothing of such a run may wait for the device: on a curved manifold `finish` is left to the caller.
+        Nothing of such a run may wait for the device or copy to it: `finish` is left to the caller.
 
         Args:
             fields: Their fields.
@@ -254,6 +254,9 @@ class Manifold:
         """
         bound = copy(self._bound)
         bound.fields, bound.targets = fields, targets
+        # What is kept with the law may be forgotten there; a recorded run goes on to read it.
+        if self.algorithm == "factorised":
+            self._gram  # noqa: B018
         manifold = self._replace_binding(bound)
         manifold._finishes = False
         return manifold
@@ -265,14 +268,20 @@ class Manifold:
         return bound.parts, bound.key, self.shape, self.solver, self.algorithm
 
     @property
-    def waits(self) -> bool:
-        """Whether projections of estimates within a sampling run ask the device, and so wait for it."""
-        solver = self.approximate().solver
-        return not self.affine and not (isinstance(solver, FeasiblePoint) and solver.execution.ahead)
+    def is_recordable(self) -> bool:
+        """Whether projections of estimates within a sampling run are the same kernels of ours each time.
+
+        Then they neither wait for the device nor run functions of a user's own.
+        """
+        if self.affine:
+            return True
+        solver, laws = self.approximate().solver, self._bound.laws
+        has_kernel = all(isinstance(law, Balance) and law.kernel is not None for law in laws)
+        return has_kernel and isinstance(solver, FeasiblePoint) and solver.execution.ahead
 
     def _replace_binding(self, bound: Binding) -> Manifold:
         manifold = copy(self)
-        manifold._bound, manifold.fields = bound, bound.fields
+        manifold._bound, manifold.fields, manifold._finishes = bound, bound.fields, True
         return manifold
 
     def __and__(self, other: ConstraintTerm) -> Manifold:
@@ -450,8 +459,10 @@ class Manifold:
         Returns:
             Fields on the manifold.
         """
+        if not self._finishes:
+            return v0
         if not self.affine:
-            return self.project(v0) if self._finishes else v0
+            return self.project(v0)
         pin_residual = self.local(v0).flatten(1)
         is_there = self.is_met(v0) & (pin_residual == 0).all(1)
         return torch.where(expand_like(is_there, v0), v0, self.project(v0, check=False))

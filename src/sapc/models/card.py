@@ -136,12 +136,19 @@ def _task_entries(run: TrainingConfig, name: str | None) -> dict[str, str]:
         "data": f"{run.train:,} solutions, {run.validation:,} for validation, seed {run.seed}; "
         f"`sapc data {run.task}` makes such",
         "command": f"sapc train {run.task} --method {run.method} --preset {run.preset}"
-        + (" --symmetries" if run.symmetries and run.preset != "best" else ""),
+        + _symmetry_option(run),
         "evaluation": f"sapc evaluate {FOLDER}",
         "split": "test0",
         "before": "",
         "note": "",
     }
+
+
+def _symmetry_option(run: TrainingConfig) -> str:
+    """Return the option for the symmetries of a run, where they are not those of its preset."""
+    if bool(run.symmetries) == (run.preset == "best") or not run.make_task().find_symmetries():
+        return ""
+    return " --symmetries" if run.symmetries else " --no-symmetries"
 
 
 def _own_data_entries(run: TrainingConfig, name: str | None, physics: bool) -> dict[str, str]:

@@ -410,18 +410,20 @@ class Model:
         calls = math.ceil(sampling.n / sampling.size) * sampling.evaluations
         self.compile_for(calls)
         network = CountedNetwork(self._evaluated, sampling.n, calls, progress)
-        with (
-            # Whatever the caller's mode: D-Flow needs gradients.
-            torch.inference_mode(False),
-            torch.no_grad(),
-            matmul_precision(self.run.precision),
-            explain_memory_errors(f"{sampling.size} fields at a time"),
-        ):
-            fields = sampling.run(network, self.execution, callback)
+        try:
+            with (
+                # Whatever the caller's mode: D-Flow needs gradients.
+                torch.inference_mode(False),
+                torch.no_grad(),
+                matmul_precision(self.run.precision),
+                explain_memory_errors(f"{sampling.size} fields at a time"),
+            ):
+                fields = sampling.run(network, self.execution, callback)
+        finally:
+            # The network may be evaluated once more, when a later call records the same run.
+            network.progress = None
         if progress is not None:
             progress(sampling.n, sampling.n)
-        # A run may be recorded later, by a call that has another one.
-        network.progress = None
         check_finite(fields, sampling.method)
         return fields
 

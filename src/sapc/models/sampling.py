@@ -33,6 +33,7 @@ from ..errors import SapcError, SapcWarning, tensor_advice
 from ..flow import STEPPERS, Curve, Sampler, Shift, source
 from ..flow.path import Velocity, clip_endpoint
 from ..methods import Method, is_user_defined
+from ..methods.base import SampleFunction
 from ..nn.network import Execution
 from ..tasks import Dataset, Task
 from ..training.config import TrainingConfig
@@ -379,22 +380,26 @@ class Sampling:
         draws = _Draws(self)
         batches = draws.batches()
         batch, count = next(batches, None), 0
-        last: tuple[_Batch, _HostCopy] | None = None
+        last: _HostCopy | None = None
         while batch is not None:
             H_batch = H if len(H) == 1 else H[batch.rows // (self.n // len(H))]
             fields = self._sample(batch, network, execution, H_batch, draws, callback)
             count += 1
             # A run that was recorded has evaluated it without a word.
-            network.report(count * self.evaluations)
+            network.report(max(network.evaluations, count * self.evaluations))
             if callback is not None:
                 callback.finish(fields, H_batch, count=batch.size)
-            copy = _HostCopy(task.denormalize(fields[: batch.size]))
-            # While a GPU is at work, the batch before is stored, and the next one drawn.
-            if last is not None:
-                last[1].store(out, last[0])
-            last, batch = (batch, copy), next(batches, None)
+            copy = _HostCopy(task.denormalize(fields[: batch.size]), batch)
+            if copy.event is None:
+                copy.store(out)
+            else:
+                # While a GPU is at work, the batch before is stored, and the next one drawn.
+                if last is not None:
+                    last.store(out)
+                last = copy
+            batch = next(batches, None)
         if last is not None:
-            last[1].store(out, last[0])
+            last.store(out)
         return out
 
     def describe(self, fields: Tensor, seconds: float, is_conditioned: bool) -> SamplingInfo:
@@ -423,7 +428,7 @@ class Sampling:
 
     @property
     def _is_repeatable(self) -> bool:
-        """Whether a run is the same operations each time: no draws on the way, no code of a user's own."""
+        """Whether a run is the same operations each time: no draws on the way, no method of a user's own."""
         method, sampler = self.method, self.sampler
         if is_user_defined(method.name) or not isinstance(sampler.times, Shift | Curve):
             return False
@@ -440,24 +445,21 @@ class Sampling:
         callback: SamplingCallback | None,
     ) -> Tensor:
         """Move one batch of draws to fields."""
-        method_sample = self.method.bind_source(draws.redraws_of(batch), self.sampler)
-
-        def sample(v1: Tensor, H: Manifold) -> Tensor:
-            v = self.method.velocity(network, H)
-            v = v if self.clip_range is None else clip_endpoint(v, *self.clip_range)
-            v = v if callback is None else callback.wrap(v)
-            return method_sample(v, v1, H, self.steps)
-
-        if callback is None and self._is_repeatable and not H.waits:
+        redraw = draws.redraws_of(batch)
+        run = _Run(
+            self.method, self.method.bind_source(redraw, self.sampler), self.steps, self.clip_range, network
+        )
+        if callback is None and self._is_repeatable and H.is_recordable:
             key = self.method, self.sampler, self.steps, self.clip_range, H.identity
+            template = H if len(H) == 1 else H[:1]
             fields = execution.run(
-                key, lambda v1, *tensors: sample(v1, H.with_tensors(*tensors)), batch.v1, *H.tensors
+                key, lambda v1, *tensors: run(v1, template.with_tensors(*tensors)), batch.v1, *H.tensors
             )
             # What may wait, and is left out of a run.
-            if self.method.exact == "all" and not H.affine:
+            if self.method.exact == "all":
                 fields = H.finish(fields)
         else:
-            fields = sample(batch.v1, H)
+            fields = run(batch.v1, H, callback)
         if not isinstance(fields, Tensor) or fields.shape != batch.v1.shape:
             got = tuple(fields.shape) if isinstance(fields, Tensor) else type(fields).__name__
             raise SapcError(
@@ -465,6 +467,23 @@ class Sampling:
                 f"draw, got {got}"
             )
         return fields
+
+
+class _Run(NamedTuple):
+    """A method with its settings; it knows no condition, and so keeps none in memory while it is recorded."""
+
+    method: Method
+    sample: SampleFunction
+    steps: int
+    clip_range: tuple[float, float] | None
+    network: CountedNetwork
+
+    def __call__(self, v1: Tensor, H: Manifold, callback: SamplingCallback | None = None) -> Tensor:
+        """Move draws to fields."""
+        v = self.method.velocity(self.network, H)
+        v = v if self.clip_range is None else clip_endpoint(v, *self.clip_range)
+        v = v if callback is None else callback.wrap(v)
+        return self.sample(v, v1, H, self.steps)
 
 
 class _Batch(NamedTuple):
@@ -478,19 +497,19 @@ class _Batch(NamedTuple):
 class _HostCopy:
     """Fields on their way to the CPU, while a GPU goes on."""
 
-    def __init__(self, fields: Tensor) -> None:
-        self.fields, self.event = fields, None
+    def __init__(self, fields: Tensor, batch: _Batch) -> None:
+        self.fields, self.batch, self.event = fields, batch, None
         if fields.is_cuda:
             self.fields = torch.empty(fields.shape, dtype=fields.dtype, pin_memory=True)
             self.fields.copy_(fields, non_blocking=True)
             self.event = torch.cuda.Event()  # type: ignore[no-untyped-call]
             self.event.record(torch.cuda.current_stream(fields.device))
 
-    def store(self, out: Tensor, batch: _Batch) -> None:
+    def store(self, out: Tensor) -> None:
         """Wait, and write the fields to their place among all."""
         if self.event is not None:
             self.event.synchronize()
-        out[int(batch.rows[0]) :][: batch.size] = self.fields
+        out[int(self.batch.rows[0]) :][: self.batch.size] = self.fields
 
 
 class _Draws:

@@ -42,9 +42,9 @@ def train(
 
     Args:
         task: A name, or a task of your own, as `sapc.Task.from_data` makes it.
-        method: A method that is trained; `sapc.method_names()` lists them. Unless given, `cond_sapc` for data
-            of your own and preset best, or the method of the run that is continued or gives the weights; `sapc` for all other
-            tasks, and with a network of your own.
+        method: A method that is trained; `sapc.method_names()` lists them. Unless given, that of the
+            run that is continued or gives the weights; else `cond_sapc` for data of your own and with preset
+            best; else `sapc`, also with a network of your own.
         preset: published, full, best, compact, small or tiny.
         out: The run folder; runs/TASK-METHOD-PRESET unless given.
         network: One of your own in place of the FNO: a `torch.nn.Module` `(fields, times[, condition]) ->

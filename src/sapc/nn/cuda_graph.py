@@ -23,9 +23,9 @@ from .fno import FNO
 
 # Evaluations of a shape before it is recorded; by then kernels are compiled and loaded.
 CALLS_BEFORE_CAPTURE = 3
-# The same for runs, each of which has many evaluations.
-RUNS_BEFORE_CAPTURE = 1
-# Only the latest graphs stay: each holds the memory of an evaluation.
+# The same for runs, each of which has many evaluations; the second one shows that it is repeated.
+RUNS_BEFORE_CAPTURE = 2
+# Only the latest graphs stay: each holds the memory of an evaluation, or of a run.
 MAX_GRAPHS = 2
 # Calls are counted of so many latest kinds: a run that is not repeated is forgotten.
 MAX_COUNTS = 16
@@ -80,17 +80,24 @@ class CudaGraphModule:
     ) -> Tensor:
         """Call a function, or launch its graph; `name` is None for the network itself."""
         key = (name, *self._key(inputs))
-        if key not in self.graphs:
-            count, first_function = self.calls.pop(key, (0, function))
+        graph = self.graphs.pop(key, None)
+        if graph is None:
+            count, first_function = self.calls.get(key, (0, function))
             if count < warmup_calls:
+                out = function(*inputs)
                 while len(self.calls) >= MAX_COUNTS:
                     self.calls.pop(next(iter(self.calls)), None)
                 self.calls[key] = count + 1, first_function
-                return function(*inputs)
+                return out
             # The next caller need not be in inference mode.
             with torch.inference_mode(False), torch.no_grad():
-                self._record(key, first_function, inputs)
-        return self.graphs.get(key, function)(*inputs)
+                graph = self._record(first_function, inputs)
+            self.calls.pop(key, None)
+        if graph is None:
+            return function(*inputs)
+        # The last one stays longest.
+        self.graphs[key] = graph
+        return graph(*inputs)
 
     def _key(self, inputs: tuple[Tensor, ...]) -> tuple[object, ...]:
         """Identify the graph that fits a call."""
@@ -100,29 +107,32 @@ class CudaGraphModule:
         shapes = tuple((tuple(x.shape), x.dtype, x.device) for x in inputs)
         return net.precision, net.tuning, stream, weights, shapes
 
-    def _record(self, key: Hashable, function: TensorFunction, inputs: tuple[Tensor, ...]) -> None:
+    def _record(self, function: TensorFunction, inputs: tuple[Tensor, ...]) -> CapturedGraph | None:
+        """Record a function; None if that fails, and then for good."""
         while len(self.graphs) >= MAX_GRAPHS:
             self.graphs.pop(next(iter(self.graphs)), None)
         try:
-            self.graphs[key] = CapturedGraph(function, inputs)
+            graph = CapturedGraph(function, inputs)
             # The graph reads its matrices.
-            self.graphs[key].plan = self.network.plan
-        except torch.cuda.OutOfMemoryError:
-            self.has_failed = self.has_run_failed = True
-            # They have memory of their own; without them there may be enough.
-            self.graphs.clear()
+            graph.plan = self.network.plan
+            return graph
         except RuntimeError as error:
-            # A projection may wait after all; then evaluations are recorded, one by one.
+            # Evaluations are then recorded one by one, which takes less memory.
             self.has_run_failed = True
             if function is not self.network:
-                return
+                return None
             self.has_failed = True
+            if isinstance(error, torch.cuda.OutOfMemoryError):
+                # They have memory of their own; without them there may be enough.
+                self.graphs.clear()
+                return None
             reason = str(error).strip().splitlines()[0] if str(error).strip() else "no message"
             warnings.warn(
                 f"the network could not be recorded and is launched kernel by kernel ({reason})",
                 SapcWarning,
                 stacklevel=5,
             )
+            return None
 
 
 class CapturedGraph:
@@ -142,8 +152,12 @@ class CapturedGraph:
             torch.cuda.synchronize()
             # The stream that torch would take is on whatever device was first.
             stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-            # Other threads may go on using the device.
-            with torch.cuda.graph(self.graph, stream=stream, capture_error_mode="thread_local"):
+            with (
+                # A recording that fails would leave this thread on the other stream.
+                torch.cuda.stream(torch.cuda.current_stream()),
+                # Other threads may go on using the device.
+                torch.cuda.graph(self.graph, stream=stream, capture_error_mode="thread_local"),
+            ):
                 self.output = function(*self.inputs)
 
     def __call__(self, *inputs: Tensor) -> Tensor:
