@@ -243,7 +243,8 @@ class Manifold:
     def with_tensors(self, fields: Tensor, targets: Tensor) -> Manifold:
         """Return manifolds of the same constraints with the `tensors` of others, unchecked, for one sampling run.
 
-        Nothing of such a run may wait for the device or copy to it: `finish` is left to the caller.
+        Nothing of such a run may wait for the device or copy to it: `finish` is left to the caller, unless it
+        `finishes_ahead`.
 
         Args:
             fields: Their fields.
@@ -258,8 +259,13 @@ class Manifold:
         if self.algorithm == "factorised":
             self._gram  # noqa: B018
         manifold = self._replace_binding(bound)
-        manifold._finishes = False
+        manifold._finishes = self.finishes_ahead
         return manifold
+
+    @property
+    def finishes_ahead(self) -> bool:
+        """Whether `finish` is the same kernels of ours each time; see `is_recordable`."""
+        return self.algorithm == "closed form"
 
     @property
     def identity(self) -> Hashable:

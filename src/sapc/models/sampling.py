@@ -455,8 +455,8 @@ class Sampling:
             fields = execution.run(
                 key, lambda v1, *tensors: run(v1, template.with_tensors(*tensors)), batch.v1, *H.tensors
             )
-            # What may wait, and is left out of a run.
-            if self.method.exact == "all":
+            # What may wait is left out of a run.
+            if self.method.exact == "all" and not H.finishes_ahead:
                 fields = H.finish(fields)
         else:
             fields = run(batch.v1, H, callback)
