@@ -99,9 +99,7 @@ def main():
     task = sapc.Task.from_data(data, physics, "shallow_water")
     print(sapc.check(task).text())
 
-    model = sapc.train(
-        task, preset="small", out=options.out / "model", steps=options.steps, batch=16, progress=show
-    )
+    model = sapc.train(task, preset="small", out=options.out / "model", steps=options.steps, progress=show)
 
     # One initial height that the training has not seen, with 64 simulations of what may follow.
     truth = torch.from_numpy(simulate(64, seed=1, bumps=(0.3, 0.6))).movedim(0, 1).double()
