@@ -157,7 +157,10 @@ BAD = {
     "unknown split": ([*BURGERS, "--split", "tset", "--out", "n/u.h5"], "unknown split 'tset'"),
     "unknown option": ([*BURGERS, "--option", "range=1", "--out", "n/u.h5"], "unknown option 'range'"),
     "option without value": ([*BURGERS, "--option", "x", "--out", "n/u.h5"], "name=value"),
-    "option without number": ([*BURGERS, "--option", "x=[/b]", "--out", "n/u.h5"], "must be a number"),
+    "option without number": (
+        [*BURGERS, "--option", "x=[/b]", "--out", "n/u.h5"],
+        "must be a word, a number",
+    ),
     "nan": ([*BURGERS, "--option", "initial_range=0,nan", "--out", "n/u.h5"], "low < high"),
     "too steep": ([*BURGERS, "--option", "initial_range=0,1e308", "--out", "n/u.h5"], "too steep"),
     "zero size": (["data", "heat", "--size", "0", "--out", "n/u.h5"], "at least 1, got 0"),
