@@ -203,8 +203,7 @@ def tables(rows: list[Row]) -> list[str]:
                 f"{m['rmse']:.3f}",
                 f"{m['spread_skill']:.2f}",
                 f"{m['coverage_50']:.2f}, {m['coverage_90']:.2f}",
-                f"{row['law']:.0e}",
-                f"{row['pins']:.0e}",
+                *(f"{row[name]:.0e}" if row[name] else "0" for name in ("law", "pins")),
             )
             lines.append(f"| {LABELS[row['method']]} | {' | '.join(cells)} |")
         m = own[0]["skill"]["metrics"]
