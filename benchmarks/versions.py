@@ -35,14 +35,16 @@ for _ in range(5):
 print(best)
 """
 SAMPLE = """
-import time, sapc
+import inspect, time, sapc
 model = sapc.load("{model}", device="cpu")
 condition = model.task.dataset("test1", size=1).fields
-model.sample(n=2, condition=condition, steps=1)
+# Euler's steps in every version.
+options = {{"sampler": "euler"}} if "sampler" in inspect.signature(model.sample).parameters else {{}}
+model.sample(n=2, condition=condition, steps=1, **options)
 best = float("inf")
 for _ in range(2):
     start = time.perf_counter()
-    model.sample(n=8, condition=condition, steps=5)
+    model.sample(n=8, condition=condition, steps=5, **options)
     best = min(best, time.perf_counter() - start)
 print(best)
 """
@@ -89,9 +91,12 @@ def main() -> None:
     parser.add_argument("old")
     parser.add_argument("new")
     parser.add_argument("--repeats", type=int, default=7)
+    parser.add_argument("--only", default="", help="measurements whose name has this in it")
     options = parser.parse_args()
     print(f"{'':44s}{'old':>10s}{'new':>10s}  new / old")
     for name, program in PROGRAMS.items():
+        if options.only not in name:
+            continue
         times = {source: [] for source in (options.old, options.new)}
         for _ in range(options.repeats):
             for source, seconds in times.items():
