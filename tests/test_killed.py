@@ -197,6 +197,16 @@ def test_an_interrupt_while_importing_is_one_line(tmp_path, how):
     assert done.stderr == "sapc: interrupted; nothing was begun\n"
 
 
+@pytest.mark.slow
+def test_an_interrupt_through_the_text_of_an_exec_is_an_exit_code(tmp_path):
+    """Python would remember it, and end by a signal."""
+    (tmp_path / "stop.py").write_text('exec("raise KeyboardInterrupt")\n')
+    line = [sys.executable, "-m", "sapc", "--plugin", str(tmp_path / "stop.py"), "tasks"]
+    done = subprocess.run(line, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (130, "")
+    assert done.stderr == "sapc: interrupted; nothing half-written was left behind\n"
+
+
 def test_a_program_that_imports_the_package_is_interrupted_as_always(tmp_path):
     (tmp_path / "torch.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
     code = "try:\n    import sapc\nexcept KeyboardInterrupt:\n    print('heard')"

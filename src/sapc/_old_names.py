@@ -291,7 +291,7 @@ def globalised(
 
 def preset_name(name: str) -> str:
     """Return the name of a preset, given that or its old one; for the old one there is a warning."""
-    if (new := current_preset(name)) != name:
+    if (new := current_preset(name)) is not name:
         warnings.warn(f"the preset {name} is now called {new}", DeprecationWarning, stacklevel=3)
     return new
 

@@ -124,6 +124,9 @@ def _run(arguments: list[str]) -> int:
         return EXIT_INTERRUPTED
     except (KeyboardInterrupt, typer.Abort):
         ignore_interrupts()
+        # Python remembers an interrupt that went through the text of an `exec`, as of a dataclass that was being
+        # made, and would end by a signal; the next text makes it forget.
+        exec("")
         print("sapc: interrupted; nothing half-written was left behind", file=sys.stderr)
         return EXIT_INTERRUPTED
     except BrokenPipeError:
