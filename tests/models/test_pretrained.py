@@ -357,3 +357,18 @@ def test_a_task_stands_for_its_best_model(tmp_path, monkeypatch):
     assert pretrained.resolve_model_path("burgers") == Path("burgers")
     shutil.copytree(pretrained.HOME / "burgers-ffm", tmp_path / "heat")
     assert sapc.load("heat", "cpu").run.task == "burgers"
+
+
+@pytest.mark.parametrize(
+    ("preset", "choice", "option"),
+    [
+        ("best", {}, ""),
+        ("best", {"symmetries": False}, " --no-symmetries"),
+        ("compact", {"symmetries": True}, " --symmetries"),
+        ("compact", {}, ""),
+    ],
+)
+def test_the_command_of_a_card_makes_the_same_run(preset, choice, option):
+    run = sapc.training_config("heat", "cond_sapc", preset, **choice)
+    command = f"sapc train heat --method cond_sapc --preset {preset}{option}`"
+    assert command in model_card(run, 7, {}, half=False)
