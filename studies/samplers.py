@@ -86,10 +86,9 @@ def score(options: argparse.Namespace, rows: list[Row]) -> None:
                     "samples": scores.settings.samples,
                     "sets": list(scores.sets),
                     **{metric: mean.metrics[metric] for metric in METRICS},
-                    "seconds_per_sample": mean.seconds_per_sample,
                     "device": environment["device"],
                     "torch": environment["torch"],
-                    "command": environment["command"],
+                    "command": f"python studies/samplers.py --tasks {task}",
                 }
             )
             options.out.write_text("[\n" + ",\n".join(map(json.dumps, rows)) + "\n]\n")
@@ -167,6 +166,8 @@ def page(rows: list[Row]) -> str:
         "![W2 against the number of steps](samplers.png)",
         "",
     ]
+    if missing := [paper.TASK_LABELS[task] for task in paper.TASKS if task not in _tasks(rows)]:
+        head += [f"Not scored yet: {', '.join(missing)}.", ""]
     return "\n".join([*head, *tables(rows), "", *(f"- {line}" for line in conclusions(rows))]) + "\n"
 
 

@@ -55,3 +55,12 @@ def test_links_of_a_page_lead_to_files(page):
     links = re.findall(r"\]\((?!https?:|#)([^)#\s]+\.\w+)", page.read_text(encoding="utf-8"))
     made = tuple(f"results/{name}.md" for name in ("compact", "full", "published", "samplers", "beyond"))
     assert [k for k in links if not (page.parent / k).exists() and not k.endswith(made)] == []
+
+
+def test_recorded_commands_name_no_place_of_one_machine():
+    files = [path for place in ("benchmarks", "results", "src") for path in (ROOT / place).rglob("*.json")]
+    commands = {path: re.findall(r'"command": "([^"]*)"', path.read_text(encoding="utf-8")) for path in files}
+    assert sum(map(len, commands.values())) > 100
+    assert [
+        (path, k) for path, found in commands.items() for k in found if re.search(r"(^|[\s=])/\w", k)
+    ] == []

@@ -402,6 +402,7 @@ def test_the_settings_of_own_data_are_those_of_the_page():
         run = sapc.training_config(task, "sapc", name)
         floor = f"{run.min_lr:g}".replace("e-0", "e-")
         rate = f"{run.lr:.1e}".replace("e-0", "e-")
+        assert run.lr == 2.4e-2
         rates = f"from rate {rate} to the floor {floor}"
         assert (
             f"schedule `{run.schedule}` {rates} with the largest gradient norm {run.max_grad_norm:g};" in text
