@@ -1,6 +1,7 @@
 """Shared by all tests: solved data is cached once per run, in a folder of the run's own; and commands run in a folder of their own."""
 
 import os
+import signal
 import warnings
 from contextlib import contextmanager
 
@@ -11,6 +12,10 @@ if not torch.cuda.is_available():  # kernels are interpreted; Triton asks when i
     os.environ.setdefault("TRITON_INTERPRET", "1")
 
 NEIGHBOURS = 10
+
+# A shell starts what runs in the background deaf to Ctrl-C, and so would be the programs that the tests interrupt.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_addoption(parser):
